@@ -32,7 +32,8 @@ done
 xargs cp -t "$root/tests" <"$root/tests.txt"
 rm "$root/tests.txt"
 
-# Copies the libraries that the programs link, except those of the C and C++ compilers, which every system has.
+# Copies the libraries that the programs link. Those of the C and C++ compilers are left out, because every system has
+# them.
 ldd "$root"/bin/* "$root"/tests/* 2>/dev/null | grep -oE '=> /[^ ]+' | cut -c4- | sort -u |
   grep -vE '/(ld-linux|libc|libm|libdl|libpthread|librt|libstdc\+\+|libgcc_s)[-.]' | while read -r library; do
   cp -L "$library" "$root/lib"
@@ -45,7 +46,8 @@ newest=$(find "$root" -type f ! -name '*.py' -exec objdump -T {} + | grep -o 'GL
 tar -C "$root" -czf "$out/payload.tar.gz" .
 cat >"$out/measure" <<'MEASURE'
 #!/bin/sh
-# Tests fa on this machine, measures it, and prints a report; the report as JSON is written to fa-measure.json.
+# Tests fa on this machine, measures it, and prints a report. Also writes the report as JSON to fa-measure.json.
+#
 #   measure [--seconds N] [--out FILE]    about N seconds, by default 300
 set -eu
 root=$(mktemp -d)

@@ -1,8 +1,11 @@
-"""What one tiny call costs from Python, by each face of fa, by PyTorch and in C++: benchmarks/call_cost.py [ROUNDS]
+"""Measures what one tiny call costs from Python, through each interface of fa and of PyTorch, and from C++.
 
-A call computes one head of S rows and keys. The figure is the CPU time of the calling thread, with one thread for each
-library: the least of ROUNDS (25) runs of 30 calls. Runs take turns, so that a busy machine changes little. Results are
-compared with PyTorch's first. The row of C++ comes from calls_benchmark, if build/release has it.
+    benchmarks/call_cost.py [ROUNDS]
+
+A call computes one head of S rows and keys. The figure is the CPU time of the calling thread; each library has one
+thread. It is the least of ROUNDS (25) runs of 30 calls. Runs take turns, so that other programs disturb all of them
+equally. Results are first compared with PyTorch's. The row of C++ comes from calls_benchmark, if build/release has this
+program.
 """
 
 import json
@@ -24,13 +27,13 @@ SIZES = (1, 2, 4, 8, 16, 32, 64)
 D = 64
 BASE = "PyTorch"
 IN_C = "build/release/benchmarks/calls_benchmark"
-# A bound for the difference of two f32 results. Each is a sum of at most 64 products of unit normals, below 8. The
-# bound allows a hundred roundings of such numbers.
+# A bound for the difference of two f32 results. Each is a sum of at most 64 products of unit normals, and is below 8.
+# The bound allows a hundred roundings of such numbers.
 TOLERANCE = 100 * 8 * 2.0**-24
 
 
 def inference(s):
-    """@return {kind of call: {face: function without arguments}}; the first face of a kind is PyTorch"""
+    """@return {kind of call: {interface: function without arguments}}; the first interface of a kind is PyTorch's"""
     q, k, v = (torch.randn(1, 1, s, D) for _ in range(3))
     row = torch.randn(1, 1, 1, D)
     by_row = [t.transpose(1, 2).contiguous() for t in (q, k, v)]
@@ -87,7 +90,7 @@ def training(s):
 
 
 def check(kind, faces):
-    """Raises ValueError for a face whose result differs from PyTorch's by more than TOLERANCE."""
+    """Raises ValueError for an interface whose result differs from PyTorch's by more than TOLERANCE."""
     want = faces[BASE]().detach().flatten()
     for name, call in faces.items():
         apart = (torch.as_tensor(call()).detach().flatten() - want).abs().max().item()
@@ -103,7 +106,7 @@ def microseconds(function):
 
 
 def measure(sizes, rounds):
-    """@return {(kind, face): microseconds per call, one for each size}"""
+    """@return {(kind of call, interface): microseconds per call, one for each size}"""
     torch.manual_seed(1)
     kinds = {s: [(kind, faces, recorded) for make, recorded in ((inference, False), (training, True))
                  for kind, faces in make(s).items()] for s in sizes}
@@ -121,7 +124,7 @@ def measure(sizes, rounds):
 
 
 def measure_in_c(program, sizes):
-    """@return microseconds per call in C++, one for each size, the best of 25 repetitions"""
+    """@return microseconds per call in C++, one for each size; each is the best of 25 repetitions"""
     command = [str(program), "--benchmark_filter=BM_Call", "--benchmark_format=json", "--benchmark_repetitions=25",
                "--benchmark_min_time=0.002"]
     lines = json.loads(subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True).stdout)["benchmarks"]

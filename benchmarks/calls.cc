@@ -1,5 +1,5 @@
-// Times what a call costs besides its kernels, on one thread. A short head of 1 to 64 rows is computed by one call and
-// by the run of a plan. For up to 2^20 packed sequences of four rows, planning is timed next to running.
+// Times what a call costs besides its kernels, on one thread. For one head of 1 to 64 rows, it times a call that plans,
+// and the run of an existing plan. For up to 2^20 packed sequences of four rows, it times planning and running apart.
 //
 //   build/release/benchmarks/calls_benchmark
 

@@ -1,9 +1,10 @@
-"""The calls that are compared: what is computed, on which sizes, with how many threads."""
+"""The attention calls that compare.py measures: what each computes, on which sizes, with how many threads."""
 
 from dataclasses import asdict, dataclass
 from fnmatch import fnmatch
 
-# B, N, Nkv, Sq, Sk, D. Shape F is a decode: one query row per sequence. benchmarks/operators.cc uses the same letters.
+# B, N, Nkv, Sq, Sk, D of each shape. Shape F is a decode with one query row per sequence. benchmarks/operators.cc uses
+# the same letters.
 SHAPES = {
     "A": (1, 16, 16, 1024, 1024, 64),
     "B": (1, 16, 16, 2048, 2048, 128),
@@ -22,9 +23,9 @@ ELEMENT_BYTES = {"f32": 4, "bf16": 2, "f16": 2}
 class Case:
     """One attention call on dense [B, N, S, D] tensors."""
 
-    shape: str  # a letter, or a name such as s4096
-    operation: str  # forward or backward
-    dtype: str  # f32, bf16 or f16
+    shape: str  # a letter of SHAPES, or a name such as s4096
+    operation: str  # "forward" or "backward"
+    dtype: str  # "f32", "bf16" or "f16"
     mask: str  # full, causal or windowN, which keeps the diagonal and the N keys before it
     threads: int
     batch: int
@@ -39,7 +40,7 @@ class Case:
         return f"{self.operation}/{self.dtype}/{self.shape}/{self.mask}/{self.threads}"
 
     def kept_pairs(self):
-        """a letter of SHAPES, or a name such as s4096"""
+        """Returns how many (query row, key) pairs of one head the mask keeps. A causal mask is aligned bottom-right."""
         if self.mask == "full":
             return self.sq * self.sk
         back = self.sk if self.mask == "causal" else int(self.mask.removeprefix("window"))
@@ -47,7 +48,8 @@ class Case:
         return sum(max(0, min(at, self.sk - 1) - max(0, at - back) + 1) for at in last)
 
     def flops(self):
-        """Returns how many (query row, key) pairs of one head the mask keeps. A causal mask is aligned bottom-right."""
+        """Returns the FLOPs of the kept pairs: 2 D per pair and product. The forward has two products, the backward
+        five."""
         products = 2 if self.operation == "forward" else 5
         return 2.0 * products * self.batch * self.heads * self.kept_pairs() * self.d
 
@@ -55,14 +57,13 @@ class Case:
         return 2.0 * self.batch * self.heads_kv * self.sk * self.d * ELEMENT_BYTES[self.dtype]
 
     def tensor_bytes(self):
-        """Returns the FLOPs of the kept pairs: 2 D per pair and product. The forward has two products, the backward
-        five."""
+        """Returns the bytes of queries, keys, values and output; for the backward also those of their four
+        gradients."""
         one_direction = 2.0 * self.batch * self.d * (self.heads * self.sq + self.heads_kv * self.sk)
         return (1 if self.operation == "forward" else 2) * one_direction * ELEMENT_BYTES[self.dtype]
 
     def request(self):
-        """Returns the bytes of queries, keys, values and output; for the backward also those of their four
-        gradients."""
+        """Returns the case as a dictionary, for peers and for the results. Case(**request) is the same case again."""
         return asdict(self)
 
 
@@ -84,14 +85,14 @@ def headline(threads):
 
 
 def lengths(threads):
-    """Returns cases for the cost as a function of S: two heads of size 128, full, causal and with a window."""
+    """Returns cases for plots of the cost against S: two heads of size 128, full, causal and with a window."""
     for mask in ("full", "causal", "window512"):
         for s in (512, 1024, 2048, 4096, 8192, 16384):
             yield make(f"s{s}", (1, 2, 2, s, s, 128), "forward", "f32", mask, threads)
 
 
 def scaling(threads):
-    """Returns cases for the speed as a function of threads: 1, 2, 4 and so on up to `threads`."""
+    """Returns cases for plots of the speed against the number of threads: 1, 2, 4 and so on up to `threads`."""
     counts = [1]
     while counts[-1] < threads:
         counts.append(min(2 * counts[-1], threads))
@@ -110,8 +111,8 @@ SETS = {"headline": headline, "lengths": lengths, "scaling": scaling, "quick": q
 
 
 def select(sets, threads, patterns):
-    """Returns the cases in the sets whose key matches one of the patterns, each case once. Without patterns, returns
-    all cases."""
+    """Returns the cases of these sets whose key matches one of the patterns, each case once. Without patterns,
+    returns all cases."""
     chosen = {}
     for name in sets:
         for case in SETS[name](threads):

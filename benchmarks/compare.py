@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Times fa and its peers on the same inputs, threads and CPUs. Peers take turns call after call. Results are compared
-with double before, and rounds in which other programs were busy are thrown away.
+"""Times fa and its peers, which are other libraries, on the same inputs, threads and CPUs.
 
     compare.py --quick
     compare.py --set headline --threads 1,2 --budget 110 --out results.json
 
---quick needs nothing of the build folder: it measures the installed Python package of fa and the installed PyTorch, and
-prints a table. Otherwise the peers are the programs of the build folder and every library that is installed. A run
-stops when the budget is used up; the next run with the same file goes on from there. report.py makes tables and plots of
-the file.
+Peers take turns call after call. Their results are first compared with double. A round in which other programs were
+busy is thrown away. --quick needs no build folder. It measures the installed Python package of fa and the installed
+PyTorch, and prints a table. Otherwise the peers are the programs of the build folder and every library that is
+installed. A run stops when its budget is used up. The next run with the same file continues there. report.py makes
+tables and plots of the file.
 """
 
 import argparse
@@ -32,12 +32,13 @@ from peers.client import (INSTALLED_FA, KINDS, LOCKED_VENDOR, PEERS, Peer, PeerE
                           why_missing)
 from torch_install import offer_torch, why_unusable
 
-# The pause between two peers, because threads of the first may spin for some milliseconds.
+# The pause between two peers, because threads of the first peer may still spin for some milliseconds.
 SETTLE_SECONDS = 0.03
 ROUND_SECONDS = 0.25
-# How long the memory of a decode is read before and after every round. This is enough for several passes.
+# The seconds for which the memory of a decode is read before and after every round. This is enough for several passes
+# over it.
 READ_SECONDS = 0.1
-# How long the machine's peak is measured before and after every round.
+# The seconds for which the machine's peak is measured before and after every round.
 PEAK_SECONDS = 0.05
 
 
@@ -72,7 +73,7 @@ class Driver:
         self.peers[name] = self.start(name)
 
     def measure(self, case):
-        """@return the entry of the case in the results"""
+        """@return what the results file stores about the case"""
         folder = tempfile.mkdtemp(prefix="fa-compare-", dir="/dev/shm" if os.path.isdir("/dev/shm") else None)
         try:
             expected = reference.expected_rows(case, write_inputs(case, folder))
@@ -102,7 +103,8 @@ class Driver:
         return is_bound_by_memory(case) and os.path.exists(reading_library(self.args.build))
 
     def prepare(self, name, case, folder, expected):
-        """Loads, runs and checks one peer. @return what the peer says about the case before timing"""
+        """Starts one peer on the case, and checks its result. @return what the file stores about the peer, except its
+        times"""
         try:
             answer = self.peers[name].ask("prepare", folder=folder, **case.request())
             if "unsupported" in answer:
@@ -122,7 +124,7 @@ class Driver:
         return found | {"note": answer["note"]} if "note" in answer else found
 
     def time_rounds(self, case, names):
-        """@return for each peer its quiet rounds, and how many rounds were not quiet"""
+        """@return the quiet rounds of each peer, and the number of its rounds that were not quiet"""
         timed = {name: Timed([], 0) for name in names}
         for number in range(self.args.rounds):
             for name in rounds.order_of(names, number):
@@ -137,8 +139,8 @@ class Driver:
         return timed
 
     def time_once(self, name, case):
-        """Times a round of one peer. Before and after the calls, fa measures the machine's peak. Where memory bounds
-        the case, the peer also measures how fast it reads memory. @return the round, and whether it was quiet"""
+        """Times a round of one peer. Before and after the calls, fa measures the machine's peak. If memory bounds the
+        case, the peer also measures how fast it reads memory. @return the round, and whether it was quiet"""
         peer = self.peers[name]
 
         def measure():
@@ -151,7 +153,7 @@ class Driver:
         seconds = peer.ask("time", seconds=ROUND_SECONDS)["seconds"]
         peaks, reads = zip(first, measure(), strict=True)
         quiet = rounds.is_quiet(before, machine.cpu_use(self.pids()), self.args.foreign)
-        if not self.args.quick:  # with --quick, a product's rate stands for the peak
+        if not self.args.quick:  # with --quick, the rate of a matrix product stands for the peak
             quiet = quiet and rounds.is_bracketed(case.flops() * 1e-9, seconds, peaks, rounds.PEAK_AGREEMENT)
         if self.reads(case):
             quiet = quiet and rounds.is_bracketed(case.key_value_bytes() * 1e-9, seconds, reads)
@@ -164,14 +166,14 @@ def is_bound_by_memory(case):
 
 
 def read_facts(case, samples, reads):
-    """Returns the highest rate, in GB/s, at which a peer's threads read its keys and values, and which fraction of this
-    rate its calls reach."""
+    """Returns the highest rate, in GB/s, at which a peer's threads read its keys and values, and the fraction of
+    this rate that its calls reach."""
     return {"read_gbytes": max(map(max, reads)), "read_fraction": rounds.read_fraction(case.key_value_bytes(), samples, reads)}
 
 
 def write_inputs(case, folder):
-    """Writes unit normal inputs. A shape has the same numbers in every type, up to rounding. @return the arrays by
-    name"""
+    """Writes unit normal inputs. Cases of one shape have the same numbers in every type, up to rounding. @return the
+    arrays by name"""
     random = np.random.default_rng(1)
     query, key = (case.batch, case.heads, case.sq, case.d), (case.batch, case.heads_kv, case.sk, case.d)
     inputs = {}
@@ -184,7 +186,7 @@ def write_inputs(case, folder):
 
 
 def text_of(entry):
-    """Returns one line of text for an entry of the results."""
+    """Returns one line of text about a case and its figures."""
     figures = []
     for name, peer in entry["peers"].items():
         value = store.gflops(entry, name)
@@ -193,8 +195,8 @@ def text_of(entry):
 
 
 def estimate(case, peers, round_count):
-    """Returns about how many seconds a case will take. It counts the start, the reference, and for each peer two calls
-    and the rounds, at the speed of a slow peer."""
+    """Returns about how many seconds a case will take. The estimate counts the start, the reference, and for each
+    peer two calls and all rounds, at the speed of a slow peer."""
     call = case.flops() / (75e9 * case.threads)
     return 2 + len(peers) * (2 * call + round_count * max(call, ROUND_SECONDS + 2 * (SETTLE_SECONDS + PEAK_SECONDS)))
 

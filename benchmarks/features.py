@@ -1,10 +1,10 @@
-"""What a feature costs next to the plain call: benchmarks/features.py [--threads N] [--rounds N]
+"""Measures how much slower a feature makes a call: benchmarks/features.py [--threads N] [--rounds N]
 
-A figure is the time of a call with the feature, per pair of a query and a key that it computes, divided by that of the
-plain call. Both run in one process on two heads, take turns in every round, and count with their best round. pse is dense
-per head, of the type named; the mask is [S,S] and drops a tenth of the pairs, which are computed all the same; dropout
-keeps 0.9; TND is four sequences of 93 to 1377 rows. Rows of the output and of dQ are compared with attention in double
-before anything is timed.
+A figure is the time per computed pair of query and key, with the feature, divided by the same time of a plain call.
+Both calls run in one process on two heads. They take turns in every round, and the best round of each counts. A
+pse is a dense bias per head, in the named type. The mask is [S,S] and drops a tenth of the pairs, which are
+computed nonetheless. Dropout keeps 0.9. TND has four sequences of 93 to 1377 rows. Before the timing, rows of the
+output and of dQ are compared with attention in double.
 """
 
 import argparse
@@ -20,7 +20,8 @@ HEADS = 2
 LENGTHS = (1377, 93, 702, 501)
 KEEP, SEED, CAP = 0.9, 11, 20.0
 ROWS = {"forward": 2048, "backward": 1024}
-# Operands are unit normals that have been rounded to the type. In bf16, the products also round P.
+# The bounds for errors of rows. Operands are unit normals, rounded to the type. In bf16, P is rounded too before its
+# products.
 TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 3e-2}
 PLAIN = "plain"
 
@@ -47,7 +48,8 @@ def features(s, dtype):
 
 
 def packed(d, dtype):
-    """@return tensors of a call on packed sequences, its keywords, and how many pairs per head it computes"""
+    """@return the tensors of a call on packed sequences, its keywords, and the number of pairs per head that it
+    computes"""
     tensors = [torch.randn(sum(LENGTHS), HEADS, d).to(dtype) for _ in range(4)]
     ends = np.cumsum(LENGTHS).tolist()
     return tensors, {"layout": "TND", "cu_q": ends, "cu_kv": ends}, sum(length * length for length in LENGTHS)

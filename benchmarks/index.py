@@ -1,4 +1,4 @@
-"""Writes README.md, which lists the CPUs that have results, into the folder in which each CPU has a folder."""
+"""Writes README.md, the list of CPUs that have results, into the folder that has a folder per CPU."""
 
 import os
 
@@ -16,7 +16,8 @@ OTHER_PAGES = (("intel-emerald-rapids/README.md", "Intel Emerald Rapids with AMX
 
 
 def cell(results, operation, dtype, mask):
-    """Returns the share of the peak that fa reaches in a case, and its ratio to the fastest peer."""
+    """Returns, for one case, the share of the peak that fa reaches, and fa's rate divided by that of the fastest
+    peer."""
     most = max(case.threads for case, _ in store.entries_of(results))
     pairs = store.chosen(results, operation=operation, dtype=dtype, mask=mask, shape=(SHAPE,), threads=most)
     if not pairs:

@@ -1,4 +1,4 @@
-"""What Linux says about this machine and about the programs that are busy on it."""
+"""Reads facts about this machine, and about the programs that are busy on it, from Linux."""
 
 import os
 import platform
@@ -11,8 +11,8 @@ TICK = 1 / os.sysconf("SC_CLK_TCK")
 
 
 def parse_busy_ticks(stat):
-    """Returns the ticks for which all CPUs together were busy, from the text of /proc/stat: user, nice, system, irq,
-    softirq and steal."""
+    """Returns the ticks for which all CPUs together were busy, from the text of /proc/stat. Busy ticks are user, nice,
+    system, irq, softirq and steal."""
     ticks = [int(word) for word in stat.split("\n", 1)[0].split()[1:9]]
     user, nice, system, _idle, _iowait, irq, softirq, steal = ticks
     return user + nice + system + irq + softirq + steal
@@ -31,7 +31,7 @@ def read(path):
 
 
 def cpu_use(pids):
-    """Returns the CPU use until now. `pids` are the processes that take part in the measurement."""
+    """Returns the CPU time used until now. `pids` are the processes that take part in the measurement."""
     busy = parse_busy_ticks(read("/proc/stat"))
     own = sum(parse_process_ticks(read(f"/proc/{pid}/stat")) for pid in pids)
     return CpuUse(busy * TICK, own * TICK, time.monotonic())
@@ -88,8 +88,8 @@ def folder_of(description):
 
 
 def is_same(description, other):
-    """Returns whether one file may hold figures of both machines: the CPUs, their number and the instructions are
-    equal."""
+    """Returns whether one file may hold figures of both machines. It may if the CPUs, their number and their
+    instructions are equal."""
     return all(description.get(name) == other.get(name) for name in ("cpu", "microarchitecture", "cpus", "instructions"))
 
 

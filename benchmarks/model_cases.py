@@ -1,4 +1,4 @@
-"""Models of transformers with random weights, built from their configurations, and what models.py has them do."""
+"""Builds models of transformers with random weights from their configurations, and the steps that models.py times."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ import fa.transformers  # noqa: F401  (registers "fa")
 
 @dataclass(frozen=True)
 class Size:
-    """The sizes of a model and of its work."""
+    """The sizes of a model, and the numbers of tokens of its steps."""
 
     layers: int
     hidden: int
@@ -81,7 +81,7 @@ def build(name, size, dtype):
 
 
 def works(name, size):
-    """Returns the names of a model's works: "prefill 2048", "decode 4096", "train 1024"."""
+    """Returns the names of the steps that are timed, such as "prefill 2048", "decode 4096" and "train 1024"."""
     names = [f"prefill {tokens}" for tokens in size.prefills]
     if name in DECODERS:
         names.append(f"decode {size.context}")
@@ -89,7 +89,7 @@ def works(name, size):
 
 
 def step_of(model, work):
-    """Returns a function without arguments that does the work once, and returns numbers by which the result is
+    """Returns a function without arguments that does the step `work` once, and returns numbers by which the result is
     checked."""
     kind, tokens = work.split()
     tokens = int(tokens)
@@ -101,8 +101,8 @@ def step_of(model, work):
     with torch.no_grad():
         cache = model(ids, use_cache=True).past_key_values
 
-    # Every step adds a token to the context, because sliding caches cannot go back. It does so for every
-    # implementation.
+    # A sliding cache cannot drop its last token, so every step makes the context a token longer. This is the same for
+    # every implementation.
     return torch.no_grad()(lambda: _numbers(model(ids[:, :1], past_key_values=cache, use_cache=True)))
 
 

@@ -1,14 +1,16 @@
-"""Whole models by fa and by PyTorch's attention, in turn: time, share of attention in it, memory.
+"""Times whole models with fa's and with PyTorch's attention, and measures attention's share of the time, and memory.
 
-    benchmarks/models.py --quick                       some seconds: that everything runs and agrees
-    benchmarks/models.py --output build/models.json    minutes to hours, by --models, --works, --types and --seconds;
-                                                       adds to the file; a case that is measured again replaces its old entry
-    benchmarks/models.py --report build/models.json docs/benchmarks/NAME    tables, and a plot if there is matplotlib
+    benchmarks/models.py --quick                       takes some seconds; shows that everything runs and agrees
+    benchmarks/models.py --output build/models.json    takes minutes to hours
+    benchmarks/models.py --report build/models.json docs/benchmarks/NAME    writes tables and, with matplotlib, a plot
 
-Every implementation has the same weights and tokens. Its result for a few tokens is compared with "eager" in float64 before
-anything is timed. Implementations take turns, one step each, and the order moves by one per round. So what else the machine
-does meets all alike, and the ratios say more than the times. On a CPU of AMD, PyTorch runs with MKL unlocked, whoever
-computes attention.
+--models, --works, --types and --seconds choose what --output measures. A run adds to the file, in which a new result
+replaces an old one of the same case.
+
+All implementations have the same weights and tokens. Before the timing, their results for a few tokens are compared
+with "eager" in float64. Implementations take turns, one step each, and the order moves by one per round. Other programs
+therefore disturb all of them equally, and ratios are more reliable than times. On an AMD CPU, PyTorch runs with MKL
+unlocked for every implementation.
 """
 
 import argparse
@@ -32,16 +34,16 @@ TYPES = {"f32": torch.float32, "bf16": torch.bfloat16}
 
 
 class AttentionTime:
-    """Counts the seconds that a forward spends in an implementation's attention functions."""
+    """Counts the seconds that a forward spends in the attention functions of one implementation."""
 
     def __init__(self):
         self.seconds = 0.0
 
     def wrap(self, name):
-        """Registers `name` with a clock around it. @return the name of this implementation"""
+        """Replaces the registered attention function `name` by one that also measures its time. @return `name`"""
         function = AttentionInterface()[name] if name != "eager" else None
         if function is None:
-            return name  # eager functions belong to the models' own modules
+            return name  # the eager functions are in the models' own modules and not registered
 
         def timed(*arguments, **keywords):
             begin = time.perf_counter()
@@ -55,7 +57,7 @@ class AttentionTime:
 
 
 def peak_bytes_of(step):
-    """Returns by how many bytes the process' memory rises at most during the step."""
+    """Returns by how many bytes the memory of this process rises at most during the step."""
     Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
     before = _status("VmRSS")
     step()
@@ -73,7 +75,7 @@ def disagreement(got, want):
 
 
 def measure(name, work, dtype, size, implementations, clock, seconds):
-    """Returns an entry of the results: for each implementation its samples, or the reason why it has none."""
+    """Returns the results of one case: the samples of each implementation, or the reason why it has none."""
     model = model_cases.build(name, size, TYPES[dtype])
     steps, entry = {}, {"model": name, "work": work, "dtype": dtype, "by": {}}
     bound = _check_bound(model, work, TYPES[dtype])
@@ -100,14 +102,14 @@ class Bound(NamedTuple):
 
 
 def _checked(work):
-    """Returns the work on which results are checked: the same work, but on at most 256 tokens."""
+    """Returns the step on which results are checked: the same step, but on at most 256 tokens."""
     kind, tokens = work.split()
     return f"{kind} {min(int(tokens), 256)}"
 
 
 def _check_bound(model, work, dtype):
-    """Returns the result of "eager" in float64, and a bound for the error of the others: three times the error of
-    "eager" in `dtype`, or a few roundings if these are more."""
+    """Returns the result of "eager" in float64, and a bound for the error of other implementations. The bound is three
+    times the error of "eager" in `dtype`, or a few roundings if these are more."""
     exact = copy.deepcopy(model).double()
     exact.set_attn_implementation("eager")
     if hasattr(exact.config, "num_local_experts"):
@@ -136,8 +138,8 @@ def _case_of(entry):
 
 
 def _begin(output):
-    """Returns the results to which a run adds: those in the file if they are from the same machine and PyTorch,
-    otherwise none."""
+    """Returns the results to which a run adds its own. These are the results in the file if they come from the same
+    machine and PyTorch, and otherwise none."""
     results = {"machine": machine.describe(), "torch": torch.__version__, "mkl_unlocked": is_unlocked(), "entries": []}
     if output and output.exists():
         before = json.loads(output.read_text(encoding="utf-8"))
@@ -159,8 +161,8 @@ def run(arguments):
             for work in model_cases.works(name, size):
                 if arguments.works and not {work, work.split()[0]} & set(arguments.works.split(",")):
                     continue
-                # PyTorch limits the number of recompilations, beyond which flex_attention runs uncompiled. Earlier
-                # compilations would count.
+                # After too many recompilations, PyTorch runs flex_attention uncompiled. The reset keeps earlier
+                # compilations from counting.
                 torch.compiler.reset()
                 entry = measure(name, work, dtype, size, implementations, clock, arguments.seconds)
                 key = _case_of(entry)

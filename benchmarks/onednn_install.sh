@@ -14,7 +14,7 @@ folder=$(cd "$1" && pwd)
 cd "$folder"
 mkdir -p lists/partial cache/archives/partial packages root
 
-# The mirror from which the system's own packages come, but its suite sid.
+# Uses the mirror of the system's own packages, but its suite sid.
 mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' | grep '/debian/*$' | head -n 1)
 echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] ${mirror:?onednn_install: no Debian among the sources of apt} sid main" >sources.list
 apt_of() {

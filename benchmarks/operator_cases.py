@@ -1,7 +1,8 @@
-"""Operators that no other library has as one call, each with a careful implementation in PyTorch. That works in chunks
-whose intermediate results stay in cache, with products as batched matrix products in the input's type and softmax in
-f32. Gradients follow their formulas instead of autograd. What does not depend on the call's data is prepared before the
-timing."""
+"""Operators for which no other library has a single call, each with a careful implementation in PyTorch.
+
+The implementation computes in chunks whose intermediate results stay in cache. Products are batched matrix products in
+the input's type, and the softmax is in f32. Gradients follow their formulas and not autograd. Work that does not depend
+on the call's data is done before the timing."""
 
 import math
 from dataclasses import dataclass
@@ -22,22 +23,22 @@ NARROW = 2.0**-8
 class Problem:
     """A call of fa and the same computation in PyTorch. Both return the tensors that are compared."""
 
-    own: Callable  # no arguments
+    own: Callable  # takes no arguments
     peer: Callable  # takes the number of rows, tokens or sequences in a chunk
-    chunks: tuple  # the chunk sizes that are tried
-    work: float  # FLOPs, or bytes where unit is GB/s
-    depth: int  # terms of the longest dot product on the way to a result
+    chunks: tuple  # all chunk sizes that are tried
+    work: float  # FLOPs, or bytes if unit is GB/s
+    depth: int  # the number of terms of the longest dot product before a result
     unit: str = "GFLOP/s"
-    # How often fa and PyTorch together round a value to the narrow type on the way to a result. They round
-    # probabilities or gradients of scores, and the result.
+    # How often fa and PyTorch together round a value to bf16 before a result. Each rounds the result, and probabilities
+    # or gradients of scores.
     narrowings: float = 4
 
 
 def bound(dtype, problem):
-    """How far two correct results may be apart, in norm: 2 d u for each product, 40 u for an exponential of 20 ulp, and
-    in bf16 the roundings to it. A rounding changes a value by at most the fraction NARROW. Roundings of different
-    values are independent and go up as often as down, so their squares add. So one rounding of all values changes the
-    norm of a result by at most the fraction NARROW, and n of them by sqrt(n) NARROW."""
+    """Returns how far two correct results may be apart, as a fraction of their norm. Each product adds 2 d u, an
+    exponential of 20 ulp adds 40 u, and n roundings to bf16 add sqrt(n) NARROW. A rounding changes a value by at most
+    the fraction NARROW. Roundings of different values are independent and go up as often as down, so their squares add
+    up."""
     narrow = NARROW * math.sqrt(problem.narrowings) if dtype == "bf16" else 0
     return 2 * (2 * problem.depth + 40) * U + narrow
 
@@ -55,7 +56,7 @@ def flash(q, k, v, causal=False):
 
 
 def prompt(dtype):
-    """Returns a problem: four prompts of different lengths in one batch, causal, 16 heads of size 128."""
+    """Returns the Problem of four causal prompts of different lengths in one batch, with 16 heads of size 128."""
     lengths, heads, d = (2048, 1024, 512, 256), 16, 128
     q, k, v = (normal(len(lengths), heads, max(lengths), d, dtype=dtype) for _ in range(3))
     mask = fa.Mask.causal()
@@ -73,8 +74,8 @@ def prompt(dtype):
 
 
 def paged_decode(dtype):
-    """Returns a problem: eight sequences of 4096 keys in pages of 128, 32 query heads on 8 key heads of size 128, one
-    row each."""
+    """Returns the Problem of eight sequences with one query row and 4096 keys each, in pages of 128 rows. 32 query
+    heads use 8 key heads of size 128."""
     batch, heads, heads_kv, keys, d, page = 8, 32, 8, 4096, 128, 128
     q = normal(batch, 1, heads, d, dtype=dtype)
     k, v = (normal(batch * keys // page, page, heads_kv, d, dtype=dtype) for _ in range(2))
@@ -93,12 +94,13 @@ def paged_decode(dtype):
         parts = []
         for b in range(0, batch, chunk):
             part = table[b : b + chunk]
-            wide = [t[part].flatten(1, 2).transpose(1, 2) for t in (k, v)]  # [b, Nkv, S, D]
+            wide = [t[part].flatten(1, 2).transpose(1, 2) for t in (k, v)]  # of shape [b, Nkv, S, D]
             parts.append(attention(q[b : b + chunk].view(-1, heads_kv, heads // heads_kv, d), *wide))
         return [torch.cat(parts).view_as(q)]
 
     size = 2.0 * batch * keys * heads_kv * d * q.element_size()
-    return Problem(own, peer, (1, 8, -1, -8), size, keys, "GB/s")  # negative: two products, not the flash kernel
+    # A negative size stands for two products instead of the flash kernel.
+    return Problem(own, peer, (1, 8, -1, -8), size, keys, "GB/s")
 
 
 class Sparse:
@@ -189,7 +191,7 @@ def sum_of_heads(weights, positive):
 
 
 def indexer(dtype):
-    """Returns a problem: the 2048 best of 8192 keys for each of 256 tokens, 64 heads of size 128."""
+    """Returns the Problem of choosing the 2048 best of 8192 keys for each of 256 tokens, with 64 heads of size 128."""
     tokens, keys, heads, d, count = 256, 8192, 64, 128, 2048
     q, k = normal(1, tokens, heads, d, dtype=dtype), normal(1, keys, 1, d, dtype=dtype)
     weights = normal(1, tokens, heads, dtype=dtype).abs()
@@ -208,18 +210,21 @@ def indexer(dtype):
     return Problem(own, peer, (4, 16, 64), 2.0 * tokens * keys * heads * d, d)
 
 
-# How often values are rounded to the narrow type on the way to the gradients of a loss, without the roundings of
-# product_share. In fa: the gradients of the products q . k, and the results. In PyTorch: the gradients of the scores,
-# of the products, a token's part of the keys' gradients, and the results.
+# How often values are rounded to bf16 before the gradients of a loss, except for the roundings of product_share. fa
+# rounds the gradients of the products q . k, and the results. PyTorch rounds the gradients of the scores and of the
+# products, a token's part of the keys' gradients, and the results.
 LOSS_NARROWINGS = 6
 
 
 def product_share(rows):
-    """How much the gradients of scores d = y - p change when PyTorch rounds products to the narrow type, in squares of
-    NARROW. An index score I = w . max(0, q . k) is an exponent. An error e of I changes y by y (e - the mean of e over
-    y), whose square is on average y^2 ((1 - 2 y) e^2 + sum of (y e)^2 over keys). With rounded products, e^2 is the sum
-    of (w max(0, q . k))^2 over heads. (With a rounded I it would be I^2, 15 times as much on these selections.) The
-    target p is the mean over heads of P = exp(s - lse), and a rounded s changes P by s P.
+    """Returns how far the gradients of scores, d = y - p, are off in PyTorch because it rounds products to bf16: the
+    sum of the squared errors, in squares of NARROW, divided by the sum of the d^2.
+
+    y is the softmax of the index scores I = w . max(0, q . k). If I is off by e, y is off by y (e - m), where m is the
+    mean of e weighted by y. On average, the square of this is y^2 ((1 - 2 y) e^2 + the sum of (y e)^2 over keys). With
+    rounded products, e^2 is the sum of (w max(0, q . k))^2 over heads. A rounded I would make e^2 = I^2, which is 15
+    times as much on these selections. The target p is the mean over heads of P = exp(s - lse), and rounding s changes P
+    by s P.
     @param rows  per row, in f32: scores of the attention s [N, K], lse [N, 1], max(0, q . k) [H, K], weights [H]"""
     moved = whole = 0.0
     for s, lse, positive, weights in rows:
@@ -233,8 +238,8 @@ def product_share(rows):
 
 
 def loss_of(p, positive, weights, allowed=None):
-    """The KL loss of rows, and the gradients of weights and of max(0, q . k). Scores are sums in f32: they are exponents, and
-    rounding one above 8 to bf16 would move its probability by up to 3 %."""
+    """Returns the KL loss of rows, and the gradients of weights and of max(0, q . k). Scores are summed in f32, because
+    they are exponents: rounding a score above 8 to bf16 could change its probability by 3 %."""
     scores = sum_of_heads(weights.float(), positive.float())
     if allowed is not None:
         scores = scores.masked_fill(~allowed, -torch.inf)
@@ -248,7 +253,7 @@ def loss_of(p, positive, weights, allowed=None):
 
 
 def sparse_loss(dtype):
-    """Returns a problem: the loss on the selections of Sparse, with 64 heads, and an indexer with 64 heads of size
+    """Returns the Problem of the loss on the selections of Sparse, with 64 heads, and an indexer with 64 heads of size
     128."""
     case = Sparse(dtype, 64)
     heads, d = 64, 128
@@ -283,7 +288,7 @@ def sparse_loss(dtype):
 
 
 def dense_loss(dtype):
-    """Returns a problem: the loss over all keys of 1024 causal rows. Attention and indexer have 16 heads of size
+    """Returns the Problem of the loss over all keys of 1024 causal rows. Attention and indexer have 16 heads of size
     128."""
     rows, heads, d = 1024, 16, 128
     q, k = (normal(1, rows, heads, d, dtype=dtype) for _ in range(2))

@@ -1,6 +1,6 @@
-// Times the operators through the public API, on the shapes that people run: every type, mask and layout, on one thread
-// and on all. A result is checked against double before its call is timed. The peak is measured right before and after
-// each call (peak/bracketed_rounds.h).
+// Times the operators through the public API, on the shapes of common models. It times every type, mask and layout, on
+// one thread and on all. A call's result is compared with double before the call is timed. The peak is measured right
+// before and after each call (peak/bracketed_rounds.h).
 //
 //   build/release/benchmarks/operators_benchmark --benchmark_filter='BM_Forward/f32/B_.*/causal/BNSD'
 
@@ -40,7 +40,7 @@ std::unique_ptr<Context> ContextOf(int threads) {
   return std::move(*context);
 }
 
-/// Times `call`, which has run once and been checked, in rounds of one call.
+/// Times `call` in rounds of one call. The caller has already run and checked it.
 void Time(benchmark::State& state, const Context& context, DType dtype, double flops, double bytes,
           const std::function<void()>& call) {
   bench::PeakRate peak(context.threads(), context.isa(), dtype);
@@ -92,11 +92,11 @@ void Register(const OperatorCase& bench, void (*run)(benchmark::State&, const Op
       ->Unit(benchmark::kMillisecond);
 }
 
-/// B,N,Nkv,Sq,Sk,D as in benchmarks/cases.py.
+/// The sizes B,N,Nkv,Sq,Sk,D of a shape in benchmarks/cases.py.
 struct Shape {
   const char* name;
   const char* sizes;
-  bool decode = false;  ///< one query row: no mask, no backward
+  bool decode = false;  ///< whether it has one query row, and therefore no mask and no backward
 };
 constexpr Shape kShapes[] = {
     {"A_b1n16s1024d64", "1,16,16,1024,1024,64"},    {"B_b1n16s2048d128", "1,16,16,2048,2048,128"},

@@ -1,9 +1,9 @@
-"""Prompt, paged decode, sparse attention, indexer and losses: fa and a careful implementation in PyTorch, in turn.
+"""Times prompt, paged decode, sparse attention, the indexer and its losses, in fa and in careful PyTorch code.
 
     operators.py --threads 2 --only 'sparse*' --out build/benchmarks/results.json
 
-Results are compared before they are timed. On a CPU of AMD, PyTorch runs with MKL unlocked. PyTorch's chunks are chosen by a
-trial. report.py writes the table.
+fa and PyTorch take turns. Their results are compared before the timing. On an AMD CPU, PyTorch runs with MKL unlocked.
+A trial chooses PyTorch's chunks. report.py writes the table.
 """
 
 import argparse
@@ -38,14 +38,14 @@ def distance(got, want):
 
 
 def best_chunk(problem):
-    """Returns the chunk with which PyTorch's call is fastest. Each chunk is tried three times."""
+    """Returns the chunk size with which PyTorch's call is fastest. Each size is tried three times."""
     if len(problem.chunks) == 1:
         return problem.chunks[0]
     return min(problem.chunks, key=lambda chunk: min(seconds_of(lambda: problem.peer(chunk)) for _ in range(3)))
 
 
 def measure(problem, dtype, args, limit):
-    """@return the entry of a case in the results"""
+    """@return what the results file stores about a case"""
     chunk = best_chunk(problem)
     error = distance(problem.own(), problem.peer(chunk))
     entry = {"work": problem.work, "unit": problem.unit, "chunk": chunk, "error": error, "dtype": dtype,
@@ -106,7 +106,7 @@ def run(args):
             key = f"{name}/{dtype}/{args.threads}"
             if not fnmatch(name, args.only) or (key in measured and not args.again):
                 continue
-            normal.generator.manual_seed(7)  # a case's data do not depend on which others were drawn
+            normal.generator.manual_seed(7)  # a case has the same data, whichever cases ran before
             problem = make(TYPES[dtype])
             measured[key] = measure(problem, dtype, args, bound(dtype, problem))
             store.save(args.out, results)

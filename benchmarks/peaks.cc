@@ -1,5 +1,5 @@
-// What this machine can do at most: multiply-adds and dot products in registers, reads from memory, exponentials from
-// L1. All other figures of the suite are fractions of these.
+// Measures the highest rates of this machine: multiply-adds and dot products in registers, reads from memory,
+// exponentials of numbers in L1. All other figures of the benchmarks are fractions of these rates.
 //
 //   build/release/benchmarks/peaks_benchmark
 
@@ -19,7 +19,7 @@
 namespace fa::bench {
 namespace {
 
-/// Measures 2^x of 2048 numbers per thread, again and again.
+/// Measures the rate at which each thread computes 2^x of the same 2048 numbers.
 double MeasureExp2(int threads, Isa isa, double seconds) {
   constexpr int64_t kNumbers = 2048, kRepeats = 1000;
   const auto exp2 = core::kernels::Kernels(isa).rows->exp2;
@@ -34,8 +34,8 @@ double MeasureExp2(int threads, Isa isa, double seconds) {
   return static_cast<double>(kNumbers * kRepeats) * threads / shortest * 1e-9;
 }
 
-/// Registers one benchmark. `measure(threads)` runs its own rounds and returns the best rate; Google Benchmark repeats
-/// and reports it.
+/// Registers one benchmark. `measure(threads)` runs its own rounds and returns the best rate. Google Benchmark repeats
+/// it and reports the rate.
 void Register(const std::string& name, const char* unit, const std::function<double(int)>& measure) {
   const int cores = static_cast<int>(std::thread::hardware_concurrency());
   for (int threads = 1; threads <= cores; threads = threads < cores ? std::min(2 * threads, cores) : cores + 1) {

@@ -1,5 +1,5 @@
-"""Texts of the report about each peer: how it was built, or why it was not measured. benchmarks/README.md says how each
-peer is called."""
+"""Texts for the report about each peer: how it was built, or why it was not measured. benchmarks/README.md says how
+each peer is called."""
 
 from results import NAMES
 
@@ -15,7 +15,7 @@ def build_text(name, about):
 
 
 def left_out_text(results):
-    """Says why peers have no figures, or slow figures."""
+    """Returns the reasons why peers have no figures, or slow figures."""
     lines = [f"- {NAMES[name]} was not measured: {reason}."
              for name, reason in sorted(results.get("left_out", {}).items()) if name not in results["versions"]]
     for name, about in results["versions"].items():

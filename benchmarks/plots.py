@@ -1,4 +1,5 @@
-"""Plots of what compare.py measured. They show fa, PyTorch and the best other peer; the page's tables have every peer."""
+"""Plots of the results of compare.py. They show fa, PyTorch and the best other peer. The tables of the page show every
+peer."""
 
 import os
 
@@ -30,7 +31,7 @@ def share(entry, series):
 
 
 def series_of(pairs):
-    """Returns the series that have a figure in any of these (case, entry) pairs."""
+    """Returns the series that have a figure in at least one of these (case, entry) pairs."""
     return [series for series in MEMBERS if any(rate(entry, series) for _, entry in pairs)]
 
 
@@ -39,7 +40,8 @@ def shape_text(case):
 
 
 def bars(axes, pairs, shapes):
-    """Draws shares of the peak, one group of bars per shape, and above fa's bar its ratio to the fastest peer."""
+    """Draws shares of the peak, one group of bars per shape. Above fa's bar stands fa's rate divided by that of the
+    fastest peer."""
     width = 0.8 / len(MEMBERS)
     for case, entry in pairs:
         place = shapes.index(shape_text(case))
@@ -57,7 +59,7 @@ def bars(axes, pairs, shapes):
 
 
 def by_shape(results, operation):
-    """Draws a grid of bar plots, types across and masks down."""
+    """Draws a grid of bar plots. A column has one type, and a row has one mask."""
     most = max(case.threads for case, _ in entries_of(results))
     shapes = tuple(name for name in SHAPES if name != DECODE)
     panels = []
@@ -87,7 +89,8 @@ def by_shape(results, operation):
 
 
 def roofline(results):
-    """Draws GFLOP/s against FLOPs per byte of tensors, with the two limits of the machine, one panel per type."""
+    """Draws GFLOP/s against FLOPs per byte of tensors, with the machine's two limits (arithmetic and memory), one panel
+    per type."""
     most = max(case.threads for case, _ in entries_of(results))
     pairs = [pair for pair in entries_of(results) if pair[0].threads == most and pair[0].shape in SHAPES]
     bandwidths = [entry["peak_gbytes"] for _, entry in pairs if "peak_gbytes" in entry]
@@ -116,7 +119,7 @@ def roofline(results):
 
 
 def lengths(results):
-    """Draws against S how many times fa's time each peer takes, one panel per mask."""
+    """Draws each peer's time, divided by fa's, against S. There is one panel per mask."""
     of_masks = {mask: [pair for pair in entries_of(results) if pair[0].shape not in SHAPES and pair[0].mask == mask]
                 for mask in ("full", "causal")}
     of_masks = {mask: pairs for mask, pairs in of_masks.items() if pairs}
@@ -145,7 +148,7 @@ def lengths(results):
 
 
 def threads(results):
-    """Draws the share of the peak against the number of threads. The peak is that of as many threads."""
+    """Draws the share of the peak against the number of threads. The peak is that of the same number of threads."""
     groups = {}
     for case, entry in entries_of(results):
         if case.shape in SHAPES and case.dtype == "f32" and case.mask == "full":

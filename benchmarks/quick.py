@@ -1,11 +1,11 @@
-"""What compare.py --quick measures unless told otherwise, and the table that it prints."""
+"""The cases that compare.py --quick measures by default, and the table that it prints."""
 
 import machine
 import results as store
 from peers.client import LOCKED_VENDOR
 
 DEFAULTS = {"sets": ["quick"], "peers": ["fa", "torch", "torch_mkl"], "rounds": 2, "out": "build/benchmarks/quick.json"}
-# The columns, and how wide they are.
+# The columns of the table, and their widths.
 HEADER = ("", "fa, ms", "PyTorch, ms", "fa / PyTorch", "fa, GFLOP/s", "of product")
 WIDTHS = (44, 10, 14, 15, 14, 13)
 
@@ -37,7 +37,7 @@ def row(case, entry):
 
 
 def report(results, cases):
-    """Returns the text for a terminal. @param cases  the cases that were to be measured"""
+    """Returns the table as text for a terminal. @param cases  all cases that were to be measured"""
     there = {case.key: (case, results["cases"][case.key]) for case in cases if case.key in results["cases"]}
     versions = results["versions"]
     parts = [f"\n{machine.text_of(results['machine'])}, {results['machine']['cpus']} CPUs; fa {versions['fa']['version']}, "

@@ -1,9 +1,11 @@
-"""Ranks against one process of as many threads, in turn: benchmarks/ranks_load.py --build build/release
+"""Compares a call over ranks with the same call in one process that has as many threads.
 
-By default there are two ranks of one thread. Both sides do the same work on the same cores, so the ratio is what ranks cost:
-messages, uneven shares, and memory that threads of one process share. Each round runs `fa bench` and `mpirun fa-mpi
-bench`, and the order moves by one. A round in which other programs were busy is thrown away and repeated. The last
-column is the ratio of the best rounds, 1 where ranks cost nothing.
+    benchmarks/ranks_load.py --build build/release
+
+By default there are two ranks of one thread. Both calls do the same work on the same cores. So the ratio of their times
+shows what ranks cost: messages, uneven shares, and memory that threads of one process share. Each round runs `fa bench`
+and `mpirun fa-mpi bench`. The order moves by one per round. A round in which other programs were busy is discarded and
+repeated. The last column is the ratio of the best rounds. It is 1 where ranks cost nothing.
 """
 
 import argparse
@@ -19,12 +21,12 @@ from machine import TICK, describe, parse_busy_ticks, read
 from rounds import CpuUse, is_quiet, order_of
 
 ONE, RANKS = "one process", "ranks"
-# The fraction of one process' speed that ranks must reach.
+# Ranks must reach this fraction of the speed of one process.
 WANTED = {"forward": 0.93, "backward": 0.90}
 
 
 def command_of(who, case, options):
-    """Returns the command line of one side. Both sides use the same number of threads in all."""
+    """Returns the command line of one process or of the ranks. Both have the same number of threads in all."""
     bench = ["bench", case["op"], "--shape", options.shape, "--dtype", case["dtype"], "--causal",
              "--seconds", str(options.seconds), "--json"]
     if who == ONE:
@@ -34,20 +36,21 @@ def command_of(who, case, options):
 
 
 def cpu_use():
-    """Returns the CPU use until now. `own` counts the programs that this one has started and that have ended."""
+    """Returns the CPU time used until now. `own` counts the programs that this program has started and that have
+    ended."""
     children = resource.getrusage(resource.RUSAGE_CHILDREN)
     return CpuUse(parse_busy_ticks(read("/proc/stat")) * TICK, children.ru_utime + children.ru_stime, time.monotonic())
 
 
 def measure(command):
-    """@return best and median seconds per call, as the bench printed them"""
+    """@return the best and the median seconds per call that the command prints"""
     ran = subprocess.run(command, stdout=subprocess.PIPE, check=True)
     return json.loads(ran.stdout)["seconds"]
 
 
 def run_case(case, options):
-    """Runs rounds until enough were quiet or the tries are used up. @return seconds of each round per side, rounds
-    dropped"""
+    """Runs rounds until enough were quiet or the tries are used up. @return the seconds of each round, for one
+    process and for ranks, and the number of discarded rounds"""
     rounds, dropped = {ONE: [], RANKS: []}, 0
     while len(rounds[ONE]) < options.rounds:
         before = cpu_use()
@@ -62,8 +65,8 @@ def run_case(case, options):
 
 
 def ratios(rounds):
-    """Returns the speed of ranks divided by that of one process, by the best rounds and by the median of the rounds'
-    medians."""
+    """Returns the speed of ranks divided by that of one process: by their best rounds, and by the median over the
+    rounds' medians."""
     best = min(s["best"] for s in rounds[ONE]) / min(s["best"] for s in rounds[RANKS])
     typical = median(one["median"] / many["median"] for one, many in zip(rounds[ONE], rounds[RANKS]))
     return {"best": best, "median": typical}

@@ -1,10 +1,11 @@
-"""Two orders of dK and dV over ranks, predicted to 1024 of them: benchmarks/ranks_orders.py FA
+"""Predicts two orders in which ranks may sum dK and dV, for up to 1024 ranks: benchmarks/ranks_orders.py FA
 
-(a) accumulators travel through the ranks in the order of the rows; (b) sums of at most 64 fixed chunks of rows start at
-zero and are added in the order of chunks (docs/ranks.md). Both are simulated as src/ranks/plan/sum_schedule.cc
-does it: blocks of one part of rows, one query head and one chunk of keys, list scheduling, units one after the other.
-In (b), chains end at the chunks of rows, and their sums go to the rank that rounds them. The additions there cost nothing,
-because they are faster than what they wait for. `fa plan` predicts (a) too, which shows whether the two models agree.
+In order (a), sums travel through the ranks in the order of the rows. In order (b), there are at most 64 fixed chunks of
+rows. The sum of each chunk starts at zero, and these sums are added in the order of chunks (docs/ranks.md). Both orders
+are simulated as src/ranks/plan/sum_schedule.cc does it. A block is one part of rows, one query head and one chunk of
+keys. List scheduling orders the blocks, and units follow one another. In (b), a chain ends at the end of a chunk of
+rows, and its sum goes to the rank that rounds it. The additions there cost nothing, because they are faster than the
+computation for which they wait. `fa plan` predicts (a) too, which shows whether the two models agree.
 """
 
 import heapq
@@ -16,9 +17,9 @@ RANKS = (8, 16, 32, 64, 128, 256, 512, 1024)
 ROWS, HEADS_IN_FLIGHT, HEADS, HEADS_KV, D = 1 << 14, 4, 32, 8, 128
 WORKERS, FLOPS, NETWORK, LATENCY = 64, 64e9, 12.5e9, 5e-6
 ROW_CHUNKS = 64
-MOST_SIMULATED = 256  # the most ranks for which order (a) is simulated; `fa plan` predicts (a) for more
+MOST_SIMULATED = 256  # the most ranks for which this program simulates order (a); for more, `fa plan` alone predicts it
 
-# Constants of src/tiling (sum_schedule, backward_shape, tile_shape, row_cut).
+# These constants equal those of src/tiling (sum_schedule, backward_shape, tile_shape, row_cut).
 COLUMN_KEYS, TILE_ROWS, STRIP_ROWS, KEY_STEP, OVERHEAD_GROUPS = 128, 128, 32, 8, 2
 CHUNKS_PER_PART, FEW_CHUNKS_PER_PART, MOST_BLOCKS = 6, 3, 1 << 24
 GROUP = HEADS // HEADS_KV
@@ -33,8 +34,8 @@ def overhead(rows):
 
 
 def key_chunks(ranks):
-    """Cuts all keys into chunks of whole columns. @return (begin, end) of each, in the order of a causal mask: the last
-    first"""
+    """Cuts all keys into chunks of whole columns. @return (begin, end) of each chunk; as under a causal mask, the last
+    chunk comes first"""
     steps, parts = ROWS * ranks // COLUMN_KEYS // AT_ONCE, 2 * ranks
     count = min(steps, min(max(MOST_BLOCKS // (parts * GROUP), parts), CHUNKS_PER_PART * parts))
     ends = [steps * (c + 1) // count * AT_ONCE * COLUMN_KEYS for c in range(count)]
@@ -64,7 +65,8 @@ def kept_pairs(begin, end, key_begin, key_end):
 
 
 def predict(begin, end, keys, few_chunks):
-    """@return seconds that a block keeps a rank's workers busy, and how much later its last column ends"""
+    """@return how many seconds a block keeps the workers of a rank busy, and how many seconds later its last column
+    ends"""
     pairs, length = kept_pairs(begin, end, *keys), keys[1] - keys[0]
     columns = -(-length // COLUMN_KEYS)
     at_once = min(columns, AT_ONCE)
@@ -77,10 +79,12 @@ def predict(begin, end, keys, few_chunks):
 
 
 class Blocks:
-    """The blocks of some parts of rows. Their chains stay within groups of parts."""
+    """The blocks of some parts of rows, and the chains in which their sums are added. A chain has blocks of one
+    group of parts only."""
 
     def __init__(self, ranks, parts, chain_of):
-        """@param chain_of  chain_of(part): parts of one chain, which are neighbours"""
+        """@param chain_of  chain_of(part) returns the number of the part's chain; the parts of a chain are
+        neighbours"""
         self.rank, self.head, self.seconds, self.late = [], [], [], []
         self.in_chunk, self.in_rows, self.waits, self.on_the_way = [], [], [], []
         rows = ROWS // 2
@@ -121,7 +125,7 @@ class Blocks:
         self.sent_bytes[rank] = self.sent_bytes.get(rank, 0) + times * KEY_BYTES * (keys[1] - keys[0])
 
     def ended(self, last, keys, ranks):
-        """Does nothing. Subclasses override it, because it is called when the chains of a chunk of keys have ended."""
+        """Called when the chains of a chunk of keys have ended. It does nothing here, and subclasses override it."""
 
     def paths(self):
         path = [0.0] * len(self.rank)
@@ -135,8 +139,8 @@ class Blocks:
         return path
 
     def order(self):
-        """List scheduling: when a rank is free, it takes the earliest head among its ready blocks, and of that head's
-        blocks the one with the longest path."""
+        """Orders the blocks by list scheduling. When a rank is free, it takes the earliest head among its ready
+        blocks. Of that head's blocks it takes the one with the longest path."""
         path, waits, ready_at = self.paths(), list(self.waits), [0.0] * len(self.rank)
         ready, running, events, made, ordered = {rank: [] for rank in self.rank}, {}, [], 0, []
 
@@ -171,7 +175,8 @@ class Blocks:
         return ordered
 
     def predicted_seconds(self):
-        """Returns the seconds of all units, but not less than the busiest rank needs to send."""
+        """Returns the seconds that all units take. If the busiest rank needs longer to send its sums, returns the
+        time of sending."""
         ordered = self.order()
         ends = dict.fromkeys(self.rank, 0.0)
         for _ in range(UNITS):
@@ -187,7 +192,8 @@ class Blocks:
 
 
 class ChunkSums(Blocks):
-    """Order (b): a chunk of rows sends its sum for a chunk of keys to the rank that has most of these keys' rows."""
+    """Order (b): each chunk of rows sends its sum for a chunk of keys to the rank that holds most rows of these
+    keys."""
 
     def ended(self, last, keys, ranks):
         parts = 2 * ranks
@@ -198,21 +204,22 @@ class ChunkSums(Blocks):
 
 
 def efficiency(ranks, seconds):
-    """Returns the share of all ranks' time that goes into products."""
+    """Returns the fraction of the ranks' time in which they compute products."""
     rows = ROWS * ranks
     return GROUP * HEADS_KV * kept_pairs(0, rows, 0, rows) * PAIR_SECONDS / (ranks * seconds)
 
 
 def travelling(ranks):
-    """Order (a). @return efficiency, GiB that the busiest rank sends"""
+    """Simulates order (a). @return the efficiency, and the GiB that the busiest rank sends"""
     blocks = Blocks(ranks, range(2 * ranks), lambda part: 0)
     return efficiency(ranks, blocks.predicted_seconds()), UNITS * max(blocks.sent_bytes.values()) / 2**30
 
 
 def chunked(ranks):
-    """Order (b): ranks that share no chunk of rows have nothing to wait for. @return what travelling() returns"""
+    """Simulates order (b). Ranks that share no chunk of rows do not wait for each other. @return the same as
+    travelling()"""
     parts = 2 * ranks
-    shared = max(1, parts // ROW_CHUNKS)  # parts per chunk of rows
+    shared = max(1, parts // ROW_CHUNKS)  # number of parts per chunk of rows
     seconds = sent = 0
     for first in range(0, ranks, shared):
         own = range(first, first + shared)
@@ -232,7 +239,7 @@ def planned(fa, ranks):
 
 
 def table(rows):
-    """@param rows  (ranks, planned (a), simulated (a) or None, simulated (b))"""
+    """@param rows  one tuple per number of ranks: (ranks, planned (a), simulated (a) or None, simulated (b))"""
     lines = ["| ranks | (a), `fa plan` | (a), this model | GiB sent per rank | (b), this model | GiB sent per rank |",
              "|---:" * 6 + "|"]
     for ranks, plan, one, other in rows:

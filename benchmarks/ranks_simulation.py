@@ -1,7 +1,7 @@
-"""What the schedule over ranks predicts to 1024 ranks: benchmarks/ranks_simulation.py FA FOLDER
+"""Tabulates what the schedule over ranks predicts for up to 1024 ranks: benchmarks/ranks_simulation.py FA FOLDER
 
-Calls `FA plan ... --ranks` for strong and weak scaling, both cuts and four networks, and writes ranks.md with its plots
-into FOLDER. Nothing is measured: times are those of the schedule's model (docs/ranks.md).
+Calls `FA plan ... --ranks` for strong and weak scaling, both cuts and four networks. Writes ranks.md with its plots
+into FOLDER. Nothing is measured: all times come from the model of the schedule (docs/ranks.md).
 """
 
 import json
@@ -12,14 +12,14 @@ import sys
 from drawing import legend_above, plt
 
 RANKS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
-NETWORKS = (1.25, 5, 12.5, 50)  # GB/s: 10, 40, 100 and 400 Gbit/s
+NETWORKS = (1.25, 5, 12.5, 50)  # in GB/s; these are 10, 40, 100 and 400 Gbit/s
 CUTS = ("zigzag", "contiguous")
 CORES, ISA = 64, "avx512"
 HEADS, HEADS_KV, D = 32, 8, 128
 STRONG_ROWS, WEAK_ROWS = 1 << 20, 1 << 14
 OPERATIONS = ("forward", "backward")
 USUAL = 12.5
-# The ranks and columns that the tables show. The plots show all.
+# The tables show only these numbers of ranks. The plots show all.
 TABLE_RANKS = RANKS[::2]
 TABLE_COLUMNS = (("zigzag", 1.25), ("zigzag", USUAL), ("zigzag", 50), ("contiguous", USUAL))
 SCALINGS = {"strong": f"strong scaling, S = {STRONG_ROWS // 1024}K rows",
@@ -31,7 +31,7 @@ def rows_of(scaling, ranks):
 
 
 def plan(fa, operation, scaling, ranks, cut, network):
-    """@return the schedule's JSON; None where this fa does not have the operation over ranks"""
+    """@return the schedule as JSON, or None if this fa cannot run the operation over ranks"""
     rows = rows_of(scaling, ranks)
     words = [fa, "plan", operation, "--shape", f"1,{HEADS},{HEADS_KV},{rows},{rows},{D}", "--causal", "--dtype", "bf16",
              "--cores", str(CORES), "--isa", ISA, "--ranks", str(ranks), "--cut", cut, "--network", str(network),
@@ -103,7 +103,7 @@ def report(facts, plots):
 
 
 def draw(facts, folder):
-    """@return {(operation, scaling): file name}"""
+    """Draws the plots. @return {(operation, scaling): file name}"""
     colors = dict(zip(NETWORKS, ("#e4572e", "#e69f00", "#4f86c6", "#0b6e4f")))
     plots = {}
     for operation in OPERATIONS:

@@ -1,5 +1,5 @@
-"""Attention of single rows in double, and how far a correct computation may be from it. The peers' results are checked
-with it before anything is timed. The bounds are those of tools/check, whose headers derive them."""
+"""Attention of single rows in double, and bounds for the error of a correct computation. The peers' results are checked
+against these before the timing. The headers of tools/check derive the bounds."""
 
 from dataclasses import dataclass
 
@@ -7,14 +7,14 @@ import numpy as np
 
 UNIT_ROUNDOFF = {"f32": 2.0**-24, "bf16": 2.0**-8, "f16": 2.0**-11}
 U = UNIT_ROUNDOFF["f32"]
-# The relative error of an exponential. Peers may have errors of 20 ulp, as PyTorch's flash kernel has, because the
-# check must only show that all compute the same thing.
+# The relative error that an exponential may have. It is 20 ulp, as in PyTorch's flash kernel, because the check must
+# only show that all peers compute the same thing.
 EXP_ERROR = 20 * 2.0**-23
 F16_SUBNORMAL = 2.0**-25
 
 
 def to_double(array, dtype):
-    """Returns the array of a .npy file as floats. The file stores bf16 as 16-bit integers with its bits."""
+    """Returns the array of a .npy file as floats. Such a file stores the bits of bf16 as 16-bit integers."""
     if dtype == "bf16":
         return (array.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
     return array.astype(np.float64)
@@ -29,7 +29,7 @@ def from_float(array, dtype):
 
 
 def kept(mask, rows, sq, sk):
-    """Returns which keys the rows see, bool [rows, Sk], aligned bottom-right."""
+    """Returns which keys the rows see, bool [rows, Sk]. A causal mask is aligned bottom-right."""
     last = rows[:, None] + sk - sq
     keys = np.arange(sk)[None, :]
     if mask == "full":
@@ -55,7 +55,7 @@ class Head:
         return kept(self.mask, rows, len(self.q), len(self.k))
 
     def forward(self, rows):
-        """@return output rows, their bounds, and as columns log-sum-exp and its error"""
+        """@return rows of the output, their bounds, and as columns their log-sum-exp and its error"""
         keep, q = self.kept(rows), self.q[rows]
         depth = q.shape[1] + 6
         scores = np.where(keep, self.scale * (q @ self.k.T), -np.inf)
@@ -71,7 +71,7 @@ class Head:
         return out, bound, largest + np.log(total), depth * U * magnitude + terms * U + EXP_ERROR
 
     def facts(self, rows):
-        """@return the facts about rows that the backward needs, as columns: log-sum-exp, its error, delta = dO . O, its
+        """@return numbers of rows that the backward needs, as columns: log-sum-exp, its error, delta = dO . O, its
         error"""
         parts = []
         for begin in range(0, len(rows), 256):
@@ -84,7 +84,7 @@ class Head:
         return [np.concatenate(columns) for columns in zip(*parts)]
 
     def pairs(self, rows, keys, facts):
-        """@return P, its error, dS, its error, for rows and a slice of keys: [rows, keys] each"""
+        """@return for rows and a slice of keys: P, its error, dS, its error, each [rows, keys]"""
         lse, lse_error, delta, delta_error = facts
         q, k, v, d_out = self.q[rows], self.k[keys], self.v[keys], self.d_out[rows]
         magnitude = self.scale * (np.abs(q) @ np.abs(k).T)
@@ -128,7 +128,7 @@ def key_gradients(group, key):
 class ExpectedRow:
     """An expected row of a result, and how far each of its elements may be off."""
 
-    name: str  # out, dq, dk or dv
+    name: str  # "out", "dq", "dk" or "dv"
     batch: int
     head: int
     row: int
@@ -137,14 +137,15 @@ class ExpectedRow:
 
 
 def places(sizes, count):
-    """Returns the last (batch, head, row) and `count` random ones, which are the same in every run."""
+    """Returns (batch, head, row) of the last row and of `count` random ones. They are the same in every run."""
     random = np.random.default_rng(4)
     chosen = [tuple(size - 1 for size in sizes)]
     return chosen + [tuple(int(random.integers(size)) for size in sizes) for _ in range(count)]
 
 
 def expected_rows(case, inputs):
-    """Returns some rows of a case's results. @param inputs .npy arrays by name: q, k, v; for the backward also d_out"""
+    """Returns the expected values of some rows of a case's results. @param inputs  .npy arrays by name: q, k, v; for
+    the backward also d_out"""
     group = case.heads // case.heads_kv
 
     def head_at(batch, head):
@@ -170,13 +171,13 @@ def expected_rows(case, inputs):
 
 
 def compare(expected, results, dtype):
-    """@return the largest error, and the largest ratio of an error to its bound: above 1 the result is wrong; both are
-    infinite if a result, its expectation or its bound is NaN"""
+    """@return the largest error, and the largest error divided by its bound. A result is wrong if this quotient is
+    above 1. Both are infinite if a result, its expected value or its bound is NaN."""
     error = share = 0.0
     for want in expected:
         got = to_double(results[want.name][want.batch, want.head, want.row], dtype)
         off = np.abs(got - want.value)
-        # If the bound is 0, an exact element gets the ratio 0.
+        # An element without an error gets the quotient 0, even if its bound is 0.
         of_bound = np.divide(off, want.bound, out=np.where(off == 0, 0.0, np.inf), where=want.bound != 0)
         error = max(error, *np.where(np.isnan(off), np.inf, off).tolist())
         share = max(share, *np.where(np.isnan(of_bound), np.inf, of_bound).tolist())

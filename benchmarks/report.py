@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Tables and plots of what compare.py measured.
+"""Makes tables and plots of the results of compare.py.
 
     report.py build/benchmarks/results.json docs/benchmarks
 
-Writes README.md and .png files into a folder in docs/benchmarks that is named by the CPU, with a copy of the results, and
-the list of all CPUs, docs/benchmarks/README.md. Plots need matplotlib.
+Each CPU has a folder in docs/benchmarks. This program writes README.md, .png files and a copy of the results into the
+folder of the CPU. It also writes docs/benchmarks/README.md, the list of all CPUs. Plots need matplotlib.
 """
 
 import argparse
@@ -35,7 +35,7 @@ def shape_text(case, most):
 
 
 def rate_text(entry):
-    """Returns the GFLOP/s of fa's best call, its share of the peak, and its ratio to the fastest peer, as text."""
+    """Returns, as text, the GFLOP/s of fa's best call, its share of the peak, and its ratio to the fastest peer."""
     rate, ratio = store.gflops(entry, "fa"), store.ratio_to_best(entry)
     if rate is None:
         return "–"
@@ -55,7 +55,7 @@ def rates_table(results, most):
 
 
 def headline_table(results, threads):
-    """Returns a table with a few cells of all tables, for a README."""
+    """Returns a short table for a README, with a few cells of the other tables."""
     lines = [("forward", "f32", "full"), ("forward", "f32", "causal"), ("forward", "bf16", "full"),
                ("forward", "bf16", "causal"), ("backward", "f32", "full"), ("backward", "f32", "causal"),
                ("backward", "bf16", "full")]
@@ -73,8 +73,8 @@ def headline_table(results, threads):
 
 
 def decode_table(pairs):
-    """Returns a table with each peer's milliseconds per step, the share of its read rate that it reaches, and fa's read
-    rates."""
+    """Returns a table of decodes. It has each peer's milliseconds per step, the share of the peer's read rate that
+    these reach, and fa's read rates."""
     names = peers_of(pairs)
     header = ["type", *(f"{NAMES[name]}, ms" for name in names), "fa: K and V, GB/s", "read at up to, GB/s"]
     rows = []
@@ -87,7 +87,7 @@ def decode_table(pairs):
 
 
 def decode_text(pairs):
-    """Explains the shares that decode_table shows."""
+    """Returns the text that explains the shares in decode_table."""
     if any("read_fraction" in peer for _, entry in pairs for peer in entry["peers"].values()):
         return ("In brackets: the share of the rate at which as many threads read that peer's keys and values around its calls, "
                 "the median over the rounds.")
@@ -103,8 +103,8 @@ def step_text(entry, name):
 
 
 def operators_table(operators, most):
-    """Returns a table with a row per operator and a column per type: the rate of fa, and its ratio to PyTorch in
-    chunks."""
+    """Returns a table with a row per operator and a column per type. A cell has fa's rate, and its ratio to the rate of
+    PyTorch in chunks."""
     types = sorted({key.rsplit("/", 2)[1] for key in operators}, reverse=True)
     rows = {}
     for key, entry in operators.items():
@@ -121,13 +121,13 @@ def operator_text(entry):
     return f"{own:.{1 if own < 100 else 0}f} {entry['unit']}, {own / other:.2f}"
 
 
-# If other programs took a larger share of one CPU than this, a table says so. compare.py and operators.py allow as much
-# by default.
+# A table has a note if other programs took a larger share of one CPU than this. compare.py and operators.py accept
+# rounds with as much by default.
 QUIET = 0.1
 
 
 def noise_text(operators):
-    """Says how much CPU time other programs took while the operators were measured, if it was much."""
+    """Returns a note on the CPU time that other programs took while the operators were measured, if it was much."""
     most = max((entry.get("foreign", 0) for entry in operators.values()), default=0)
     return "" if most <= QUIET else (
         f" Other programs took up to {most:.1f} CPUs in rounds that count: the best of many calls in turn is compared, and the "
@@ -135,7 +135,7 @@ def noise_text(operators):
 
 
 def checks_text(results):
-    """Says what the check of the results against double found."""
+    """Returns a sentence on the largest errors that the comparison with double found."""
     worst, wrong = {}, []
     for key, entry in results["cases"].items():
         for name, peer in entry["peers"].items():
@@ -165,7 +165,7 @@ def machine_text(results):
 
 
 def missing_text(results, threads):
-    """Says which headline cases have no figures, and why. Returns None if all have figures."""
+    """Returns which headline cases have no figures, and why. Returns None if all have figures."""
     missing = [case for case in headline(threads) if case.key not in results["cases"]]
     if not missing:
         return None

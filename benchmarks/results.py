@@ -1,5 +1,5 @@
-"""Reads and writes the JSON file of results, and answers questions about it. The file is written after every case, so
-that a run can stop and go on later."""
+"""Reads and writes the JSON file of results, and selects figures from it. The file is written after every case, so
+that a run can stop and continue later."""
 
 import json
 import os
@@ -25,7 +25,7 @@ def load(path):
 
 
 def save(path, results):
-    """Writes the file by renaming a finished one, so that no reader sees a part of it."""
+    """Writes the results to a new file and renames it, so that no reader sees a part of the file."""
     os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
     new = path + ".new"
     with open(new, "w", encoding="utf-8") as file:
@@ -35,7 +35,8 @@ def save(path, results):
 
 
 def is_done(results, case, peers):
-    """Returns whether the case was measured with all of these peers. Figures of different runs must not be compared."""
+    """Returns whether one run has measured the case with all of these peers. Figures of different runs must not be
+    compared."""
     entry = results["cases"].get(case.key)
     return entry is not None and set(peers) <= set(entry["peers"])
 
@@ -46,13 +47,13 @@ def seconds(entry, peer, which="best"):
 
 
 def gflops(entry, peer, which="best"):
-    """Returns the rate of kept work in the time that seconds() returns, or None if the peer has no figure."""
+    """Returns the GFLOP/s of kept pairs in the time that seconds() returns, or None if the peer has no figure."""
     value = seconds(entry, peer, which)
     return None if value is None else entry["flops"] / value * 1e-9
 
 
 def fraction(entry):
-    """Returns the fraction of the same run's peak that fa reaches."""
+    """Returns the fraction of the peak that fa reaches. The peak is measured in the same run."""
     return gflops(entry, "fa") / entry["peak_gflops"]
 
 
@@ -76,7 +77,8 @@ def entries_of(results):
 
 
 def chosen(results, **wanted):
-    """Returns the (case, entry) pairs whose case has the attributes in `wanted`. A tuple allows any of its values."""
+    """Returns the (case, entry) pairs whose case has the attributes in `wanted`. If a wanted value is a tuple, any
+    of its members is right."""
     def fits(case):
         return all(getattr(case, name) in (value if isinstance(value, tuple) else (value,))
                    for name, value in wanted.items())

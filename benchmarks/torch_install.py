@@ -1,5 +1,5 @@
-"""PyTorch is a large download that only these benchmarks need. They use an installed PyTorch, and ask before they
-download another."""
+"""Finds or installs PyTorch. PyTorch is a large download that only these benchmarks need, so they ask before they
+download it."""
 
 import importlib.metadata
 import json
@@ -44,7 +44,7 @@ def size_of(url):
 
 
 def download_text():
-    """Says what pip would fetch."""
+    """Returns a text that says what pip would fetch."""
     command = [sys.executable, "-m", "pip", "install", "--dry-run", "--quiet", "--report", "-", REQUIREMENT]
     try:
         report = json.loads(subprocess.run(command, capture_output=True, check=True, text=True).stdout)

@@ -1,21 +1,23 @@
 #!/usr/bin/env python3
-"""How much speed the planner's rules for tiles, and the kernels' constants, lose on this machine against the best of a sweep.
+"""Measures how much speed is lost on this machine by the planner's rules for tiles and by constants of the kernels.
 
     tune.py --threads 1 --isa avx2 --only 'backward/f32/*'
     tune.py --sweep blocks --only 'forward/bf16/d128/full/1'
     tune.py --sweep fetches --only 'forward/f32/*'
 
-Tiles: first the keys of a tile are swept with the rules' rows, then the rows with the best keys. The best tile and the rules'
-tile are then measured again, in three times as many rounds, because the best of many is partly luck.
+A sweep of tiles first tries numbers of keys, with the rows that the rules choose. Then it tries numbers of rows, with
+the best number of keys. The best tile and the rules' tile are measured once more, in three times as many rounds,
+because the best of many is partly luck.
 
-Blocks and fetches are constants of the build, one for all machines. Blocks are the register blocks of the level's widest
-strip and the ends of blocks. Fetches are how far ahead keys and values are fetched, in dense calls, short ones and decoding.
-The variants' results are compared with the build's first. The best is measured again.
+Blocks and fetches are constants of the build, one for all machines. Blocks are the register blocks of the level's
+widest strip and the ends of blocks. Fetches are the distances at which keys and values are fetched ahead, in dense
+calls, in short ones and in decoding. The results of each variant are compared with those of the build. The best variant
+is measured once more.
 
-Every candidate is a process of its own with a libfa of its own, for which variants.py compiles one source anew. Candidates take
-turns, and the best of all calls counts. Calls are short, so even on a busy machine some are undisturbed.
+Every candidate is a process with its own libfa, for which variants.py compiles one source again. Candidates take turns,
+and the best of all calls counts. Calls are short, so even on a busy machine some calls are undisturbed.
 
-A loss of 2 % is a finding: the rules, which are functions of sizes and level alone, then want another constant. No results are
+If a rule loses 2 % or more, it needs another constant. The rules depend on sizes and on the level alone. No results are
 stored.
 """
 
@@ -39,9 +41,9 @@ from peers.client import Peer
 FINDING = 1.02
 KEYS = {"forward": (32, 64, 96, 128, 160, 192, 224, 256), "backward": (32, 64, 128)}
 ROWS = (16, 32, 48, 64, 96, 128, 144, 160)
-# B, N, Nkv, Sq, Sk, D: head sizes whose tiles differ; long enough that edges are few.
+# B, N, Nkv, Sq, Sk, D. The head sizes have different tiles. The sequences are so long that few tiles are partial.
 SHAPES = {f"d{d}": (1, 4, 4, 1024, 1024, d) for d in (64, 128, 256)}
-# How far ahead keys and values are fetched also matters to short sequences and to decodes by groups of 1, 4 and 8 rows.
+# The distance of fetching ahead also matters to short sequences, and to decodes in groups of 1, 4 and 8 rows.
 FETCHED = {"d128": SHAPES["d128"], "short": (8, 12, 12, 128, 128, 64),
            **{f"decode{rows}": (8, 8 * rows, 8, 1, 4096, 128) for rows in (1, 4, 8)}}
 
@@ -56,7 +58,7 @@ def all_cases(threads, sweep="tiles"):
 
 
 class Candidate:
-    """A peer that runs fa, with the build's libfa or with a library of its own from a folder."""
+    """A peer that runs fa, with the build's libfa or with a libfa from another folder."""
 
     def __init__(self, args, log, library=None):
         variables = {"FA_FORCE_ISA": args.isa} if args.isa else {}
@@ -67,7 +69,7 @@ class Candidate:
             raise SystemExit(f"tune: {args.build}'s fa_peer does not load libfa.so.0 of {library}")
 
     def prepare(self, case, folder):
-        """@return the tile that the plan has"""
+        """Prepares the peer for the case. @return (block_q, block_k), the tile of its plan"""
         self.peer.ask("prepare", folder=folder, **case.request())
         plan = self.peer.ask("plan")
         return plan["block_q"], plan["block_k"]
@@ -79,7 +81,8 @@ def maps_of(pid):
 
 
 def distinct(case, folder, candidates):
-    """@return {tile: candidate}. Of candidates with equal tiles the first stays and the others end."""
+    """Prepares all candidates. If several have the same tile, keeps the first and ends the others. @return {tile:
+    candidate}"""
     kept = {}
     for candidate in candidates:
         tile = candidate.prepare(case, folder)
@@ -91,7 +94,7 @@ def distinct(case, folder, candidates):
 
 
 def ratios(by_tile, rule, seconds, round_count):
-    """@return {tile: how many times as fast as the rules' tile it is}, by the best calls"""
+    """@return {tile: the time of the rules' tile divided by the time of this tile}, both of the best calls"""
     best = dict.fromkeys(by_tile, float("inf"))
     for candidate in by_tile.values():
         candidate.peer.ask("time", seconds=seconds)
@@ -102,7 +105,7 @@ def ratios(by_tile, rule, seconds, round_count):
 
 
 def sweep(case, args, folder, log, libraries, rule, choices, again=1):
-    """@return {tile: how many times as fast as the rules' tile it is}"""
+    """@return {tile: the time of the rules' tile divided by the time of this tile}"""
     built = [libraries.get(variants.tile(case.operation, *choice)) for choice in choices]
     by_tile = distinct(case, folder, [rule, *(Candidate(args, log, library) for library in built if library)])
     try:
@@ -114,7 +117,7 @@ def sweep(case, args, folder, log, libraries, rule, choices, again=1):
 
 
 def tune(case, args, log, libraries):
-    """@return the rules' tile, the best tile, and how many times as fast as the rules' tile the best is"""
+    """@return the rules' tile, the best tile, and the time of the rules' tile divided by that of the best"""
     folder = tempfile.mkdtemp(prefix="fa-tune-", dir="/dev/shm" if os.path.isdir("/dev/shm") else None)
     rule = Candidate(args, log)
     try:
@@ -137,7 +140,7 @@ class Libraries:
         self.build, self.folder, self.made = variants.Build(build), folder, {}
 
     def get(self, variant):
-        """@return the folder of the library, or None where the variant does not compile"""
+        """@return the folder of the library, or None if the variant does not compile"""
         if variant not in self.made:
             path = tempfile.mkdtemp(dir=self.folder)
             try:
@@ -150,7 +153,7 @@ class Libraries:
 
 
 def check(case, folder, candidate, expected):
-    """Raises SystemExit unless the candidate's results are right."""
+    """Raises SystemExit if a result of the candidate is wrong."""
     candidate.peer.ask("check")
     names = ("out",) if case.operation == "forward" else ("dq", "dk", "dv")
     error, share = reference.compare(expected, {name: np.load(f"{folder}/{name}.npy") for name in names}, case.dtype)
@@ -159,8 +162,8 @@ def check(case, folder, candidate, expected):
 
 
 def tune_variants(case, args, log, libraries):
-    """@return {variant: how many times as fast as the build's constants it is}, the best, and its ratio measured
-    again"""
+    """@return {variant: the build's time divided by the variant's}, the best variant, and its quotient measured once
+    more"""
     folder = tempfile.mkdtemp(prefix="fa-tune-", dir="/dev/shm" if os.path.isdir("/dev/shm") else None)
     candidates = {"": Candidate(args, log)}
     try:
@@ -184,7 +187,7 @@ def tune_variants(case, args, log, libraries):
 
 
 def print_tiles(case, args, log, libraries):
-    """@return how many times as fast as the rules' tile the best is"""
+    """@return the time of the rules' tile divided by that of the best tile"""
     own, best, ratio = tune(case, args, log, libraries)
     name = case.key.rsplit("/", 1)[0]
     print(f"| {name} | {own[0]} x {own[1]} | {best[0]} x {best[1]} | {100 * (ratio - 1):.1f} % |", flush=True)
@@ -192,7 +195,7 @@ def print_tiles(case, args, log, libraries):
 
 
 def print_variants(case, args, log, libraries):
-    """@return how many times as fast as the build's constants the best is"""
+    """@return the build's time divided by that of the best variant"""
     found, best, ratio = tune_variants(case, args, log, libraries)
     others = ", ".join(f"{name} {100 * (each - 1):+.1f} %" for name, each in found.items())
     print(f"| {case.key.rsplit('/', 1)[0]} | {best} | {100 * (ratio - 1):.1f} % | {others} |", flush=True)

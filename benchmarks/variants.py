@@ -1,5 +1,5 @@
-"""libfa with another constant. One or two sources of a build folder are compiled anew with a changed text and linked
-with the folder's other objects. Checkout and build folder are only read."""
+"""Builds variants of libfa, each with another constant. One or two sources of a build folder are compiled again with a
+changed text. They are linked with the folder's other objects. Neither the checkout nor the build folder is changed."""
 
 import os
 import re
@@ -13,17 +13,17 @@ BLOCKS, LINES = f"{KERNELS}/register_blocks.inc", f"{KERNELS}/levels/kernels.inc
 TILES = {"forward": "tiling/tile_shape.cc", "backward": "tiling/backward/backward_shape.cc"}
 PANELS, TILE, ROWS = "ops/tile/key_panels.cc", "ops/dense/forward_tile.cc", f"{KERNELS}/row_products.inc"
 REGISTERS = {"avx2": 16, "avx512": 32, "avx512_bf16": 32}
-VOCABULARY = {"avx512_bf16": "avx512"}  # {level: the level whose vectors it uses}
+VOCABULARY = {"avx512_bf16": "avx512"}  # {level: the level whose vector functions it uses}
 LINE = re.compile(r"^FA_(?:STRIP|PAIR)_KERNELS\((\w+), (?:f32, )?(\d+), (\d+), (\d+)\)$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
 class Variant:
-    """A variant of libfa, and how the library is changed to have it."""
+    """A variant of libfa, and the changes of source text that make it."""
 
     name: str
-    edits: tuple  # (file in SOURCES, a text that it has once, the text instead)
-    sources: tuple  # files in SOURCES that have the text or include it, to be compiled
+    edits: tuple  # (file in SOURCES, a text that occurs once in it, the new text)
+    sources: tuple  # the files in SOURCES that must be compiled, because they have the text or include it
 
 
 def read(file):
@@ -32,7 +32,8 @@ def read(file):
 
 
 def level_of(isa, dtype):
-    """The level whose source has the register blocks of a call. Raises ValueError for one whose blocks have no variants."""
+    """Returns the level whose source has the register blocks of a call. Raises ValueError for a level whose blocks
+    have no variants."""
     level = "avx512" if isa.startswith("avx512") and (isa, dtype) != ("avx512_bf16", "bf16") else isa
     if level not in REGISTERS or (isa, dtype) == ("avx512_amx", "bf16"):
         raise ValueError(f"{isa}, {dtype}: register blocks are tried on {', '.join(REGISTERS)}")
@@ -44,8 +45,9 @@ def source_of(level):
 
 
 def register_blocks(level, operation):
-    """Other register blocks of scores and products, of the backward's outer products, and other ends of blocks. The strip
-    is the level's widest, which long sequences take; a block has to leave registers for the vectors of B and a factor."""
+    """Yields variants with other register blocks of scores and products, of the backward's outer products, and with
+    other ends of blocks. They change the level's widest strip, which long sequences use. A block must leave
+    registers for the vectors of B and one factor."""
     source, registers = (source_of(level),), REGISTERS[level]
     line = next(match for match in LINE.finditer(read(LINES)) if match[1] == level)
     rows, width, vectors = (int(line[i]) for i in (2, 3, 4))
@@ -62,7 +64,7 @@ def register_blocks(level, operation):
 
 
 def outer_blocks(registers, source):
-    """Variants of the outer products' register blocks, rows by vectors."""
+    """Yields variants with other register blocks (rows by vectors) of the outer products."""
     if registers < 32:
         rows, vectors = "if (kRegisters < 32) return 6;", "kRegisters < 32 ? 2 :"
         sizes, now = ((4, 2), (5, 2), (4, 3)), 2
@@ -77,8 +79,8 @@ def outer_blocks(registers, source):
 
 
 def tile(operation, rows, keys):
-    """Returns a variant with another tile of rows and keys. If a number is 0, the rules choose it. Rows are cut to
-    whole strips and to the most that the rules choose."""
+    """Returns a variant with another tile of rows and keys. If a number is 0, the rules choose it. Rows are rounded to
+    whole strips, and are at most as many as the rules may choose."""
     file = TILES[operation]
     strips = f"std::clamp(int64_t{{{rows}}} / machine.strip_rows, int64_t{{1}}, (kFullBlockQ + machine.strip_rows - 1) / machine.strip_rows)"
     if operation == "forward":
@@ -92,7 +94,8 @@ def tile(operation, rows, keys):
 
 
 def fetch_distances(level, shape):
-    """Returns variants that fetch keys and values from other distances. @param shape  decode*, short* or any other"""
+    """Returns variants that fetch keys and values ahead at other distances. @param shape  decode*, short* or any
+    other"""
     if shape.startswith("decode"):
         now = "kFewRowsFetchAhead = 32;"
         for keys in (0, 8, 16, 64):
@@ -110,8 +113,8 @@ def fetch_distances(level, shape):
 
 
 def edited(variant):
-    """Returns the changed texts of a variant's files. Raises ValueError unless each text to replace occurs exactly
-    once."""
+    """Returns the changed texts of a variant's files. Raises ValueError unless each text that is replaced occurs
+    exactly once."""
     texts = {}
     for file, now, instead in variant.edits:
         text = texts.get(file) or read(file)
@@ -122,7 +125,7 @@ def edited(variant):
 
 
 class Build:
-    """A build folder of CMake with Ninja, in which libfa.so is up to date."""
+    """A build folder of CMake and Ninja in which libfa.so is up to date."""
 
     def __init__(self, folder):
         self.folder = os.path.abspath(folder)
@@ -145,8 +148,8 @@ class Build:
         raise ValueError(f"{self.folder}: no command compiles {path}; build it with CMake and Ninja")
 
     def make(self, variant, folder):
-        """Builds the variant's libfa into an empty folder. Raises CalledProcessError if it does not compile, ValueError
-        if the compiler did not read a changed file."""
+        """Builds the variant's libfa in an empty folder. Raises CalledProcessError if it does not compile. Raises
+        ValueError if the compiler did not read a changed file."""
         overlay = os.path.join(folder, "src")
         changed = [write(os.path.join(overlay, file), text) for file, text in edited(variant).items()]
         objects, was_read = {}, ""
@@ -176,8 +179,8 @@ class Build:
 
 
 def compile_command(command, source, output, overlay):
-    """Returns the command with another source and output. The command will list the files that it reads next to the
-    output, and will look for the overlay's files first."""
+    """Returns the compiler's command with another source and output. The compiler then lists the files that it reads
+    next to the output, and looks for files in the overlay first."""
     words = list(command)
     for flag, value in (("-c", source), ("-o", output), ("-MF", f"{output}.d")):
         words[words.index(flag) + 1] = value

@@ -20,7 +20,7 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_L
 endif()
 if(FA_SANITIZE)
   list(JOIN FA_SANITIZE "," fa_sanitizers)
-  # FA_NOT_SANITIZED of a target lists the checks that it goes without.
+  # The property FA_NOT_SANITIZED of a target lists the sanitizers that must not check it.
   set(not_sanitized $<TARGET_PROPERTY:FA_NOT_SANITIZED>)
   target_compile_options(
     fa_flags INTERFACE -fsanitize=${fa_sanitizers} $<$<BOOL:${not_sanitized}>:-fno-sanitize=${not_sanitized}>

@@ -6,7 +6,8 @@ include(CMakePackageConfigHelpers)
 
 set(fa_package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/fa)
 
-# fa_install_libraries(export component target ...)
+# fa_install_libraries(export component target ...) installs the targets in a component, and their description for
+# CMake, which is named `export`.
 function(fa_install_libraries export component)
   install(TARGETS ${ARGN} EXPORT ${export}
           ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT development
@@ -22,7 +23,7 @@ else()
   list(APPEND fa_absent_headers REGEX "/(acl|aclnn|aclnnop|securec.h)\$" EXCLUDE)
 endif()
 if(TARGET fa_mpi)
-  # Component mpi of the package: MPI is required only of a consumer that asks for this component.
+  # This is the package's component mpi. Only a consumer that asks for this component needs MPI.
   fa_install_libraries(fa_mpi_targets mpi fa_mpi)
 else()
   list(APPEND fa_absent_headers PATTERN "mpi.h" EXCLUDE)
@@ -43,7 +44,8 @@ if(NOT BUILD_SHARED_LIBS)
 endif()
 
 file(RELATIVE_PATH fa_pc_to_prefix /prefix/${CMAKE_INSTALL_LIBDIR}/pkgconfig /prefix)
-# A program links the libraries of a static libfa too, and no header of fa includes theirs.
+# With a static libfa, programs must also link the libraries that libfa uses. No header of fa includes headers of these
+# libraries.
 if(BUILD_SHARED_LIBS)
   set(fa_pc_requires "Requires.private")
   set(fa_pc_libraries "")

@@ -1,4 +1,4 @@
-# Which instruction-set levels are compiled.
+# Chooses the instruction-set levels that are compiled.
 
 set(FA_LEVELS all CACHE STRING
     "Instruction-set levels beside portable: all; native (what this CPU uses); or a list of names, avx2;avx512_vnni")

@@ -2,7 +2,7 @@
 # and fa-tools-mpi, and one tarball. scripts/packages.sh makes and checks them.
 
 set(CPACK_PACKAGE_NAME fa)
-# As Debian's own tools, see dch(1).
+# The maintainer is named by the variables that Debian's own tools read (see dch(1)).
 set(fa_maintainer "The fa authors <maintainer@example.org>")
 if(DEFINED ENV{DEBEMAIL})
   set(fa_maintainer "$ENV{DEBFULLNAME} <$ENV{DEBEMAIL}>")
@@ -10,7 +10,8 @@ endif()
 set(FA_MAINTAINER "${fa_maintainer}"
     CACHE STRING "Maintainer of the packages, \"Name <address>\"; by default DEBFULLNAME and DEBEMAIL, or a placeholder")
 set(CPACK_PACKAGE_CONTACT ${FA_MAINTAINER})
-# Empty: cpack would put one summary before the descriptions of all packages. Their first lines are their summaries.
+# The text is empty, because cpack would put it before the descriptions of all packages. The first line of each
+# description is its summary.
 set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "")
 set(CPACK_PACKAGE_FILE_NAME fa-${PROJECT_VERSION}-${CMAKE_SYSTEM_NAME}-${CMAKE_SYSTEM_PROCESSOR})
 set(CPACK_RESOURCE_FILE_LICENSE ${PROJECT_SOURCE_DIR}/LICENSE)

@@ -1,5 +1,5 @@
-# Tests that report their cases one by one to scripts/count_tests.py.
-# The python3 on the path, for which scripts/setup.sh installs NumPy.
+# Registers tests, which report their cases one by one to scripts/count_tests.py. FA_PYTHON is the python3 on the path,
+# for which scripts/setup.sh installs NumPy.
 find_program(FA_PYTHON python3 REQUIRED)
 
 # A test whose name ends in _test leaves a report of its cases here, named like the test.
@@ -11,8 +11,8 @@ set(FA_TEST_REPORTS ${PROJECT_BINARY_DIR}/test_reports)
 # - A binary with the label asan, and every binary under an emulator, runs its cases in one process. A process per case
 #   would start libfa, and compute the references of its operators, again for each level.
 # - Other binaries have a process per case (run_each_case.py), because some cases want one of their own.
-# - Under ThreadSanitizer every binary has. In one process oneTBB's threads would live on from one case to the next.
-#   ThreadSanitizer does not see their synchronisation, which would look like races.
+# - Under ThreadSanitizer every binary has a process per case. In one process oneTBB's threads would live on from one
+#   case to the next. ThreadSanitizer does not see their synchronisation, which would look like races.
 function(fa_register_gtest target cost)
   if(FA_TEST_SUBSET AND NOT FA_TEST_SUBSET IN_LIST ARGN)
     set_target_properties(${target} PROPERTIES EXCLUDE_FROM_ALL ON)
@@ -28,8 +28,7 @@ function(fa_register_gtest target cost)
     add_test(NAME ${target} COMMAND ${target} --gtest_output=xml:${report})
   endif()
   if("thread" IN_LIST FA_SANITIZE)
-    # At the end of a process with threads ThreadSanitizer waits, by default for a second, for races of these threads
-    # with the end.
+    # At the end of a process, ThreadSanitizer waits for races between its threads and the end, by default for a second.
     set_tests_properties(
       ${target} PROPERTIES ENVIRONMENT
                            TSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/tests/support/tsan.supp:atexit_sleep_ms=50)

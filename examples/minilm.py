@@ -33,7 +33,7 @@ except ModuleNotFoundError as error:
 
 from fa.torch import replace_scaled_dot_product_attention
 
-TOLERANCE = 1e-5  # embeddings have length 1
+TOLERANCE = 1e-5  # this suffices because embeddings have length 1
 
 SENTENCES = [
     "The kettle whistled and she poured the tea.",
@@ -49,7 +49,7 @@ QUERIES = ["Why are leaves green?", "weather and air travel", "recipes and hot d
 
 
 class MiniLM:
-    """The six BERT layers, in plain torch."""
+    """The six BERT layers of the model, written in plain torch."""
 
     def __init__(self, folder: Path) -> None:
         config = json.loads((folder / "config.json").read_text())

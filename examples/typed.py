@@ -12,7 +12,7 @@ import fa.torch_npu
 
 
 def attend(q: np.ndarray[Any, np.dtype[np.float32]]) -> tuple[int, ...]:
-    """@return the shape of attention of q [B, N, S, D] to itself, whose gradients are computed too"""
+    """Computes attention of q [B, N, S, D] to itself, and its gradients. @return the shape of the output"""
     mask: fa.Mask = fa.Mask.band(16, 0)
     context = fa.Context(threads=1)
     output: fa.AttentionOutput = fa.flash_attention(q, q, q, mask=mask, context=context)
@@ -26,7 +26,8 @@ def attend(q: np.ndarray[Any, np.dtype[np.float32]]) -> tuple[int, ...]:
 
 
 def train(q: torch.Tensor) -> float:
-    """@return the sum of attention of q [B, N, S, D] to itself by three interfaces, whose gradient is computed too"""
+    """Computes attention of q [B, N, S, D] to itself by three interfaces, and the gradient. @return the sum of the
+    outputs"""
     by_torch: torch.Tensor = fa.torch.scaled_dot_product_attention(q, q, q, is_causal=True)
     by_flash: torch.Tensor = fa.flash_attn.flash_attn_func(*(q.transpose(1, 2),) * 3, causal=True).transpose(1, 2)
     by_npu: torch.Tensor = fa.torch_npu.npu_fusion_attention(q, q, q, q.shape[1], "BNSD")[0]

@@ -21,7 +21,7 @@ if [ -x "$scratch/prefix/bin/fa" ]; then
   "$@" "$scratch/prefix/bin/fa" info
 fi
 
-# build_examples FOLDER
+# build_examples FOLDER: builds the project examples/FOLDER with the installed libfa.
 build_examples() {
   cmake -S "$source/examples/$1" -B "$scratch/$1" -G Ninja -DCMAKE_PREFIX_PATH="$scratch/prefix" \
     -DCMAKE_BUILD_TYPE=Release ${toolchain:+-DCMAKE_TOOLCHAIN_FILE="$toolchain"}
@@ -30,7 +30,7 @@ build_examples() {
 echo "By find_package:"
 build_examples consumer
 "$@" "$scratch/consumer/consumer"
-# The compiler that CMake took.
+# This is the compiler that CMake chose.
 cxx=$(sed -n 's/^set(CMAKE_CXX_COMPILER "\(.*\)")$/\1/p' "$scratch"/consumer/CMakeFiles/*/CMakeCXXCompiler.cmake)
 
 echo "By pkg-config:"
@@ -38,7 +38,7 @@ libdir=$(dirname "$(find "$scratch/prefix" -name fa.pc)")/..
 PKG_CONFIG_PATH=$libdir/pkgconfig
 export PKG_CONFIG_PATH
 if [ -e "$libdir/libfa.so" ]; then
-  # A shared libfa needs the package of no other library.
+  # A shared libfa must need no package of another library. So pkg-config searches only libfa's folder.
   PKG_CONFIG_LIBDIR=$PKG_CONFIG_PATH
   export PKG_CONFIG_LIBDIR
 fi
@@ -66,7 +66,7 @@ for programs in cpp aclnn; do
   ctest --test-dir "$scratch/$programs" --output-on-failure --no-tests=error
 done
 if [ -e "$libdir/libfa_aclnn.so" ]; then
-  # A program links one library, which its rpath finds, and C compiles the headers.
+  # A program links libfa_aclnn alone, and finds it by its rpath. Its headers compile as C too.
   program=$source/examples/aclnn/flash_attention_score
   # shellcheck disable=SC2046  # a list of flags
   "$cxx" "$program.cc" -o "$scratch/program" $(pkg-config --cflags --libs fa_aclnn) -Wl,-rpath,"$libdir"

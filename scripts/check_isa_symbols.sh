@@ -16,7 +16,7 @@ while read -r isa object; do
   # Mangled, fa::core::kernels::avx2 is 2fa4core7kernels4avx2.
   own="2fa4core7kernels${#isa}$isa"
   symbols=$(nm --defined-only --format=posix "$object")
-  # Upper case letters are global; u, v and w are shared by the linker.
+  # In nm's output, upper case letters are global symbols, and the linker shares u, v and w.
   shared=$(echo "$symbols" | awk '$2 ~ /^[A-Zuvw]$/')
   [ -n "$shared" ] || { echo "check_isa_symbols: $object defines nothing" >&2; failed=1; }
   foreign=$(echo "$shared" | awk -v own="$own" 'index($1, own) == 0 { print "  " $2, $1 }')

@@ -42,9 +42,9 @@ class Case:
 
     test: str
     name: str
-    outcome: str  # passed, failed or skipped
+    outcome: str  # "passed", "failed" or "skipped"
     reason: str = ""
-    source: str = ""  # of GoogleTest's cases
+    source: str = ""  # the source file, for GoogleTest's cases only
 
     def __str__(self):
         name = f"{self.test}/{self.name}" if self.name else self.test
@@ -107,7 +107,7 @@ def in_detail(whole, reports):
 
 
 def cases_of_preset(preset, status):
-    """@return the cases of a preset; failures of the whole are among them"""
+    """@return the cases of a preset. A failure of the preset as a whole is one of them."""
     if status == "left-out":
         return [Case(preset, "", "skipped", "left out")]
     if status == "unbuilt":
@@ -160,7 +160,7 @@ def written_in_tree():
 def missing(presets):
     """Yields (preset, failed Case) for each case that a report lacks, and for each check of the tree that is no test.
     `presets` is {preset: cases}."""
-    seen = {}  # by preset and test
+    seen = {}  # {(preset, test): the cases that it has reported}
     for preset, cases in presets.items():
         for case in cases:
             seen.setdefault((preset, case.test), set()).update(groups_of(case) if case.name else [])
@@ -171,7 +171,7 @@ def missing(presets):
             yield preset, Case(test, f"{group}.{name}", "failed", "runs in dev only")
     for source, cases in written.items():
         if source.parts[0] == "python" and seen.get(("dev", "python_test")) == set():
-            continue  # the suite skipped as a whole
+            continue  # the whole suite was skipped
         if not cases and "test" in source.stem.split("_"):
             yield "tree", Case(str(source), "", "failed", "a test file without cases")
         for group, name in sorted(cases - of_reports):

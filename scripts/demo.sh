@@ -10,7 +10,8 @@ built=build/demo/built
 echo "demo: packages of the system"
 scripts/setup.sh
 
-# Ninja's "[12/40] Building ..." as one line that counts on a terminal, and as a line per quarter elsewhere.
+# Shows Ninja's lines "[12/40] Building ...". On a terminal one line counts up; elsewhere each quarter of the build gets
+# a line.
 progress() {
   quarter=0
   while read -r line; do

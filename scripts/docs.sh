@@ -1,9 +1,10 @@
 #!/bin/sh
 # Usage: docs.sh [FOLDER]
-# Builds the documentation site in FOLDER/site (FOLDER: build/docs): MkDocs for the pages of docs/, mkdoxy for the C++ and C
-# headers, mkdocstrings for Python, which is read from the sources, so that nothing is compiled. Warnings are errors, and so
-# are broken links and whatever a page would load from elsewhere. scripts/setup.sh installs Doxygen; MkDocs comes from PyPI
-# into FOLDER/venv.
+#
+# Builds the documentation site in FOLDER/site (FOLDER: build/docs). MkDocs makes the pages of docs/, mkdoxy those of
+# the C and C++ headers, and mkdocstrings those of Python. The Python sources are only read, so nothing is compiled.
+# Warnings and broken links are errors, and so is whatever a page would load from elsewhere. scripts/setup.sh installs
+# Doxygen; MkDocs comes from PyPI into FOLDER/venv.
 set -eu
 cd "$(dirname "$0")/.."
 folder=${1:-build/docs}

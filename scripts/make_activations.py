@@ -102,7 +102,7 @@ class MiniLM:
             if tensor.is_floating_point()
         }
         self.tokenizer = Tokenizer.from_file(str(model_dir / "tokenizer.json"))
-        # The shipped tokenizer truncates and pads to 128; we choose our own.
+        # The tokenizer truncates and pads to 128 tokens by default. This script does neither.
         self.tokenizer.no_truncation()
         self.tokenizer.no_padding()
 
@@ -168,7 +168,7 @@ class MiniLM:
         return x
 
     def embed(self, ids: list[int], **kwargs) -> torch.Tensor:
-        """Mean-pooled sentence embedding [hidden]."""
+        """Returns the mean of the token embeddings of a text: [hidden]."""
         return self.forward(ids, **kwargs).mean(dim=1).squeeze(0)
 
 
@@ -182,7 +182,7 @@ def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor
 
 
 def record(model: MiniLM, ids: list[int], target_ids: list[int]):
-    """Run text and loss in float64; return per-layer q/k/v/dout and the loss."""
+    """Computes the layers of `text` and the loss in float64. Returns q, k, v and dout of each layer, and the loss."""
     with torch.no_grad():
         target = model.embed(target_ids)
     recorded: list[dict[str, torch.Tensor]] = []
@@ -200,7 +200,7 @@ def record(model: MiniLM, ids: list[int], target_ids: list[int]):
 
 
 def references(layer: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Float64 output and gradients from the canonical float32 arrays."""
+    """Returns the float64 output and gradients for the canonical float32 arrays."""
     q, k, v = (layer[name].double().requires_grad_() for name in "qkv")
     out = attention(q, k, v)
     dq, dk, dv = torch.autograd.grad(out, (q, k, v), layer["dout"].double())

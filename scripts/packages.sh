@@ -66,7 +66,7 @@ cmake -S "$source/examples/consumer" -B "$scratch/consumer" -G Ninja -DCMAKE_PRE
   -DCMAKE_BUILD_TYPE=Release ${toolchain:+-DCMAKE_TOOLCHAIN_FILE="$toolchain"} >"$scratch/consumer.log"
 cmake --build "$scratch/consumer" >>"$scratch/consumer.log"
 "$@" "$scratch/consumer/consumer"
-# The compiler that CMake took.
+# This is the compiler that CMake chose.
 cxx=$(sed -n 's/^set(CMAKE_CXX_COMPILER "\(.*\)")$/\1/p' "$scratch"/consumer/CMakeFiles/*/CMakeCXXCompiler.cmake)
 echo "By pkg-config:"
 # shellcheck disable=SC2046  # a list of flags

@@ -35,6 +35,6 @@ for isa in (None, "portable"):
     for name, got, want, rounded in zip(
         ("out", "dq", "dk", "dv"), (forward.out, *gradients[:3]), naive(np.float64), naive(np.float32), strict=True
     ):
-        times = 2 if name == "out" else 3  # the bound, in errors of the naive computation in this type
+        times = 2 if name == "out" else 3  # how many times the error of the naive computation is allowed
         assert np.abs(got - want).max() <= times * np.abs(rounded - want).max(), (context.isa, name)
     print("fa", fa.__version__, "runs on", platform.machine(), context.isa, "in Python", sys.version.split()[0])

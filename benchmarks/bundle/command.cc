@@ -52,7 +52,7 @@ std::vector<int> QuietestCpus() {
   const std::vector<int> allowed = AllowedCpus();
   std::vector<std::vector<double>> rates(allowed.size());
   bench::PeakRate peak(1, DetectIsa(), DType::kF32);
-  // The CPUs take turns, so that a disturbance meets all alike.
+  // The CPUs take turns, so that a disturbance slows all of them equally.
   for (int sample = 0; sample < kSamples; ++sample) {
     for (size_t i = 0; i < allowed.size(); ++i) {
       Pin({allowed[i]});
@@ -60,7 +60,8 @@ std::vector<int> QuietestCpus() {
     }
   }
   Pin(allowed);
-  std::vector<std::pair<double, int>> order;  // minus the rate that 3/4 of a CPU's samples reach, and the CPU
+  // Pairs (-rate, CPU), of which the quietest CPU sorts first. Three quarters of the CPU's samples reach the rate.
+  std::vector<std::pair<double, int>> order;
   for (size_t i = 0; i < allowed.size(); ++i) {
     std::nth_element(rates[i].begin(), rates[i].begin() + kSamples / 4, rates[i].end());
     order.emplace_back(-rates[i][kSamples / 4], allowed[i]);

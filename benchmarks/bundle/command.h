@@ -16,8 +16,8 @@ struct Outcome {
 /// Runs a shell command for at most `seconds` on these CPUs. @return its exit code and standard output
 [[nodiscard]] Outcome Run(const std::string& command, double seconds, const std::vector<int>& cpus);
 
-/// The CPUs that this process may use, the least disturbed first. Other programs, virtual machines and hyper-threads
-/// disturb a CPU's arithmetic unit.
+/// Returns the CPUs that this process may use, the least disturbed first. Other programs, virtual machines and
+/// hyper-threads slow a CPU's arithmetic unit down.
 [[nodiscard]] std::vector<int> QuietestCpus();
 
 }  // namespace fa::bundle

@@ -1,8 +1,8 @@
-// Tests and measures one machine in one run, from a folder that bundle.sh has made; its script `measure` calls this
-// program. It finds the CPUs that other programs disturb least and runs the kernel and operator tests, which try every
-// level of the CPU. Then it measures the arithmetic units, the memory and the kernels alone. It times every operator of
-// `fa bench` on one, half and all CPUs, next to PyTorch where python3 has it. A timing comes from quiet rounds
-// (peak/bracketed_rounds.h).
+// Tests and measures one machine in one run. bundle.sh makes the folder of this program, and the script `measure` in it
+// starts the program. The program finds the CPUs that other programs disturb least. It runs the tests of kernels and
+// operators at every level of the CPU. Then it measures the arithmetic units, the memory and single kernels. It times
+// every operator of `fa bench` on one CPU, on half of the CPUs and on all. PyTorch is timed too if python3 has it. All
+// timings come from quiet rounds (peak/bracketed_rounds.h).
 
 #include <fmt/format.h>
 
@@ -35,16 +35,16 @@ struct Options {
   double seconds = 300;
 };
 
-// Shares of the whole time that the parts of a run get.
+// The shares of the whole time that tests, rates, cases, PyTorch and kernels get.
 constexpr double kTestShare = 0.35, kRateShare = 0.05, kCaseShare = 0.35, kTorchShare = 0.15, kKernelShare = 0.1;
 
 struct Machine {
   Options options;
-  std::vector<int> cpus;  ///< the quietest first
+  std::vector<int> cpus;  ///< the CPUs that the process may use, the quietest first
 
   [[nodiscard]] std::string Program(const char* name) const { return options.root + "/bin/" + name; }
   [[nodiscard]] std::vector<int> Quietest(int count) const { return {cpus.begin(), cpus.begin() + count}; }
-  /// Returns one, half of the CPUs, and all.
+  /// Returns the numbers of threads with which operators are timed: 1, half of the CPUs, and all CPUs.
   [[nodiscard]] std::vector<int> ThreadCounts() const {
     const int all = static_cast<int>(cpus.size());
     std::vector<int> counts = {1, std::max(1, all / 2), all};
@@ -57,8 +57,7 @@ void Say(const std::string& what) { fmt::print(stderr, "{}\n", what); }
 
 double SecondsSince(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
 
-/// Runs as many tests at once as there are CPUs. A test that has not ended in time is "late", and its result is
-/// unknown.
+/// Runs as many tests at once as there are CPUs. A test that runs out of time counts as "late": its result is unknown.
 Json RunTests(const Machine& machine) {
   std::vector<std::string> programs;
   for (const auto& file : std::filesystem::directory_iterator(machine.options.root + "/tests")) {
@@ -116,7 +115,7 @@ Json MeasureRates(const Machine& machine) {
     for (const DType dtype : {DType::kF32, DType::kBF16, DType::kI8}) {
       bench::PeakRate peak(threads, DetectIsa(), dtype);
       const std::string name = std::string(peak.unit()) + (dtype == DType::kI8 ? ", GOP/s" : ", GFLOP/s");
-      if (peak.unit() == last) continue;  // the level has no unit of its own for this type
+      if (peak.unit() == last) continue;  // the level has no unit for this type, so the rate is already measured
       last = peak.unit();
       rates.push_back(RateOf(name, threads, seconds, [&](double each) { return peak.Gflops(each); }));
     }
@@ -130,7 +129,9 @@ struct Case {
   const char* op;
   const char* dtype;
   bool causal = false;
-  const char* shape = "";  ///< empty: HeadsFor() heads if dense or a prompt, else the default of `fa bench`
+  /// The value of --shape. If it is empty, dense operators and prompt get a shape with HeadsFor() heads, and other
+  /// operators get the default of `fa bench`.
+  const char* shape = "";
 };
 constexpr Case kCases[] = {{"forward", "f32"},
                            {"forward", "f32", true},
@@ -151,12 +152,12 @@ constexpr Case kCases[] = {{"forward", "f32"},
                            {"indexer-kl-loss", "bf16"},
                            {"dense-indexer-kl-loss", "bf16"}};
 constexpr int kRows = 1024, kHeadSize = 128;
-/// Returns a number of heads that gives every thread work.
+/// Returns a number of heads that keeps all threads busy.
 int HeadsFor(int threads) { return std::max(8, threads); }
 bool IsDense(const Case& each) { return std::string(each.op) == "forward" || std::string(each.op) == "backward"; }
 
 Json MeasureCase(const Machine& machine, const Case& each, int threads, double seconds) {
-  // The calls get a part of the time; data, the check of the result and the references take the rest.
+  // Calls get kCallShare of a case's time. Making data, checking results and measuring the peak take the rest.
   constexpr double kCallShare = 0.4, kPatience = 8;
   std::string shape = each.shape;
   if (shape.empty() && (IsDense(each) || std::string(each.op) == "prompt")) {

@@ -39,7 +39,7 @@ void PrintRates(const Json& rates) {
   }
 }
 
-/// The seconds of PyTorch's best call for the case of `result`, or null.
+/// Returns the seconds of PyTorch's best call for the case of `result`, or null.
 Json TorchBest(const Json& torch, const Json& result) {
   for (const Json& each : torch) {
     const bool same = each["op"] == result["op"] && each["dtype"] == result["dtype"] &&
@@ -77,7 +77,7 @@ void PrintKernels(const Json& kernels) {
   fmt::print("\n{:<54}{:>10}{:>9}{:>8}\n", "kernel alone, one thread", "GFLOP/s", "of peak", "quiet");
   for (const Json& kernel : kernels) {
     std::string name = Text(kernel, "name");
-    name.resize(std::min(name.size(), name.rfind("/manual_time")));  // Google Benchmark adds this ending
+    name.resize(std::min(name.size(), name.rfind("/manual_time")));  // Google Benchmark adds this ending to names
     if (kernel.value("error_occurred", false)) {
       fmt::print("{:<54} {}\n", name, Text(kernel, "error_message"));
       continue;

@@ -6,11 +6,11 @@
 
 namespace fa::core::kernels {
 
-// Each function registers benchmarks that check a kernel's result before they time it.
+// Each function registers benchmarks. A benchmark checks its kernel's result before it times the kernel.
 
-/// Registers one line of kernels.inc, without the passes that it shares with another line. A kernel set of few rows
-/// shares the passes of the strip that it is built on. A strip that keeps its state by rows has its own product, and
-/// its own scores if it reads keys in place; it shares the other passes.
+/// Registers the kernels of one line of kernels.inc, but no pass that another line already has. A kernel set of few
+/// rows has the passes of the strip on which it is built. A strip that keeps its state by rows has a product of its
+/// own, and scores of its own if it reads keys in place. It has all other passes in common with another strip.
 void RegisterLine(const KernelTable& table, const StripKernels& kernels);
 void RegisterRowKernels(const KernelTable& table);
 void RegisterPairRows(const KernelTable& table);

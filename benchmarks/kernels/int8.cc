@@ -9,7 +9,7 @@
 namespace fa::core::kernels {
 namespace {
 
-/// Random rows of int8, one after the other.
+/// Rows of random int8 numbers without gaps.
 struct Bytes {
   Bytes(int64_t rows, int64_t columns, uint32_t seed) : columns(columns), values(static_cast<size_t>(rows * columns)) {
     std::mt19937 random(seed);
@@ -29,7 +29,7 @@ struct Bytes {
   std::vector<const void*> addresses;
 };
 
-/// Scores 0, -1, -2, -3: 2^score and kQuant * 2^score are exact.
+/// The scores are 0, -1, -2 and -3, so that 2^score and kQuant * 2^score are exact.
 constexpr float kQuant = 64, kLimit = 127;
 float ScoreAt(int64_t key, int64_t lane) { return static_cast<float>(-((key * 5 + lane) % 4)); }
 int64_t WordOf(float score) { return static_cast<int64_t>(kQuant) >> static_cast<int64_t>(-score); }
@@ -39,8 +39,8 @@ struct ScoreTile {
       : scores(static_cast<size_t>(kKeys * width)), s(scores), max(static_cast<size_t>(width)), sum(max) {
     for (int64_t i = 0; i < kKeys * width; ++i) scores[static_cast<size_t>(i)] = ScoreAt(i / width, i % width);
   }
-  /// The pass replaces the scores by words. As floats the words would be subnormal, so each call starts from the
-  /// scores.
+  /// The pass overwrites the scores by words of P, whose bits are subnormal as floats. So each call starts from a copy
+  /// of the scores.
   void Softmax(const Int8Kernels& kernels) {
     std::copy(scores.begin(), scores.end(), s.begin());
     kernels.softmax(s.data(), kKeys, 1.0f, kQuant, kLimit, max.data(), sum.data());
@@ -99,7 +99,7 @@ void Product(benchmark::State& state, const Int8Table& table, const Int8Kernels&
   TimeInt8(state, kernels, d, call);
 }
 
-/// The benchmark of the product, which reads the words, checks them.
+/// Times the softmax and checks its sums. The benchmark of the product checks the words of P that the softmax writes.
 void Softmax(benchmark::State& state, const Int8Kernels& kernels) {
   ScoreTile tile(kernels.width);
   tile.Softmax(kernels);

@@ -1,7 +1,7 @@
-// Times every kernel set of the registry, on every level that this CPU has, in cache: the products and passes of one
-// key block, whose results are checked first. Products are given in GFLOP/s and as a fraction of the rate of the
-// level's unit, measured right before and after every round of calls. Kernels of few rows are bound by what they read,
-// so products also give bytes per second.
+// Times the kernels of every line of the registry, on every level that this CPU has. A kernel computes one key block,
+// which lies in cache, and its result is checked first. The report has the GFLOP/s of products, and their fraction of
+// the rate of the level's arithmetic unit. This rate is measured right before and after every round of calls. Reading
+// memory limits kernels of few rows, so their products also have bytes per second.
 //
 //   build/release/benchmarks/kernels_benchmark --benchmark_filter=product
 
@@ -29,7 +29,7 @@ void RegisterAll() {
   for (const Isa isa : AllIsas()) {
     if (!CanRun(isa) || isa == kAmxEmulated) continue;
     const Int8Table& table = Int8KernelsFor(isa);
-    if (table.isa != isa) continue;  // these kernels belong to the level below
+    if (table.isa != isa) continue;  // the level below has these kernels too, and registers them
     for (int s = 0; s < table.strip_count; ++s) RegisterInt8Line(table, table.strips[s]);
   }
   for (const Isa isa : AllIsas()) {

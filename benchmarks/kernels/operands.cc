@@ -10,7 +10,7 @@
 namespace fa::core::kernels {
 namespace {
 
-/// The compiler's own f16. g++ 12 calls it __fp16 on aarch64 only, and by the standard's name on x86-64 only.
+/// The compiler's f16 type. g++ 12 calls it __fp16 on aarch64, and _Float16, its standard name, on x86-64.
 #if defined(__aarch64__)
 using Half = __fp16;
 #else
@@ -19,7 +19,7 @@ using Half = _Float16;
 
 uint16_t TruncatedToBf16(float x) { return static_cast<uint16_t>(std::bit_cast<uint32_t>(x) >> 16); }
 
-/// Writes x, rounded to the type. @return the number that was written
+/// Writes x, rounded to the type. @return the rounded number
 double Store(DType dtype, float x, std::byte* to) {
   if (dtype == DType::kF16) {
     const auto half = static_cast<Half>(x);

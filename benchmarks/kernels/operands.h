@@ -14,12 +14,12 @@ inline constexpr int64_t kKeys = 256;
 inline constexpr int64_t kHeadSizes[] = {64, 128, 256};
 inline constexpr DType kDTypes[] = {DType::kF32, DType::kBF16, DType::kF16};
 
-/// Random rows of a type, one after the other.
+/// Rows of random numbers that the type holds exactly, without gaps.
 class RandomRows {
  public:
   RandomRows(DType dtype, int64_t rows, int64_t columns, uint32_t seed);
 
-  /// The exact value of the element.
+  /// Returns the exact value of an element.
   [[nodiscard]] double at(int64_t row, int64_t column) const {
     return values_[static_cast<size_t>(row * columns_ + column)];
   }
@@ -36,19 +36,20 @@ class RandomRows {
   std::vector<const void*> addresses_;
 };
 
-/// Random numbers in [low, high), rounded to bf16 if kernels that multiply bf16 pairs take them.
+/// Returns random numbers in [low, high). With as_bf16 they are rounded to bf16, for kernels that multiply pairs of
+/// bf16.
 [[nodiscard]] std::vector<float> RandomFloats(int64_t count, uint32_t seed, float low, float high,
                                               bool as_bf16 = false);
 
-/// The number that 16 bits of a bf16 stand for.
+/// Returns the number that these 16 bits of a bf16 stand for.
 [[nodiscard]] double FromBf16(uint16_t bits);
 
-/// A sum of products in double, and the sum of its terms' magnitudes.
+/// A sum in double, and the sum of its terms' magnitudes.
 class WantedSum {
  public:
   void Add(double term);
-  /// Throws std::runtime_error naming `what` if the number is further from the sum than f32's rounding of every term
-  /// and addition explains.
+  /// Throws std::runtime_error with `what` in its text if `got` differs from the sum by more than the f32 roundings of
+  /// all terms and additions explain.
   void Check(const std::string& what, float got) const;
 
  private:
@@ -56,7 +57,7 @@ class WantedSum {
   int64_t terms_ = 0;
 };
 
-/// Throws std::runtime_error naming `what` unless |got - want| <= relative * |want|.
+/// Throws std::runtime_error with `what` in its text unless |got - want| <= relative * |want|.
 void CheckNear(const std::string& what, double got, double want, double relative);
 
 }  // namespace fa::core::kernels

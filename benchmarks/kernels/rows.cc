@@ -32,7 +32,7 @@ void Narrow(benchmark::State& state, const KernelTable& table, DType dtype, int6
   TimePass(state, kKeys * d, call);
 }
 
-/// Throws std::runtime_error unless `laid` consists of the numbers of `rows`, in any order, and of zeros.
+/// Throws std::runtime_error unless `laid` has exactly the numbers of `rows`, in any order, and otherwise zeros.
 void CheckSameNumbers(const RandomRows& rows, int64_t columns, std::vector<double> laid) {
   std::vector<double> want(laid.size());
   for (int64_t i = 0; i < kKeys * columns; ++i) want[static_cast<size_t>(i)] = rows.at(i / columns, i % columns);
@@ -41,7 +41,7 @@ void CheckSameNumbers(const RandomRows& rows, int64_t columns, std::vector<doubl
   if (laid != want) throw std::runtime_error("wrong elements");
 }
 
-/// The benchmarks of outer products read the panel and check the order of its numbers.
+/// Times the packing of rows into a panel. The benchmarks of outer products check the order of the panel's numbers.
 void PackRows(benchmark::State& state, const KernelTable& table, DType dtype, int64_t d) {
   const RandomRows rows(dtype, kKeys, d, 1);
   std::vector<float> panel(static_cast<size_t>(kKeys * table.rows->PanelColumns(d)));
@@ -51,7 +51,7 @@ void PackRows(benchmark::State& state, const KernelTable& table, DType dtype, in
   TimePass(state, kKeys * d, call);
 }
 
-/// The benchmarks of products read the words and check their order.
+/// Times the packing of rows into words of bf16 pairs. The benchmarks of products check the order of the words.
 void PairRows(benchmark::State& state, const KernelTable& table) {
   constexpr int64_t kColumns = 128;
   const RandomRows rows(DType::kBF16, kKeys, kColumns, 1);

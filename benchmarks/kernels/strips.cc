@@ -10,7 +10,8 @@
 namespace fa::core::kernels {
 namespace {
 
-// Every third column and key of passes and products is checked. 3 divides no vector's length, so all lanes are checked.
+// Checks of passes and products look at every third column and key. No vector's length is a multiple of 3, so all lanes
+// are checked.
 constexpr int64_t kCheckedStep = 3;
 // Relative errors of 2^x in f32 strips, and in strips of pairs, which round probabilities to bf16.
 constexpr double kExp2Error = 4e-6, kRoundedError = 0x1p-8;
@@ -56,7 +57,7 @@ void Product(benchmark::State& state, const KernelTable& table, const StripKerne
   const std::vector<float> p = RandomFloats(kKeys * kernels.width, 2, 0, 1, pairs);
   std::vector<float> laid(p);
   if (pairs) kernels.pairs.pair_keys(p.data(), kKeys, laid.data());
-  constexpr float kAlpha = 0.5f;  // the state stays finite
+  constexpr float kAlpha = 0.5f;  // with this factor, repeated calls keep the state finite
   const std::vector<float> alpha(static_cast<size_t>(kernels.width), kAlpha);
   std::vector<float> o = RandomFloats(d * kernels.width, 3, -1, 1);
   const std::vector<float> before(o);
@@ -101,7 +102,7 @@ struct OuterOperands {
   std::vector<float> panel;
 };
 
-/// Times a call of kCount outer products: one, or two that add to the same sums.
+/// Times kCount outer products that add to the same sums. kCount is 1 or 2.
 template <int kCount>
 void Outer(benchmark::State& state, const KernelTable& table, const StripKernels& kernels, DType, int64_t d) {
   const RowKernels& rows = *table.rows;
@@ -139,8 +140,8 @@ void Outer(benchmark::State& state, const KernelTable& table, const StripKernels
   ReportBytes(state, static_cast<double>(c.size() * sizeof(float)), seconds);
 }
 
-/// Scores from 0 to 1 and a maximum of 1. A pass replaces the scores by numbers from 1/2 to 1, which are as usual an
-/// input, so that the call can be repeated.
+/// Scores from 0 to 1, with the maximum 1. A softmax replaces them by numbers from 1/2 to 1, which are usual scores
+/// too, so calls can be repeated.
 struct ScoreTile {
   explicit ScoreTile(const StripKernels& kernels)
       : s(RandomFloats(kKeys * kernels.width, 1, 0, 1)), before(s), one(static_cast<size_t>(kernels.width), 1.0f) {}

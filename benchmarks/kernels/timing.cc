@@ -15,13 +15,14 @@
 namespace fa::core::kernels {
 namespace {
 
-/// The peak of one thread's unit for a type. It is measured again in every round, but set up once.
+/// Returns the object that measures the peak of one thread's arithmetic unit for a type. It is made once and measures
+/// in every round.
 bench::PeakRate& PeakOf(Isa isa, DType dtype) {
   static std::map<std::pair<Isa, DType>, bench::PeakRate> peaks;
   return peaks.try_emplace({isa, dtype}, 1, isa, dtype).first->second;
 }
 
-/// Google Benchmark chooses how many calls there are; they run in rounds of 0.2 ms.
+/// Google Benchmark chooses the number of calls. They run in rounds of 0.2 ms.
 bench::BracketedTiming Time(benchmark::State& state, const std::vector<bench::Reference>& references,
                             const Call& call) {
   using Clock = std::chrono::steady_clock;
@@ -43,7 +44,7 @@ bench::BracketedTiming Time(benchmark::State& state, const std::vector<bench::Re
 
 void Register(const std::string& name, std::function<void(benchmark::State&)> run) {
   const auto run_or_fail = [run = std::move(run)](benchmark::State& state) {
-    const TileScope tiles;  // kernels of the tile unit leave it configured
+    const TileScope tiles;  // kernels of the tile unit leave the unit configured
     try {
       run(state);
     } catch (const std::exception& error) {

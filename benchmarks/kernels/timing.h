@@ -18,13 +18,14 @@ void Register(const std::string& name, std::function<void(benchmark::State&)> ru
 /// Returns the name of a benchmark, for example "BM_scores/f32_8x32_avx512/f32/d128".
 [[nodiscard]] std::string CaseName(const char* kernel, const std::string& set, DType dtype, int64_t d);
 
-/// A kernel's call. It adds to its result, or replaces its operands by equally usual numbers, so it can be repeated.
+/// Calls a kernel. It can be repeated, because it adds to its result, or replaces its operands by numbers of the same
+/// range.
 using Call = std::function<void()>;
 
-/// Times a product and, around it, the level's unit for the operands' type. Reports what part of the unit's rate the
-/// product reaches.
-/// @param unit   "GFLOP/s", or "GOP/s" of integers
-/// @param flops  per call
+/// Times a product, and measures the level's arithmetic unit for the operands' type before and after it. Reports the
+/// product's fraction of the unit's rate.
+/// @param unit   "GFLOP/s", or for integers "GOP/s"
+/// @param flops  the operations of one call
 /// @return seconds of the best call
 double TimeProduct(benchmark::State& state, Isa isa, DType operands, const char* unit, double flops, const Call& call);
 /// Times a pass over `elements` elements.

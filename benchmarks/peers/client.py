@@ -1,4 +1,5 @@
-"""The driver's end of a peer. A peer is a process that answers requests, pinned to as many CPUs as it has threads."""
+"""Starts peers and sends them requests. A peer is a process that answers requests, pinned to as many CPUs as it has
+threads."""
 
 import importlib.util
 import json
@@ -12,12 +13,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Kind:
-    """How a peer is started."""
+    """How a peer is started: its program, its arguments, and what it needs."""
 
-    program: str  # in this folder if it ends in .py, else in the build folder
+    program: str  # a file of this folder if its name ends in .py, otherwise a program of the build folder
     arguments: tuple = ()
     modules: tuple = ()  # modules that the peer's Python imports
-    unlocks_mkl: bool = False  # whether it runs with MKL's fast kernels on a CPU that is not of Intel
+    unlocks_mkl: bool = False  # whether it runs with MKL's fast kernels on a CPU that is not Intel's
 
 
 KINDS = {
@@ -33,16 +34,16 @@ KINDS = {
     "onnxruntime": Kind("onnxruntime_peer.py", modules=("onnxruntime", "onnx")),
 }
 PEERS = tuple(KINDS)
-# fa as compare.py --quick starts it: the installed package, nothing of the build folder.
+# fa as compare.py --quick starts it, from the installed package and without a build folder.
 INSTALLED_FA = Kind("torch_peer.py", ("fa",), modules=("torch", "fa"))
-# These peers are started only where MKL is locked, because elsewhere they would measure another peer twice.
+# These peers are started only where MKL is locked. Elsewhere they would be the same as another peer.
 ONLY_UNLOCKED = ("torch_mkl",)
 LOCKED_VENDOR = "AuthenticAMD"
 PRELOAD = "LD_PRELOAD"
 
 
 class PeerError(Exception):
-    """A peer cannot be started, died, or answered with an error."""
+    """A peer could not be started, has died, or has answered with an error."""
 
 
 def is_python(kind):
@@ -59,7 +60,7 @@ def command_of(name, build):
 
 
 def unlocking_library(build):
-    """Returns the path of the library that makes MKL take its fast kernels if it is preloaded."""
+    """Returns the path of a library that, if it is preloaded, makes MKL choose its fast kernels."""
     return os.path.join(os.path.abspath(build), "benchmarks", "libmkl_unlock.so")
 
 
@@ -69,13 +70,13 @@ def reading_library(build):
 
 
 def is_unlocked():
-    """Returns whether this process began with unlocking_library preloaded."""
+    """Returns whether this process was started with unlocking_library preloaded."""
     return "libmkl_unlock.so" in os.environ.get(PRELOAD, "")
 
 
 def restart_unlocked(program, build, vendor):
-    """If MKL is locked, starts this Python program again with unlocking_library preloaded, because MKL checks the CPU's
-    vendor only when it is first used."""
+    """If MKL is locked, starts this Python program again with unlocking_library preloaded. The restart is needed
+    because MKL checks the CPU's vendor only when it is first used."""
     library = unlocking_library(build)
     if vendor == LOCKED_VENDOR and library not in os.environ.get(PRELOAD, ""):
         if not os.path.exists(library):
@@ -84,7 +85,7 @@ def restart_unlocked(program, build, vendor):
 
 
 def why_missing(name, build, vendor):
-    """Returns why a peer cannot be started, or None. @param vendor  of the CPU, as /proc/cpuinfo has it"""
+    """Returns why a peer cannot be started, or None if it can. @param vendor  the CPU's vendor in /proc/cpuinfo"""
     kind = KINDS[name]
     if not is_python(kind):
         program = command_of(name, build)[0]
@@ -101,14 +102,17 @@ def why_missing(name, build, vendor):
 
 class Peer:
     def __init__(self, name, build, threads, log, vendor="", variables=None):
-        """Starts the peer. @param log  a file for what the peer writes to standard error  @param vendor  of the CPU
-        @param variables  for its environment"""
+        """Starts the peer.
+        @param log  the file that gets the peer's standard error
+        @param vendor  the CPU's vendor in /proc/cpuinfo
+        @param variables  environment variables of the peer"""
         self.name, self.threads, self.library = name, threads, reading_library(build)
         cpus = sorted(os.sched_getaffinity(0))[:threads]
-        # Every library's thread pool gets this size.
+        # All libraries get thread pools of this size.
         pools = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
         environment = {**os.environ, **{pool: str(threads) for pool in pools}, **(variables or {})}
-        # oneDNN from PyPI runs CPU code through an OpenCL driver, which comes with it but which it does not find.
+        # PyPI's oneDNN runs CPU code through an OpenCL driver. The package brings this driver, but oneDNN does not find
+        # it by itself.
         libraries = os.path.join(sys.prefix, "lib")
         if name == "onednn" and os.path.exists(driver := os.path.join(libraries, "libintelocl.so")):
             environment |= {"OCL_ICD_FILENAMES": driver, "LD_LIBRARY_PATH": libraries}
@@ -124,7 +128,7 @@ class Peer:
         return self.process.pid
 
     def ask(self, what, **details):
-        """@return the answer; the caller looks for "unsupported" in it. Raises PeerError."""
+        """Sends a request. @return the answer, in which the caller looks for "unsupported". Raises PeerError."""
         try:
             self.process.stdin.write(json.dumps({"do": what, **details}) + "\n")
             self.process.stdin.flush()
@@ -139,8 +143,8 @@ class Peer:
         return answer
 
     def read(self, seconds):
-        """@return GB/s at which the peer's threads read the keys and values of its case, at the addresses that its call
-        reads"""
+        """@return the GB/s at which the peer's threads read the keys and values of its case, at the addresses that its
+        call reads"""
         return self.ask("read", seconds=seconds, threads=self.threads, library=self.library)["gbytes"]
 
     def close(self):

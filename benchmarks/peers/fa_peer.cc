@@ -1,5 +1,6 @@
-// fa itself as a peer: the one-call form, with everything that a user's call does. This peer also measures the
-// machine's peak, so that the peak is measured between the calls that are compared with it.
+// fa as a peer, through the functions that plan and run in one call, so that all costs of a user's call count. Only
+// this peer also measures the machine's peak: the measurement can then come between the calls that are compared with
+// it.
 
 #include <memory>
 #include <optional>
@@ -133,7 +134,8 @@ class FaPeer : public Peer {
   void Release() override { problem_.reset(); }
   std::vector<std::span<const std::byte>> Memory() override { return problem_->KeysAndValues(); }
 
-  /// "peak": GFLOP/s of the type's multiply-adds within `seconds`. "plan": kernels, kept FLOPs and tile of the case.
+  /// "peak" answers with the GFLOP/s of the type's multiply-adds, measured for `seconds`. "plan" answers with kernels,
+  /// FLOPs of kept pairs, and tile of the case.
   json Answer(const json& request) override {
     const std::string what = request.at("do");
     if (what == "plan") return problem_->Kernels();

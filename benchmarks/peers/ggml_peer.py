@@ -1,5 +1,6 @@
-"""ggml's flash attention (llama.cpp's) as a peer, for decoding: the package libggml-python has the libraries. The
-operator takes keys and values in f32, bf16 or f16, queries in f32, and writes f32; queries are widened before the timing."""
+"""ggml's flash attention (llama.cpp's) as a peer for decoding. The package libggml-python has the libraries. The
+operator takes keys and values in f32, bf16 or f16. It takes queries in f32 and writes f32. Queries are converted to
+f32 before the timing."""
 
 import ctypes
 import importlib.metadata
@@ -10,8 +11,8 @@ import numpy as np
 
 from worker import Unsupported, serve
 
-TYPES = {"f32": 0, "f16": 1, "bf16": 30}  # of enum ggml_type
-DESCRIPTION_BYTES = 1 << 20  # more than the descriptions of tensors and graph take
+TYPES = {"f32": 0, "f16": 1, "bf16": 30}  # the numbers of enum ggml_type
+DESCRIPTION_BYTES = 1 << 20  # enough bytes for the descriptions of tensors and graph
 HERE = os.path.dirname(libggml.__file__)
 FOLDER = next(path for path in (os.path.join(HERE, name) for name in ("lib", "lib64")) if os.path.isdir(path))
 
@@ -48,7 +49,7 @@ cpu.ggml_graph_compute.argtypes = [ctypes.c_void_p, ctypes.POINTER(Plan)]
 
 
 def instructions():
-    """The vector instructions that the library was built for."""
+    """Returns the vector instructions for which the library was built."""
     names = ("avx2", "avx512", "avx512_bf16")
     return ", ".join(name for name in names if getattr(cpu, f"ggml_cpu_has_{name}")()) or "none"
 
@@ -79,7 +80,7 @@ class GgmlPeer:
         self.plan.work_data = self.work.ctypes.data
 
     def tensor(self, array, dtype):
-        """A tensor with the array's elements; ggml counts dimensions from the innermost."""
+        """Returns a tensor with the array's elements. ggml counts dimensions from the innermost."""
         tensor = base.ggml_new_tensor_4d(self.context, TYPES[dtype], *reversed(array.shape))
         ctypes.memmove(base.ggml_get_data(tensor), array.ctypes.data, array.nbytes)
         return tensor

@@ -1,3 +1,3 @@
-// MKL takes its fast kernels only if this function says that the CPU is Intel's. Preloaded, it says so for every CPU;
-// MKL then chooses among the kernels by AVX2 and AVX-512. Results differ by rounding alone.
+// MKL chooses its fast kernels only if this function says that the CPU is Intel's. Preloaded, this function says so for
+// every CPU. MKL then chooses its kernels by the CPU's AVX2 and AVX-512. Results differ only by rounding.
 extern "C" int mkl_serv_intel_cpu_true() { return 1; }

@@ -1,5 +1,5 @@
 // This file is built with -ffast-math. Functions that compute exponentials are built once per vector width, so that the
-// compiler vectorizes them: the baseline shall lose by its memory traffic, not by its libm.
+// compiler vectorises them. The naive peer shall be slow by its memory traffic, and not by its exponentials.
 
 #include "peers/naive_attention.h"
 
@@ -9,7 +9,7 @@
 #include <algorithm>
 #include <cmath>
 
-// The loader picks the widest form that the CPU has.
+// The loader chooses the widest version that the CPU can run.
 #if defined(__x86_64__)
 #define FA_EVERY_WIDTH __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
 #else
@@ -29,7 +29,7 @@ struct Product {
   float alpha = 1;
 };
 
-/// Row-major, dense: C[m][n] = alpha op(A) op(B).
+/// Computes C[m][n] = alpha op(A) op(B) of dense row-major matrices.
 void Multiply(const Product& p) {
   const auto size = [](int64_t n) { return static_cast<blasint>(n); };
   cblas_sgemm(CblasRowMajor, p.transpose_a ? CblasTrans : CblasNoTrans, p.transpose_b ? CblasTrans : CblasNoTrans,
@@ -66,7 +66,7 @@ FA_EVERY_WIDTH void GradientRow(float* p, float* ds, int64_t kept, int64_t keys,
 
 struct NaiveAttention::Group {
   const float *q, *k;
-  int64_t query, key;  ///< first element of the group in q, out, and in k, v
+  int64_t query, key;  ///< offset of the group's first element in q and out, and in k and v
 };
 
 NaiveAttention::NaiveAttention(const NaiveSizes& sizes, int threads)

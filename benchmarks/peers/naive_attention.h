@@ -8,24 +8,25 @@ namespace fa::peers {
 
 struct NaiveSizes {
   int64_t batch = 0, heads = 0, heads_kv = 0, sq = 0, sk = 0, d = 0;
-  bool causal = false;  ///< bottom-right
+  bool causal = false;  ///< whether the mask is causal, aligned bottom-right
 };
 
-/// Attention as a page of code computes it: whole matrices of scores by OpenBLAS' sgemm, softmax row by row, the second
-/// product. It takes f32 in dense BNSD and O(Sq Sk) memory per thread; masked pairs are computed and thrown away. The
-/// heads that share a key head are one product; such groups go to OpenMP threads, and OpenBLAS runs with one thread.
+/// Attention as simple code computes it: a whole matrix of scores by OpenBLAS' sgemm, the softmax row by row, and a
+/// second product. It takes f32 in dense BNSD, and O(Sq Sk) memory per thread. Masked pairs are computed and discarded.
+/// All heads that share a key head form one group, whose rows are one product. OpenMP threads compute the groups, and
+/// OpenBLAS has one thread.
 class NaiveAttention {
  public:
   NaiveAttention(const NaiveSizes& sizes, int threads);
 
-  /// @param lse  [B, N, Sq], natural log of the sum of exponentials; written
+  /// @param lse  output [B, N, Sq]: the natural logarithm of the sum of exponentials
   void Forward(const float* q, const float* k, const float* v, float* out, float* lse);
 
   struct Gradients {
     const float *q, *k, *v, *out, *lse, *d_out;
     float *dq, *dk, *dv;
   };
-  /// Recomputes the scores: five products.
+  /// Computes the gradients by five products, the first of which computes the scores again.
   void Backward(const Gradients& tensors);
 
  private:
@@ -34,13 +35,13 @@ class NaiveAttention {
   void BackwardGroup(const Group& group, const Gradients& tensors, float* p, float* ds) const;
   void Scores(const Group& group, float* s) const;
   [[nodiscard]] Group GroupAt(const float* q, const float* k, int64_t index) const;
-  /// The number of keys that row r of a group's product keeps.
+  /// Returns the number of keys that row r of a group's product keeps.
   [[nodiscard]] int64_t Kept(int64_t row) const;
 
   NaiveSizes sizes_;
-  int64_t rows_;  ///< rows of a group's product
+  int64_t rows_;  ///< rows of a group's product: those of all heads of the group
   int threads_;
-  std::vector<std::vector<float>> scratch_;  ///< two matrices per thread
+  std::vector<std::vector<float>> scratch_;  ///< per thread: memory for two matrices [rows_, sk]
 };
 
 }  // namespace fa::peers

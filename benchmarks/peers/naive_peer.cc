@@ -71,8 +71,8 @@ class NaivePeer : public Peer {
   Tensor q_, k_, v_, out_, lse_, d_out_, dq_, dk_, dv_;
 };
 
-/// An OpenBLAS that is older than the CPU takes the CPU for a Prescott and computes with SSE3. Which kernels OpenBLAS
-/// may use must be said before it is loaded.
+/// An OpenBLAS that is older than the CPU would choose the SSE3 kernels of a Prescott. The variable that names other
+/// kernels must be set before OpenBLAS is loaded, so the program restarts with it.
 void RestartWithVectors([[maybe_unused]] char** argv) {
 #if defined(__x86_64__)
   constexpr char kCore[] = "OPENBLAS_CORETYPE";

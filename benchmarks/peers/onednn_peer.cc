@@ -1,7 +1,7 @@
-// oneDNN's graph API as a peer: the scaled-dot-product pattern, which it compiles into one fused kernel. That kernel
-// computes all its keys for all its rows, also with a causal mask. So the peer cuts the query rows into chunks and
-// gives each chunk only the keys up to its last row. Which chunk size is the fastest depends on the case: all of
-// kChunkRows and the whole are tried, and the fastest is measured.
+// oneDNN's graph API as a peer. oneDNN compiles the pattern of scaled dot-product attention into one fused kernel. This
+// kernel computes all its keys for all its rows, even with a causal mask. So the peer cuts the query rows into chunks,
+// and gives each chunk only the keys up to its last row. The best size of a chunk depends on the case. The peer tries
+// all of kChunkRows and a single chunk, and times the fastest.
 
 #include <dlfcn.h>
 
@@ -37,7 +37,7 @@ using DimList = logical_tensor::dims;
 using Type = logical_tensor::data_type;
 
 constexpr std::array<int64_t, 3> kChunkRows = {128, 256, 512};
-// After a first call, each chunk size is tried for kTrySeconds, and at least kMinTries times.
+// After a first call, the peer tries each chunk size for kTrySeconds, and at least kMinTries times.
 constexpr double kTrySeconds = 0.1;
 constexpr int kMinTries = 2;
 
@@ -49,12 +49,13 @@ Type TypeOf(DType dtype) {
   }
 }
 
-/// [B, Nkv, G, S, D]: the heads of a group share the key head, for which G is 1.
+/// The sizes of a tensor [B, Nkv, G, S, D]. G is the number of query heads that share a key head. For keys and values
+/// it is 1.
 struct Sizes {
   int64_t batch, heads_kv, group, d;
 };
 
-/// Describes `rows` rows per head of a dense tensor that has `of` rows per head.
+/// Describes `rows` rows per head. They lie in a dense tensor that has `of` rows per head.
 logical_tensor RowsOf(size_t id, Type type, const Sizes& sizes, int64_t group, int64_t rows, int64_t of) {
   const Dim head = of * sizes.d;
   return {id, type, DimList{sizes.batch, sizes.heads_kv, group, rows, sizes.d},
@@ -80,7 +81,7 @@ class Memory {
   tensor tensor_;
 };
 
-/// The fused kernel for chunks of `rows` query rows against the first `keys` keys.
+/// The fused kernel that computes chunks of `rows` query rows with the first `keys` keys.
 class ChunkKernel {
  public:
   ChunkKernel(const dnnl::engine& engine, const PeerCase& bench, const Sizes& sizes, int64_t rows, int64_t keys)
@@ -145,7 +146,7 @@ struct Operands {
   Memory q, k, v, out, scale;
 };
 
-/// Attention of the case, cut into chunks of a number of query rows.
+/// Attention of the case, computed in chunks of query rows.
 class ChunkedAttention {
  public:
   ChunkedAttention(const dnnl::engine& engine, const PeerCase& bench, const Sizes& sizes, int64_t chunk_rows)
@@ -198,7 +199,8 @@ class ChunkedAttention {
   std::vector<Chunk> chunks_;
 };
 
-/// Returns the thread library that oneDNN was built for. Intel's and LLVM's OpenMP have a function that GNU's lacks.
+/// Returns the name of the thread library for which oneDNN was built. Intel's and LLVM's OpenMP have a function that
+/// GNU's lacks.
 std::string RuntimeName(const dnnl_version_t& version) {
   switch (version.cpu_runtime) {
     case DNNL_RUNTIME_OMP: return dlsym(RTLD_DEFAULT, "__kmpc_global_thread_num") == nullptr ? "libgomp" : "libiomp5";
@@ -259,7 +261,8 @@ class OneDnnPeer : public Peer {
   }
 
  private:
-  /// Keeps chunks of `rows` rows if a call with them takes less than `least` seconds, and lowers `least` to that time.
+  /// Times a call in chunks of `rows` rows. If it takes less than `least` seconds, keeps these chunks and lowers
+  /// `least` to that time.
   void TryChunks(const Sizes& sizes, int64_t rows, double& least) {
     using Clock = std::chrono::steady_clock;
     auto attention = std::make_unique<ChunkedAttention>(engine_, *bench_, sizes, rows);

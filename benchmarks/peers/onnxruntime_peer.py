@@ -1,5 +1,6 @@
-"""ONNX Runtime's CPU attention as a peer: MultiHeadAttention for equal heads and no mask, else GroupQueryAttention,
-which is always causal. Both take [B, S, N * D]; inputs are brought into this layout before anything is timed."""
+"""ONNX Runtime's CPU attention as a peer. Without a mask and with equal numbers of heads it is MultiHeadAttention, and
+otherwise GroupQueryAttention, which is always causal. Both take [B, S, N * D]. Inputs are converted to this layout
+before the timing."""
 
 import os
 
@@ -15,8 +16,8 @@ ELEMENT = {"f32": TensorProto.FLOAT, "f16": TensorProto.FLOAT16}
 
 
 def model_of(operator, case, inputs, outputs, **attributes):
-    """A model of one operator. @param inputs, outputs (name, element type, shape) in the operator's order; None for an
-    absent one"""
+    """Returns a model of one operator. @param inputs, outputs  (name, element type, shape) of each, in the operator's
+    order; None for an absent one"""
     element = ELEMENT[case["dtype"]]
 
     def names(values):
@@ -32,7 +33,7 @@ def model_of(operator, case, inputs, outputs, **attributes):
 
 
 def packed(tensor):
-    """[B, N, S, D] as [B, S, N * D]."""
+    """Returns a tensor [B, N, S, D] as [B, S, N * D]."""
     batch, heads, s, d = tensor.shape
     return np.ascontiguousarray(tensor.transpose(0, 2, 1, 3).reshape(batch, s, heads * d))
 
@@ -81,7 +82,8 @@ class OnnxRuntimePeer:
         return {"note": "MultiHeadAttention"}
 
     def prepare_group_query(self, q, k, v, past):
-        """@param past  number of keys that already lie in the cache; the new keys are written into it in place"""
+        """Makes GroupQueryAttention. It writes the new keys into the cache in place. @param past  the number of keys
+        that the cache already has"""
         case = self.case
         new = slice(past, None)
         feeds = {"q": packed(q), "k": packed(k[:, :, new]), "v": packed(v[:, :, new])}

@@ -12,9 +12,9 @@ from worker import Unsupported, serve
 TYPES = {"f32": (openvino.Type.f32, "f32"), "bf16": (openvino.Type.bf16, "bf16"), "f16": (openvino.Type.f16, "f32")}
 
 
-# With a causal mask the device computes every key for every row. It does less work if the query rows are cut into
-# chunks, each with the keys up to its last row and its part of the mask. All these sizes and the whole are tried, and
-# the fastest is measured.
+# With a causal mask the device computes every key for every row. Cutting the query rows into chunks saves work, because
+# each chunk gets only the keys up to its last row. The peer tries all these sizes and a single chunk, and times the
+# fastest.
 CHUNK_ROWS = (128, 256, 512, 1024)
 TRIES = 3
 NUMPY_TYPES = {"f32": np.float32, "f16": np.float16}
@@ -61,8 +61,8 @@ class OpenVinoPeer:
         return min(run() for _ in range(TRIES))
 
     def chunk(self, arrays, first, end, mask):
-        """Computes attention of query rows [first, end) to the keys that they see. The rows of a group of heads become
-        rows of one head."""
+        """Compiles attention of query rows [first, end) to the keys that they see. The rows of all heads of a group
+        become rows of one head."""
         case = self.case
         q, k, v = arrays
         keys = case["sk"] if mask is None else end
@@ -76,7 +76,7 @@ class OpenVinoPeer:
     def causal_mask(self, first, end, group):
         sees = np.arange(end)[None, :] <= np.arange(first, end)[:, None]
         mask = np.tile(np.where(sees, np.float32(0), np.float32(-np.inf)), (group, 1))
-        # Both values of the mask are exact in bf16.
+        # The mask has only 0 and -inf, which bf16 holds exactly.
         return (mask.view(np.uint32) >> 16).astype(np.uint16) if self.case["dtype"] == "bf16" else mask.astype(NUMPY_TYPES[self.case["dtype"]])
 
     def whole_causal(self, arrays):
@@ -92,7 +92,8 @@ class OpenVinoPeer:
         return self.compiled(arrays, attention)
 
     def compiled(self, arrays, attention):
-        """A request that computes attention(parameters) of the arrays. The request holds the arrays."""
+        """Returns a request that computes attention(parameters) of the arrays. The request keeps copies of the
+        arrays."""
         element, precision = TYPES[self.case["dtype"]]
         parameters = [opset13.parameter(array.shape, element) for array in arrays]
         settings = {"INFERENCE_PRECISION_HINT": precision, "INFERENCE_NUM_THREADS": self.case["threads"], "NUM_STREAMS": 1,
@@ -107,7 +108,8 @@ class OpenVinoPeer:
 
     @staticmethod
     def grouped(node, sizes):
-        """Returns keys or values repeated for each head of a group, in the form that the device fuses."""
+        """Returns keys or values, repeated for each query head of a group. The device fuses this form of repetition
+        into attention."""
         batch, heads_kv, group, keys, d = sizes
         wide = opset13.broadcast(opset13.unsqueeze(node, opset13.constant([2])), opset13.constant(list(sizes)))
         return opset13.reshape(wide, opset13.constant([batch, heads_kv * group, keys, d]), False)

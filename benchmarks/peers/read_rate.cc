@@ -1,4 +1,5 @@
-// Rates with which the calls of the peers in Python are compared. The peers call these functions through ctypes.
+// Functions that measure the rates with which calls of the Python peers are compared. The peers call them through
+// ctypes.
 
 #include <cstddef>
 #include <span>
@@ -7,8 +8,8 @@
 #include "peak/peak_rate.h"
 #include "peak/read_bandwidth.h"
 
-/// GB/s at which `threads` threads read `count` blocks of memory, the best round within `seconds`; 0 if the blocks are
-/// too small (fa::bench::ReadRate).
+/// Returns the GB/s at which `threads` threads read `count` blocks of memory, in the best round within `seconds`.
+/// Returns 0 if the blocks are too small (fa::bench::ReadRate).
 extern "C" double fa_peer_read_rate(int threads, size_t count, const std::byte* const* data, const size_t* bytes,
                                     double seconds) {
   std::vector<std::span<const std::byte>> blocks;
@@ -16,7 +17,8 @@ extern "C" double fa_peer_read_rate(int threads, size_t count, const std::byte* 
   return fa::bench::ReadRate(threads, blocks).Measure(seconds) * 1e-9;
 }
 
-/// GFLOP/s of this CPU's unit for bf16 or f32 on `threads` threads, within about `seconds` (fa::bench::PeakRate).
+/// Returns the GFLOP/s of this CPU's arithmetic unit for bf16 or f32 on `threads` threads, measured for about `seconds`
+/// (fa::bench::PeakRate).
 extern "C" double fa_peer_peak_rate(int threads, bool bf16, double seconds) {
   return fa::bench::PeakRate(threads, fa::DetectIsa(), bf16 ? fa::DType::kBF16 : fa::DType::kF32).Gflops(seconds);
 }

@@ -1,6 +1,7 @@
-"""Attention of PyTorch tensors as a peer: torch_peer.py [KERNEL]. The kernels are flash (scaled_dot_product_attention
-restricted to its flash kernel; the default), flex (flex_attention, compiled), zentorch (AMD's operator) and fa (the
-installed Python package); the backward is autograd's."""
+"""Attention of PyTorch tensors as a peer: torch_peer.py [KERNEL].
+
+KERNEL is flash (the default; scaled_dot_product_attention restricted to its flash kernel), flex (compiled
+flex_attention), zentorch (AMD's operator) or fa (the installed Python package). The backward is autograd's."""
 
 import sys
 import time
@@ -15,9 +16,9 @@ from worker import Unsupported, serve
 
 KERNEL = sys.argv[1] if len(sys.argv) > 1 else "flash"
 if KERNEL == "zentorch":
-    import zentorch  # the others must run without its changes to PyTorch
+    import zentorch  # imported for this kernel alone, because zentorch changes PyTorch
 if KERNEL == "fa":
-    import fa.torch  # the others need no installed fa
+    import fa.torch  # imported for this kernel alone, because other kernels need no installed fa
 
 
 def flash(case, q, k, v):
@@ -57,7 +58,8 @@ def zen(case, q, k, v):
     if case["operation"] == "backward":
         raise Unsupported("no backward")
     if q.shape[1] != k.shape[1]:
-        k, v = (t.repeat_interleave(q.shape[1] // k.shape[1], 1) for t in (k, v))  # the operator takes equal heads
+        # The operator wants as many key heads as query heads.
+        k, v = (t.repeat_interleave(q.shape[1] // k.shape[1], 1) for t in (k, v))
     causal = case["mask"] == "causal"
     return lambda: torch.ops.zentorch.zentorch_sdpa(q, k, v, 0.0, causal)[0]
 
@@ -74,7 +76,8 @@ KERNELS = {"flash": flash, "flex": flex, "zentorch": zen, "fa": own}
 
 
 def product_rate(request):
-    """Returns the GFLOP/s of a matrix product on all threads: PyTorch's, or in f32 NumPy's if that is faster."""
+    """Returns the GFLOP/s of a matrix product on all threads. In f32 the faster of PyTorch's and NumPy's product
+    counts."""
     n = 1024
     a = torch.ones(n, n, dtype=torch.bfloat16 if request["dtype"] == "bf16" else torch.float32)
     products = [lambda: a @ a] if request["dtype"] == "bf16" else [lambda: a @ a, lambda: a.numpy() @ a.numpy()]
@@ -95,8 +98,8 @@ class TorchPeer:
         return facts | ({"version": packages[KERNEL]()} if KERNEL in packages else {})
 
     def answer(self, request):
-        """Answers the requests that compare.py sends to fa alone. The rate of a product stands for the peak, which only
-        a program in C++ can measure."""
+        """Answers the requests that compare.py sends to fa alone. The rate of a matrix product stands for the peak,
+        because only a program in C++ can measure the peak."""
         if request["do"] == "peak":
             return {"gflops": product_rate(request)}
         case = self.case
@@ -118,8 +121,8 @@ class TorchPeer:
         np.save(f"{self.case['folder']}/{name}.npy", array.reshape([self.case[size] for size in ("batch", heads, rows, "d")]))
 
     def load_queries(self, name):
-        """Loads rows of query heads. Without a mask, the heads that share a key head become one head with all their
-        rows. PyTorch's operators then need not know of groups, and decoding multiplies matrices."""
+        """Loads the rows of query heads. Without a mask, all heads that share a key head become one head with all their
+        rows. PyTorch then sees equal numbers of heads, and decoding becomes a product of matrices."""
         rows, joined = self.load(name), self.case["mask"] == "full" and KERNEL != "fa"
         return rows.flatten(1, 2).unflatten(1, (self.case["heads_kv"], -1)) if joined else rows
 

@@ -21,9 +21,10 @@ namespace {
 using nlohmann::json;
 using Clock = std::chrono::steady_clock;
 
-/// Seconds per call, sample by sample, for about `seconds` and at least one sample.
+/// Returns the seconds per call of each sample. Samples take about `seconds` in all, and there is at least one.
 std::vector<double> TimeCalls(Peer& peer, double seconds) {
-  // The least duration of a sample. It is much longer than the clock's resolution (some 25 ns) and a call of the clock.
+  // The shortest duration of a sample. It is much longer than the clock's resolution (some 25 ns) and the time of
+  // reading the clock.
   constexpr double kMinSampleSeconds = 20e-6;
   std::vector<double> samples;
   int64_t calls = 1;

@@ -11,8 +11,8 @@
 #include "fa/tensor.h"
 #include "files/tensors.h"
 
-/// The side of the conversation with compare.py that a peer in C++ takes: one JSON object per line on standard input,
-/// one answer per line on standard output. benchmarks/peers/worker.py has the same for Python and lists the requests.
+/// The part of a C++ peer that talks with compare.py: it reads one JSON object per line from standard input, and writes
+/// one answer per line to standard output. benchmarks/peers/worker.py does the same in Python and lists the requests.
 namespace fa::peers {
 
 /// An attention call on dense BNSD tensors.
@@ -30,7 +30,7 @@ struct PeerCase {
   void Save(const char* name, const tool::Tensor& tensor) const;
 };
 
-/// The memory of a tensor.
+/// Returns the memory of a tensor.
 [[nodiscard]] std::span<const std::byte> BytesOf(const tool::Tensor& tensor);
 
 /// The peer has no kernel for a case; what() names the part of the case that is unsupported.
@@ -46,14 +46,14 @@ class Peer {
   virtual nlohmann::json About() = 0;
   /// Reads the inputs and replaces the previous case. For a backward, runs the forward. Throws Unsupported.
   virtual void Prepare(const PeerCase& prepared) = 0;
-  /// What the peer chose for the case, in a few words; empty where there was no choice.
+  /// Returns what the peer chose for the case, in a few words, or "" if it had no choice.
   virtual std::string Note() { return {}; }
-  /// The call that is timed.
+  /// Makes the call that is timed.
   virtual void Call() = 0;
   /// Writes out.npy, or dq.npy, dk.npy and dv.npy.
   virtual void SaveResults() = 0;
   virtual void Release() = 0;
-  /// Keys and values of the case, where the call reads them.
+  /// Returns the memory of the case's keys and values, at the addresses that the call reads.
   virtual std::vector<std::span<const std::byte>> Memory() = 0;
   /// Answers a request that only this peer knows.
   virtual nlohmann::json Answer(const nlohmann::json& request);

@@ -36,7 +36,7 @@ def time_calls(call, seconds):
             call()
         sample = time.perf_counter() - begin
         spent += sample
-        if sample < 20e-6:  # long compared with a call of the clock
+        if sample < 20e-6:  # much longer than reading the clock takes
             calls *= 2
         else:
             samples.append(sample / calls)

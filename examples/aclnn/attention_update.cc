@@ -28,7 +28,7 @@ int main() {
   aclTensorList* lse_list = aclCreateTensorList(lse_tensors, 2);
   aclTensorList* part_list = aclCreateTensorList(part_tensors, 2);
 
-  constexpr int64_t kWithLse = 1;  // updateType 0 takes no lseOut
+  constexpr int64_t kWithLse = 1;  // with updateType 0 there is no lseOut
   uint64_t workspace_size = 0;
   aclOpExecutor* executor = nullptr;
   CHECK(aclnnAttentionUpdateGetWorkspaceSize(lse_list, part_list, kWithLse, out.tensor, whole_lse.tensor,
@@ -38,7 +38,7 @@ int main() {
   Print("merged", ToHost<float>(out), kSize);
   Print("lse", ToHost<float>(whole_lse), kRows);
 
-  // A list owns its tensors.
+  // Destroying a list destroys its tensors.
   CHECK(aclDestroyTensorList(lse_list));
   CHECK(aclDestroyTensorList(part_list));
   for (DeviceTensor* tensor : {&lse[0], &lse[1], &part[0], &part[1]}) CHECK(aclrtFree(tensor->memory));

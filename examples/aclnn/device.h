@@ -134,7 +134,7 @@ inline void Print(const char* name, const std::vector<float>& values, size_t col
   }
 }
 
-// Statistics lie in eight equal copies; this takes one.
+// Statistics are stored in eight equal copies. Returns one copy.
 inline std::vector<float> FirstOfEight(const std::vector<float>& statistics) {
   std::vector<float> values;
   for (size_t i = 0; i < statistics.size(); i += 8) values.push_back(statistics[i]);

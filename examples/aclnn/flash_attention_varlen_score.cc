@@ -38,7 +38,7 @@ int main() {
       &workspace_size, &executor));
   Execute(aclnnFlashAttentionVarLenScoreV5, workspace_size, executor, stream);
 
-  // A bfloat16 has at most three digits.
+  // A bfloat16 has two to three significant digits.
   const std::vector<float> attention = FromBf16(ToHost<uint16_t>(out));
   std::printf("attention\n");
   for (size_t i = 0; i < attention.size(); ++i) {

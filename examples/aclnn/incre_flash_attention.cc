@@ -17,7 +17,7 @@ int main() {
   DeviceTensor table = CreateTensor(std::vector<int32_t>{2, 0, 3, -1}, {kBatch, 2}, ACL_INT32);
   const int64_t lengths[kBatch] = {6, 3};
   aclIntArray* keys_in_use = aclCreateIntArray(lengths, kBatch);
-  // The lists own their tensors.
+  // Destroying a list destroys its tensors.
   aclTensorList* keys = aclCreateTensorList(&key.tensor, 1);
   aclTensorList* values = aclCreateTensorList(&value.tensor, 1);
 

@@ -1,4 +1,5 @@
-// Gradients of the sum of the scores of the keys that the lightning indexer chose, by its queries, keys and weights.
+// Computes gradients by queries, keys and weights of the lightning indexer. They are those of a sum: the scores of the
+// keys that the indexer has chosen.
 #include "aclnnop/aclnn_lightning_indexer.h"
 #include "aclnnop/aclnn_lightning_indexer_grad.h"
 #include "device.h"

@@ -1,4 +1,4 @@
-// Attention over each half of the keys, and the merge of both results, as a ring of devices does. Layout SBH.
+// Computes attention over each half of the keys, and merges both results, as a ring of devices does. The layout is SBH.
 #include "aclnnop/aclnn_flash_attention_score.h"
 #include "aclnnop/aclnn_ring_attention_update.h"
 #include "device.h"
@@ -17,7 +17,7 @@ Partial CreatePartial() {
           CreateOutput<float>({kTokens, 1, kHeads * kSize}, ACL_FLOAT)};
 }
 
-// Attention to the rows from `begin` to `end` of the keys.
+// Computes attention to the keys from number `begin` to `end` - 1.
 Partial Attend(const DeviceTensor& query, int64_t begin, int64_t end, aclrtStream stream) {
   const int64_t row = kHeads * kSize;
   const auto rows = [&](double frequency) {

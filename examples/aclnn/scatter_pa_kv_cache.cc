@@ -1,4 +1,5 @@
-// The keys and values of three new tokens go into paged caches: [pages,rows,heads,size], then in chunks (PA_NZ).
+// Writes the keys and values of three new tokens into paged caches: first [pages,rows,heads,size], then the chunked
+// form PA_NZ.
 #include "aclnnop/aclnn_scatter_pa_kv_cache.h"
 #include "device.h"
 
@@ -6,7 +7,7 @@ namespace {
 
 constexpr int64_t kTokens = 3, kHeads = 2, kSize = 4, kPages = 2, kPageRows = 3, kChunk = 2;
 
-// Writes `rows` into a new cache of this shape, as keys and as values, and prints the keys.
+// Writes `rows` into new caches of this shape, as keys and as values. Prints the cache of keys.
 void Scatter(const char* title, const std::vector<int64_t>& shape, char* cache_mode, int64_t columns,
              aclrtStream stream) {
   std::vector<float> rows(kTokens * kHeads * kSize);
@@ -15,7 +16,7 @@ void Scatter(const char* title, const std::vector<int64_t>& shape, char* cache_m
   DeviceTensor value = CreateTensor(rows, {kTokens, kHeads, kSize}, ACL_FLOAT);
   DeviceTensor key_cache = CreateOutput<float>(shape, ACL_FLOAT);
   DeviceTensor value_cache = CreateOutput<float>(shape, ACL_FLOAT);
-  // Token 0 goes to the last row of page 1, token 1 nowhere, token 2 to the first row of page 0.
+  // Token 0 goes to the last row of page 1. Token 1 goes nowhere. Token 2 goes to the first row of page 0.
   DeviceTensor slots = CreateTensor(std::vector<int32_t>{5, -1, 0}, {kTokens}, ACL_INT32);
 
   uint64_t workspace_size = 0;

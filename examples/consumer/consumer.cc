@@ -4,7 +4,7 @@
 
 #include "fa/fa.h"
 
-// Attention of two heads over four tokens, compared with the same sums in double.
+// Computes attention of two heads over four tokens, and compares it with the same sums in double.
 
 namespace {
 
@@ -14,7 +14,7 @@ constexpr int kDim = 3;
 
 size_t At(int head, int token, int d) { return static_cast<size_t>((head * kTokens + token) * kDim + d); }
 
-// Causal attention of one query, by the definition.
+// Returns causal attention of one query, computed by the definition.
 double Expected(const std::vector<float>& q, const std::vector<float>& k, const std::vector<float>& v, int head, int i,
                 int d) {
   double sum = 0;

@@ -1,4 +1,5 @@
-// A server that decodes: requests come, grow by a token per step and leave. All active requests are one call per step.
+// A server that decodes: requests come, grow by a token per step and leave. Each step computes all active requests in
+// one call.
 //
 // Keys and values lie in pages of a pool. A request has a row of the block table. It takes a page when its last one is
 // full, and gives its pages back when it leaves. The bits of an answer depend neither on the pages nor on the other
@@ -19,7 +20,7 @@ namespace {
 constexpr int64_t kHeads = 4, kHeadsKv = 2, kHeadSize = 16, kRow = kHeadsKv * kHeadSize;
 constexpr int64_t kPageRows = 8, kPages = 24, kMostPages = 6;
 
-/// The tensors that a model would compute for token `token` of request `request`.
+/// The query, key and value that a model would compute for token `token` of request `request`.
 struct Token {
   Token(int request, int64_t token)
       : query(RandomMatrix<float>(1, kHeads * kHeadSize, 1, Seed(request, token, 0))),
@@ -35,10 +36,10 @@ struct Token {
 
 struct Request {
   int number;
-  int64_t prompt, last;  ///< tokens before the first step; number of tokens at which it leaves
+  int64_t prompt, last;  ///< number of tokens before the first step; number of tokens after which the request leaves
   int64_t tokens = 0;
   std::vector<int32_t> pages = {};
-  std::vector<float> answers = {};  ///< one output per step
+  std::vector<float> answers = {};  ///< the outputs of the request, one per step
 };
 
 class Server {
@@ -62,7 +63,7 @@ class Server {
     const auto batch = static_cast<int64_t>(active_.size());
     std::vector<float> q, out(static_cast<size_t>(batch * kHeads * kHeadSize));
     std::vector<int64_t> lengths;
-    // Entries of pages without used keys are ignored.
+    // The library ignores table entries of pages that have no used keys.
     std::vector<int32_t> table(static_cast<size_t>(batch * kMostPages), -1);
     for (size_t i = 0; i < active_.size(); ++i) {
       Request& request = *active_[i];
@@ -121,7 +122,7 @@ class Server {
   size_t promised_ = 0;
 };
 
-/// The answers of a request that has contiguous keys and a server of its own.
+/// Returns the answers of a request that has contiguous keys and a server of its own.
 std::vector<float> Alone(const Request& request) {
   std::vector<float> keys, values, answers;
   for (int64_t token = 0; token < request.last; ++token) {

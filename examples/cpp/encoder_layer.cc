@@ -16,7 +16,7 @@ namespace {
 
 constexpr size_t kHeads = 4, kHeadSize = 16, kModel = kHeads * kHeadSize, kHidden = 2 * kModel;
 
-using Lengths = std::vector<int64_t>;  // inclusive prefix sums of the sentences' tokens
+using Lengths = std::vector<int64_t>;  // inclusive prefix sums of the numbers of tokens of the sentences
 
 template <typename T>
 struct Layer {
@@ -46,7 +46,7 @@ Matrix<T> Gelu(Matrix<T> rows) {
   return rows;
 }
 
-/// Attention of every token to the tokens of its own sentence, computed by libfa.
+/// Returns attention of every token to the tokens of its own sentence, computed by libfa.
 Matrix<float> FusedAttention(const Matrix<float>& q, const Matrix<float>& k, const Matrix<float>& v,
                              const Lengths& ends) {
   const fa::Dims shape = {static_cast<int64_t>(q.rows), static_cast<int64_t>(kHeads), static_cast<int64_t>(kHeadSize)};
@@ -63,7 +63,7 @@ Matrix<float> FusedAttention(const Matrix<float>& q, const Matrix<float>& k, con
   return out;
 }
 
-/// Attention of every token to the tokens of its own sentence, computed by its definition.
+/// Returns attention of every token to the tokens of its own sentence, computed by its definition.
 template <typename T>
 Matrix<T> PlainAttention(const Matrix<T>& q, const Matrix<T>& k, const Matrix<T>& v, const Lengths& ends) {
   Matrix<T> out(q.rows, q.columns);
@@ -97,7 +97,7 @@ Matrix<T> Run(const Layer<T>& layer, const Matrix<T>& tokens, const Lengths& end
   return Sum(Product(Gelu(Product(Normalised(mixed), layer.up)), layer.down), mixed);
 }
 
-/// The largest difference, or NaN if one difference is NaN.
+/// Returns the largest difference, or NaN if one difference is NaN.
 double Distance(const Matrix<float>& got, const Matrix<double>& want) {
   double worst = 0;
   for (size_t i = 0; i < got.values.size(); ++i) {

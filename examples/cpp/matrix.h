@@ -24,7 +24,7 @@ struct Matrix {
   std::vector<T> values;
 };
 
-/// The product a b. Sums run in ascending order, so that the bits are always the same.
+/// Returns the product a b. Sums run in ascending order, so that the bits are always the same.
 template <typename T>
 Matrix<T> Product(const Matrix<T>& a, const Matrix<T>& b) {
   Matrix<T> c(a.rows, b.columns);
@@ -45,15 +45,15 @@ Matrix<T> Transposed(const Matrix<T>& a) {
   return b;
 }
 
-/// The sum a + b.
+/// Returns the sum a + b.
 template <typename T>
 Matrix<T> Sum(Matrix<T> a, const Matrix<T>& b) {
   for (size_t i = 0; i < a.values.size(); ++i) a.values[i] += b.values[i];
   return a;
 }
 
-/// Numbers in [-scale, scale), which are the same in every run and with every standard library. They are exact in
-/// float.
+/// Returns a matrix of numbers in [-scale, scale). They are the same in every run and with every standard library, and
+/// exact in float.
 template <typename T>
 Matrix<T> RandomMatrix(size_t rows, size_t columns, double scale, uint32_t seed) {
   Matrix<T> a(rows, columns);

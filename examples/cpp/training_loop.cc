@@ -21,9 +21,10 @@ namespace {
 constexpr size_t kSentences = 8, kTokens = 48, kRows = kSentences * kTokens, kSize = 32;
 constexpr int kSteps = 150;
 
-using Weights = std::vector<Matrix<float>>;  // Wq, Wk, Wv
+using Weights = std::vector<Matrix<float>>;  // the matrices Wq, Wk and Wv
 
-/// The tokens. Waves in the first half of a token tell its position in the sentence; the second half is a random word.
+/// Returns the tokens. The first half of a token has waves that tell its position in the sentence. The second half is a
+/// random word.
 Matrix<float> Tokens() {
   Matrix<float> x = RandomMatrix<float>(kRows, kSize, 1, 11);
   for (size_t i = 0; i < kRows; ++i) {
@@ -37,7 +38,7 @@ Matrix<float> Tokens() {
   return x;
 }
 
-/// The tokens, each moved to the place of the next token of its sentence.
+/// Returns the tokens, each moved to the place of the next token of its sentence.
 Matrix<float> Targets(const Matrix<float>& x) {
   Matrix<float> target(kRows, kSize);
   for (size_t i = 0; i < kRows; ++i) {
@@ -79,7 +80,7 @@ class AttentionLayer {
     Require(forward_->info().tasks > 1 && backward_->info().tasks > 1, "there is work for several threads");
   }
 
-  /// One step of gradient descent.
+  /// Makes one step of gradient descent.
   /// @return the mean squared error before the step
   double Train(const Matrix<float>& x, const Matrix<float>& target, Weights& weights, float rate) {
     Fill(q_, Product(x, weights[0]));

@@ -13,13 +13,13 @@ namespace fa::demo {
 /// The backward of one layer. It has the f32 gradient of the output, and the float64 gradients of PyTorch's autograd.
 struct Gradients {
   npy::Array d_out, want_dq, want_dk, want_dv;
-  npy::Array dq, dk, dv;  ///< computed by fa
+  npy::Array dq, dk, dv;  ///< the gradients that fa computes
 
-  /// The arguments of the backward, which takes the results of fa's own forward.
+  /// Returns the arguments of the backward, with the results of fa's own forward.
   [[nodiscard]] AttentionGradArgs Args(const Layer& layer);
 };
 
-/// The gradients of layer `index`, or nothing if its layer<i>_dout.npy is missing. Throws npy::IoError,
+/// Returns the gradients of layer `index`, or nothing if the file layer<i>_dout.npy is missing. Throws npy::IoError,
 /// npy::FormatError.
 [[nodiscard]] std::optional<Gradients> LoadGradients(const std::filesystem::path& folder, int index,
                                                      const Layer& layer);
@@ -27,7 +27,8 @@ struct Gradients {
 /// The largest |error| of each gradient, divided by the largest value of that gradient.
 struct GradientErrors {
   double dq = 0, dk = 0, dv = 0;
-  /// The largest |error| / bound over all elements of the three gradients. Rounding does not explain a value above 1.
+  /// The largest |error| / bound over all elements of the three gradients. If it is above 1, rounding does not explain
+  /// the error.
   double of_bound = 0;
 };
 

@@ -16,7 +16,7 @@ namespace fa::demo {
 /// computed from them.
 struct Layer {
   npy::Array q, k, v, want;
-  npy::Array out, softmax_max, softmax_sum;  ///< computed by fa
+  npy::Array out, softmax_max, softmax_sum;  ///< the output and statistics that fa computes
 
   [[nodiscard]] AttentionArgs Args();
 };
@@ -26,22 +26,22 @@ struct Layer {
 [[nodiscard]] TensorView View(const npy::Array& array);
 [[nodiscard]] MutableTensorView MutableView(npy::Array& array);
 
-/// The rows of one head of a [1, heads, tokens, head size] array.
+/// Returns the rows of one head of a [1, heads, tokens, head size] array.
 [[nodiscard]] check::HeadRows HeadOf(const npy::Array& array, int64_t head);
-/// One row of the layer in double, with the bound that CompareWithFloat64 uses.
+/// Returns one row of the layer in double, with the bound that CompareWithFloat64 uses.
 [[nodiscard]] check::ForwardRow ReferenceRow(const Layer& layer, int64_t head, int64_t token);
 
-/// Layer `index` of the folder, or nothing if its query file is missing. Throws npy::IoError, npy::FormatError.
+/// Returns layer `index` of the folder, or nothing if its query file is missing. Throws npy::IoError, npy::FormatError.
 [[nodiscard]] std::optional<Layer> LoadLayer(const std::filesystem::path& folder, int index);
 
-/// The larger of two errors, or NaN if either is NaN.
+/// Returns the larger of two errors, or NaN if either is NaN.
 [[nodiscard]] inline double WorseOf(double a, double b) { return b <= a || std::isnan(a) ? a : b; }
 
 /// How far fa's output is from the float64 output.
 struct Error {
   double max = 0;
   double rms = 0;
-  /// The largest |error| / bound over all elements. Rounding does not explain a value above 1.
+  /// The largest |error| / bound over all elements. If it is above 1, rounding does not explain the error.
   double of_bound = 0;
 };
 

@@ -30,12 +30,12 @@ void ThrowUnlessOk(const fa::Status& status) {
   if (!status.ok()) throw std::runtime_error(status.message());
 }
 
-/// The layers of one direction, timed one after another.
+/// All layers of one direction (forward or backward), timed one after another.
 class Direction {
  public:
   explicit Direction(const fa::Context& context) : peak_(context.threads(), context.isa(), fa::DType::kF32) {}
 
-  /// Runs the plan and returns the end of the layer's line of output.
+  /// Runs the plan. Returns the text that ends the layer's line of output.
   template <typename Args>
   std::string Time(const fa::PlanFor<Args>& plan, const Args& args) {
     constexpr double kSeconds = 0.25;
@@ -59,7 +59,7 @@ class Direction {
     of_bound_ = fa::demo::WorseOf(of_bound_, of_bound);
   }
 
-  /// The direction's line of the table at the end.
+  /// Returns this direction's line of the table at the end of the output.
   [[nodiscard]] std::string Summary(const char* name) const {
     if (layers_ == 0) return fmt::format("{:9}  no layer has gradients here\n", name);
     const auto share = quiet_ ? std::optional(peak_seconds_ / seconds_) : std::nullopt;
@@ -67,7 +67,7 @@ class Direction {
                        gigaflops_ / seconds_, Percent(share));
   }
 
-  /// Whether every error is within its bound. An error that is NaN is not.
+  /// Returns whether every error is within its bound. A NaN is not.
   [[nodiscard]] bool within_bound() const { return of_bound_ <= 1; }
   [[nodiscard]] bool quiet() const { return quiet_; }
 
@@ -79,8 +79,8 @@ class Direction {
   fa::bench::PeakRate peak_;
   int layers_ = 0;
   double error_ = 0, of_bound_ = 0, gigaflops_ = 0, seconds_ = 0;
-  double peak_seconds_ = 0;  ///< time that the unit needs at its peak for the same FLOPs
-  bool quiet_ = true;        ///< every layer had a quiet round
+  double peak_seconds_ = 0;  ///< seconds that the same FLOPs would take at the peak
+  bool quiet_ = true;        ///< whether every layer had a quiet round
 };
 
 void RunForward(int index, fa::demo::Layer& layer, fa::Context& context, Direction& forward) {

@@ -75,7 +75,8 @@ typedef enum {
 ACL_FUNC_VISIBILITY size_t aclDataTypeSize(aclDataType dataType);
 
 ACL_FUNC_VISIBILITY float aclFloat16ToFloat(aclFloat16 value);
-/// Rounds to nearest even. A number that is too large for f16 (65520 and above) becomes infinite.
+/// Rounds a float to the nearest f16, ties to even. A number that is too large for f16 (65520 and above) becomes
+/// infinite.
 ACL_FUNC_VISIBILITY aclFloat16 aclFloatToFloat16(float value);
 
 /// Returns the text of the last failure that a call reported to this thread, or "". The text is valid until the

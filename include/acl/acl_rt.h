@@ -92,7 +92,7 @@ ACL_FUNC_VISIBILITY aclError aclrtCreateContext(aclrtContext* context, int32_t d
 ACL_FUNC_VISIBILITY aclError aclrtDestroyContext(aclrtContext context);
 ACL_FUNC_VISIBILITY aclError aclrtSetCurrentContext(aclrtContext context);
 ACL_FUNC_VISIBILITY aclError aclrtGetCurrentContext(aclrtContext* context);
-/// Records the option for the process. Results are reproducible whatever ACL_OPT_DETERMINISTIC says.
+/// Records the option for the process. ACL_OPT_DETERMINISTIC has no effect, because results are always reproducible.
 ACL_FUNC_VISIBILITY aclError aclrtCtxSetSysParamOpt(aclSysParamOpt opt, int64_t value);
 ACL_FUNC_VISIBILITY aclError aclrtCtxGetSysParamOpt(aclSysParamOpt opt, int64_t* value);
 
@@ -115,7 +115,7 @@ ACL_FUNC_VISIBILITY aclError aclrtCreateEventWithFlag(aclrtEvent* event, uint32_
 ACL_FUNC_VISIBILITY aclError aclrtDestroyEvent(aclrtEvent event);
 /// Records the event. It completes when the stream has done all work that is queued on it now.
 ACL_FUNC_VISIBILITY aclError aclrtRecordEvent(aclrtEvent event, aclrtStream stream);
-/// Does nothing, because a wait for an event waits for the last record before the wait in any case.
+/// Does nothing. A wait for an event always waits for the last record before that wait.
 ACL_FUNC_VISIBILITY aclError aclrtResetEvent(aclrtEvent event, aclrtStream stream);
 /// Gets whether the event is complete. An event that was never recorded is complete.
 ACL_FUNC_VISIBILITY aclError aclrtQueryEventStatus(aclrtEvent event, aclrtEventRecordedStatus* status);
@@ -127,7 +127,7 @@ ACL_FUNC_VISIBILITY aclError aclrtStreamWaitEvent(aclrtStream stream, aclrtEvent
 ACL_FUNC_VISIBILITY aclError aclrtEventElapsedTime(float* ms, aclrtEvent startEvent, aclrtEvent endEvent);
 
 /// Allocates zero-filled memory. The program may read and write at least max(2 MiB, 2 size) bytes, rounded up to a
-/// multiple of 2 MiB. Pages that nobody touches take no memory. @return ACL_ERROR_BAD_ALLOC; then *devPtr is null
+/// multiple of 2 MiB. Untouched pages take no memory. @return ACL_ERROR_BAD_ALLOC; then *devPtr is null
 ACL_FUNC_VISIBILITY aclError aclrtMalloc(void** devPtr, size_t size, aclrtMemMallocPolicy policy);
 ACL_FUNC_VISIBILITY aclError aclrtMallocAlign32(void** devPtr, size_t size, aclrtMemMallocPolicy policy);
 /// Waits for every stream, since one of them may use the memory. @return ACL_ERROR_INVALID_PARAM for null and for

@@ -63,7 +63,7 @@ ACL_FUNC_VISIBILITY aclnnStatus aclSetAclOpExecutorRepeatable(aclOpExecutor* exe
 ACL_FUNC_VISIBILITY aclnnStatus aclDestroyAclOpExecutor(aclOpExecutor* executor);
 /// Gives a tensor of the executor another address, from the next run on.
 /// @param index  index of the tensor among the operator's tensors, in the order of its parameters
-/// @param tensor  null, or the tensor that the operator got there; this tensor gets the address too
+/// @param tensor  null, or the tensor that the operator got at `index`, which then gets the address too
 ACL_FUNC_VISIBILITY aclnnStatus aclSetTensorAddr(aclOpExecutor* executor, const size_t index, aclTensor* tensor,
                                                  void* addr);
 /// aclSetInputTensorAddr and aclSetOutputTensorAddr work like aclSetTensorAddr. They count only the inputs, or only the

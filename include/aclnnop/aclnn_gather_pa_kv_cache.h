@@ -5,9 +5,10 @@
 ///
 /// With cacheMode "Norm" caches are [pages,rows,N,D], keyRef and valueRef [T,N,D]. With "PA_NZ" caches are
 /// [pages,N*D/L,rows,L], keyRef and valueRef [T,N*D]. blockTables, seqLens and seqOffset are int32 or int64, [B,n], [B]
-/// and [B]; if isSeqLensCumsum, seqLens is [B+1], from 0 on. A seqOffset must be a multiple of a page's rows. A row is
-/// 0 where the table ends or names no page. Rows past T are dropped; rows past the last sequence stay as they are.
-/// Lengths and offsets are checked when the stream reaches the operator, before anything is written.
+/// and [B]; if isSeqLensCumsum, seqLens holds prefix sums [B+1] that begin with 0. A seqOffset must be a multiple of a
+/// page's rows. A row past the end of the table, or whose entry names no page, is written as 0. Rows past T are
+/// dropped; rows past the last sequence stay as they are. Lengths and offsets are checked when the stream reaches the
+/// operator, before anything is written.
 /// @return 161001 if a required pointer is null, 161002 for every other mistake. aclGetRecentErrMsg() names the
 /// argument.
 #include "aclnn/aclnn_base.h"

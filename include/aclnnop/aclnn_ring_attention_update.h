@@ -23,8 +23,8 @@ ACL_FUNC_VISIBILITY aclnnStatus aclnnRingAttentionUpdateGetWorkspaceSize(
 ACL_FUNC_VISIBILITY aclnnStatus aclnnRingAttentionUpdate(void* workspace, uint64_t workspaceSize,
                                                          aclOpExecutor* executor, aclrtStream stream);
 
-/// This version adds inputSoftmaxLayoutOptional, for "TND" only. "", "SBH" or null keep the statistics as above; "TND"
-/// stands for statistics in the order [T,N,8].
+/// This version adds inputSoftmaxLayoutOptional, for "TND" only. With "", "SBH" or null, statistics hold one block
+/// [N,S_b,8] per sequence. With "TND" they have the order [T,N,8].
 ACL_FUNC_VISIBILITY aclnnStatus aclnnRingAttentionUpdateV2GetWorkspaceSize(
     const aclTensor* prevAttnOut, const aclTensor* prevSoftmaxMax, const aclTensor* prevSoftmaxSum,
     const aclTensor* curAttnOut, const aclTensor* curSoftmaxMax, const aclTensor* curSoftmaxSum,

@@ -3,9 +3,9 @@
 
 /// Writes rows of keys and values into paged caches, in place.
 ///
-/// key and value are [T,N,D]; slotMapping is int32 or int64 [T]: page * page size + row. A negative place skips its
-/// row; of rows with one place the last remains. Places are checked when the stream reaches the operator, before
-/// anything is written. Elements have any type of 1, 2, 4 or 8 bytes and are copied unchanged.
+/// key and value are [T,N,D]; slotMapping is int32 or int64 [T]: page * page size + row. A row with a negative place is
+/// skipped. If several rows have the same place, the last one remains. Places are checked when the stream reaches the
+/// operator, before anything is written. Elements have any type of 1, 2, 4 or 8 bytes and are copied unchanged.
 ///
 /// | cacheModeOptional | scatterModeOptional | caches |
 /// |---|---|---|
@@ -14,8 +14,8 @@
 /// | "Norm" or null | "NHSD" | [pages,N,rows,D] |
 /// | "PA_NZ" | "None" or null | [pages,N,D/L,rows,L] or [pages,N*D/L,rows,L]; L divides D |
 ///
-/// With "Nct" row t of key begins offsets[0] + t * strides[0] elements after key's first, of value offsets[1] +
-/// t * strides[1].
+/// With "Nct" row t of key begins offsets[0] + t * strides[0] elements after the first element of key. Row t of value
+/// begins offsets[1] + t * strides[1] elements after the first element of value.
 ///
 /// Without elements in value, only key is written. Compressed heads (compressLens, compressSeqOffset, seqLens, key of
 /// rank 4; scatterMode "Alibi", "Rope" and "Omni") are not served.

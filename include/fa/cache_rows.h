@@ -41,10 +41,10 @@ struct ScatterRowsArgs {
   TensorView value;         ///< [T, N, Dv], or absent together with value_cache
   TensorView slot_mapping;  ///< i32 or i64 [T]: the place of row t, page * Bs + row; a negative place skips the row
   /// i32 or i64 [T]: place t gets row source_rows[t] of key and value, which may then have any number of rows. Absent:
-  /// row t.
+  /// place t gets row t.
   TensorView source_rows;
-  MutableTensorView key_cache;    ///< the form's shape, type of key
-  MutableTensorView value_cache;  ///< the form's shape with Dv, type of value
+  MutableTensorView key_cache;    ///< shape that the options' form gives; type of key
+  MutableTensorView value_cache;  ///< shape that the options' form gives, with Dv; type of value
 };
 
 /// The form of both caches.
@@ -58,17 +58,17 @@ struct ScatterRowsOptions {
 /// input. The function is re-entrant and follows ScatterPaKvCache of CANN.
 FA_API Status ScatterRows(const ScatterRowsArgs& args, const ScatterRowsOptions& options, Context* context = nullptr);
 
-/// Plans the same call. The function reads shapes, strides, types and which tensors are present.
+/// Plans a call of ScatterRows. The function reads shapes, strides, types and which tensors are present.
 FA_API Result<PlanFor<ScatterRowsArgs>> PlanScatterRows(const ScatterRowsArgs& args, const ScatterRowsOptions& options,
                                                         Context* context = nullptr);
 
 /// Sequences that are read from a cache, one after another.
 struct GatherRowsArgs {
-  TensorView key_cache;     ///< the form's shape, any type
-  TensorView value_cache;   ///< the form's shape; may differ from key_cache in D and type
+  TensorView key_cache;     ///< shape that the options' form gives; any type
+  TensorView value_cache;   ///< shape that the options' form gives; may differ from key_cache in D and type
   TensorView block_table;   ///< i32 or i64 [B, n]: the pages of each sequence
-  TensorView seq_lens;      ///< i32 or i64 [B]: rows per sequence. Cumulative: [B + 1], from 0 on, not decreasing
-  TensorView seq_offset;    ///< i32 or i64 [B], or absent: rows to leave out in front, a multiple of Bs
+  TensorView seq_lens;      ///< i32 or i64 [B]: rows per sequence. If cumulative: prefix sums [B + 1] that begin with 0
+  TensorView seq_offset;    ///< i32 or i64 [B], or absent: rows to skip at the start of each sequence, a multiple of Bs
   MutableTensorView key;    ///< [T, N, D], type of key_cache; for NZ of rank 4 also [T, N*D]
   MutableTensorView value;  ///< [T, N, Dv], type of value_cache
 };
@@ -79,14 +79,14 @@ struct GatherRowsOptions {
   bool cumulative = false;  ///< seq_lens holds prefix sums
 };
 
-/// Copies the rows of all sequences in order. A row is 0 where the table ends or has an id that is no page. Rows past T
-/// are dropped, and rows of `key` and `value` past the last sequence stay as they are. Lengths and offsets are checked
-/// before anything is written.
+/// Copies the rows of all sequences in order. A row past the end of the table, or whose entry names no page, is written
+/// as 0. Rows past T are dropped, and rows of `key` and `value` past the last sequence stay as they are. Lengths and
+/// offsets are checked before anything is written.
 /// @return kInvalidArgument with the name of the tensor or of its entry. Outputs must not overlap each other or an
 /// input. The function is re-entrant and follows GatherPaKvCache of CANN.
 FA_API Status GatherRows(const GatherRowsArgs& args, const GatherRowsOptions& options, Context* context = nullptr);
 
-/// Plans the same call. The function reads shapes, strides, types and which tensors are present.
+/// Plans a call of GatherRows. The function reads shapes, strides, types and which tensors are present.
 FA_API Result<PlanFor<GatherRowsArgs>> PlanGatherRows(const GatherRowsArgs& args, const GatherRowsOptions& options,
                                                       Context* context = nullptr);
 

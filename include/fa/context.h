@@ -111,8 +111,8 @@ class FA_API Context {
   /// @return kInvalidArgument if options.threads or FA_NUM_THREADS is out of range; kUnsupported if this CPU or
   /// this build lacks options.isa or the level that FA_FORCE_ISA names, or if CheckLevel finds that level wrong
   static Result<std::unique_ptr<Context>> Create(const ContextOptions& options = {});
-  /// Makes a context for plans for another machine. Its plans have the kernels, tiles, order and load that they would
-  /// have there. Such plans do not run, and calls with this context return kUnsupported.
+  /// Makes a context for plans for another machine. Its plans have the kernels, tiles, order and load of that machine.
+  /// Such plans do not run, and calls with this context return kUnsupported.
   /// @return kInvalidArgument if a number is out of range
   static Result<std::unique_ptr<Context>> ForPlanning(const MachineOptions& machine);
   /// Returns the process-wide context, which calls without a context use. The first use makes this context. If there is

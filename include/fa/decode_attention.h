@@ -33,8 +33,8 @@ namespace fa {
 
 /// Shapes of antiquant_scale and antiquant_offset.
 enum class Antiquant : uint8_t {
-  kPerTensorOrChannel,  ///< one for all: [2]; or one per column: [2, Nkv, D], [2, Nkv, 1, D], [2, Nkv * D]
-  kPerToken,            ///< one per key: [2, B, S]
+  kPerTensorOrChannel,  ///< one number for all: [2]; or one per column: [2, Nkv, D], [2, Nkv, 1, D], [2, Nkv * D]
+  kPerToken,            ///< one number per key: [2, B, S]
 };
 
 /// Tensors of a decode: few query rows against long keys. Shapes are written for BNSD; q and out have the shape of
@@ -42,8 +42,8 @@ enum class Antiquant : uint8_t {
 struct DecodeAttentionArgs {
   TensorView q;  ///< [B, N, Sq, D]; f32, bf16, f16 or i8
   /// Keys and values of one type: the type of q, or compressed i8, f8e4m3, f8e5m2 or i4x8. If q is i8, keys and values
-  /// are i8. An element of i4x8 has eight columns, so the last dimension is D / 8 and Dv / 8, and D and Dv are
-  /// multiples of 8. N % Nkv == 0. Keys and values have one of three forms:
+  /// are i8. An element of i4x8 has eight columns. So D and Dv are multiples of 8, and the last dimension is D / 8 or
+  /// Dv / 8. N % Nkv == 0. Keys and values have one of three forms:
   /// - one tensor, [B, Nkv, S, D] and [B, Nkv, S, Dv];
   /// - one tensor per batch element, [1, Nkv, S_b, D] and [1, Nkv, S_b, Dv], each with its own address and length;
   /// - with block_table, one tensor each, of pages of any size: [pages, page size, Nkv * D]. With BNSD the pages may
@@ -65,8 +65,9 @@ struct DecodeAttentionArgs {
   TensorView block_table;
   /// Scales of compressed keys and values, f32, f16 or bf16. An element x stands for (x + offset) * scale. The shape is
   /// [B|1, Nkv|1, S|1, groups|1] in every layout, where `groups` divides the columns of a head. With block_table it is
-  /// [pages|1, Nkv|1, page size|1, groups|1]. A dimension of 1 holds for all. Scales that depend on the key and on the
-  /// column are the slowest. With few rows, a scale for all columns that is not finite gives no finite result.
+  /// [pages|1, Nkv|1, page size|1, groups|1]. A dimension of 1 holds for all. Scales that depend on both the key and
+  /// the column are the slowest. With few query rows, a scale that belongs to all columns of a head and is not finite
+  /// gives results that are not finite.
   TensorView k_scale, v_scale;
   TensorView k_offset, v_offset;  ///< optional, the shape of the scale, f32, f16 or bf16; absent: 0
   TensorView antiquant_scale;  ///< instead of k_scale and v_scale: f32, f16 or bf16, shapes as in Antiquant. Entry 0 is
@@ -78,7 +79,7 @@ struct DecodeAttentionArgs {
   TensorView sink;           ///< optional, f32 [N]: per head the score of a virtual key whose value is 0
   TensorView deq_scale1;     ///< q i8: scale of Q K^T, one element, f32, or u64 whose low 32 bits are an f32
   TensorView quant_scale1;   ///< q i8: scale of the probabilities, one element, f32, of any sign
-  TensorView deq_scale2;     ///< q i8: scale of P V, as deq_scale1
+  TensorView deq_scale2;     ///< q i8: scale of P V, in one of the forms of deq_scale1
   TensorView quant_scale2;   ///< scale of an i8 output: one element or N * Dv (any shape, any strides), f32, or bf16
                              ///< where q is bf16
   TensorView quant_offset2;  ///< optional, shape and type of quant_scale2
@@ -89,10 +90,11 @@ struct DecodeAttentionArgs {
 
 /// The options of a decode: everything but the tensors.
 struct DecodeAttentionOptions {
-  Layout layout = Layout::kBNSD;  ///< any but TND
-  int64_t heads = 0;              ///< query heads; needed for BSH and SBH, checked against the tensors elsewhere if > 0
+  Layout layout = Layout::kBNSD;    ///< any but TND
+  int64_t heads = 0;                ///< number of query heads: needed for BSH and SBH, else checked against the tensors
+                                    ///< if > 0
   std::optional<float> scale = {};  ///< default 1/sqrt(D + Drope); any finite value
-  /// Rows and keys are counted inside the lengths in use: with Causal() the last query sees the last key.
+  /// The mask counts only the rows and keys in use. So with Causal() the last query in use sees the last key in use.
   Mask mask = {};
   float softcap = 0;  ///< c > 0: scale*QK becomes c*tanh(scale*QK/c) before pse is added; 0: off
   Antiquant antiquant = Antiquant::kPerTensorOrChannel;
@@ -100,12 +102,13 @@ struct DecodeAttentionOptions {
 
 /// Computes out = softmax(mask(scale * Q K^T + pse)) V, as FlashAttention does.
 ///
-/// Few rows read compressed keys and values where they lie. For queries of 16 bits, levels from avx512_vnni on may round
-/// the query and the probabilities to 16 bits: to integers for int8 and int4, to bf16 for bf16 queries and 8-bit floats.
+/// With few query rows, compressed keys and values are read in place. For queries of 16 bits, levels from avx512_vnni
+/// on may round the query and the probabilities to 16 bits: to integers for int8 and int4, and to bf16 for 8-bit floats
+/// if the queries are bf16.
 ///
 /// With up to 16 query rows, the keys of a batch element are cut into parts, which depend only on Sq and that element's
-/// length. So a batch element gives the same bits in all three forms of keys, in any order of pages, in any batch and
-/// with any number of threads. Inner products, softmax and output are accumulated in f32 and rounded once.
+/// length. So the bits of a batch element do not depend on the form of keys, the order of pages, the batch or the
+/// number of threads. Inner products, softmax and output are accumulated in f32 and rounded once.
 ///
 /// Queries of i8 are computed as PromptFlashAttention computes them, with the same bits. Such queries need deq_scale1,
 /// quant_scale1 and deq_scale2, and their keys are not cut into parts. softcap, sink and lse are refused with them.
@@ -117,9 +120,9 @@ struct DecodeAttentionOptions {
 FA_API Status DecodeAttention(const DecodeAttentionArgs& args, const DecodeAttentionOptions& options,
                               Context* context = nullptr);
 
-/// Plans the same call: validates it, cuts it into tiles and lays out its workspace. The function reads shapes,
-/// strides, types, lengths and which tensors are present, but never their contents. Tensors of k, v and k_rope may have
-/// null data.
+/// Plans a call of DecodeAttention: validates it, cuts it into tiles and lays out its workspace. The function reads
+/// shapes, strides, types, lengths and which tensors are present, but never their contents. Tensors of k, v and k_rope
+/// may have null data.
 FA_API Result<PlanFor<DecodeAttentionArgs>> PlanDecodeAttention(const DecodeAttentionArgs& args,
                                                                 const DecodeAttentionOptions& options,
                                                                 Context* context = nullptr);

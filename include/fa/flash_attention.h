@@ -42,7 +42,7 @@ struct AttentionArgs {
   /// The dense mask, u8, bool or i8; a value other than 0 drops the pair. Its shape is [Sq,Sk], [1,1,Sq,Sk],
   /// [B,1,Sq,Sk] or [B,N,Sq,Sk]; with TND it is [maxSq,maxSk].
   TensorView dense_mask;
-  TensorView drop_mask;  ///< u8 bits, LSB first, 1 = keep, bit-contiguous over [B,N,Sq,Sk]; >= ceil(bits / 8) bytes
+  TensorView drop_mask;  ///< u8 bits, LSB first, 1 = keep, without gaps over [B,N,Sq,Sk]; >= ceil(bits / 8) bytes
   TensorView sink;       ///< f32 [N]: per head the score of a virtual key whose value is 0
   std::span<const int64_t> cu_q;  ///< TND: inclusive prefix sums of query lengths; a leading 0 is an empty sequence
   /// TND: inclusive prefix sums of the key lengths, with as many entries as cu_q. Sequences have no gaps between them,
@@ -50,8 +50,8 @@ struct AttentionArgs {
   /// moves too. To leave keys out, use Mask::Rows.
   std::span<const int64_t> cu_kv;
   MutableTensorView out;          ///< [B, N, Sq, Dv], type of q
-  MutableTensorView softmax_max;  ///< optional, f32 [B, N, Sq] (TND [T, N]); natural-log domain
-  MutableTensorView softmax_sum;  ///< optional, f32 of the same shape; the sum before dropout
+  MutableTensorView softmax_max;  ///< optional, maximum of each row's scores, f32 [B, N, Sq] (TND [T, N]), natural log
+  MutableTensorView softmax_sum;  ///< optional, f32 in the shape of softmax_max; the sum before dropout
   /// Optional, f32 of the shape of softmax_max: the logarithm of the sum of exponentials, max + ln(sum), or -inf for a
   /// row without keys. The backward reads softmax_max and softmax_sum and does not read lse.
   MutableTensorView lse;
@@ -71,8 +71,8 @@ struct AttentionArgs {
 /// is FlashAttention-2 (Dao 2023), section 3.1, with transposed scores.
 FA_API Status FlashAttention(const AttentionArgs& args, const AttentionOptions& options, Context* context = nullptr);
 
-/// Plans the same call: validates it, cuts it into tiles and lays out its workspace. The function reads shapes,
-/// strides, types, lengths and which tensors are present (data != nullptr), but never their contents.
+/// Plans a call of FlashAttention: validates it, cuts it into tiles and lays out its workspace. The function reads
+/// shapes, strides, types, lengths and which tensors are present (data != nullptr), but never their contents.
 FA_API Result<PlanFor<AttentionArgs>> PlanFlashAttention(const AttentionArgs& args, const AttentionOptions& options,
                                                          Context* context = nullptr);
 

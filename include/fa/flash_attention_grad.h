@@ -41,13 +41,13 @@ struct AttentionGradArgs {
   MutableTensorView dq;       ///< shape and type of q
   MutableTensorView dk;       ///< shape and type of k; summed over the query heads of a group
   MutableTensorView dv;       ///< shape and type of v; summed like dk
-  MutableTensorView dq_rope;  ///< with q_rope
-  MutableTensorView dk_rope;  ///< with k_rope
+  MutableTensorView dq_rope;  ///< gradient of q_rope, if q_rope is given
+  MutableTensorView dk_rope;  ///< gradient of k_rope, if k_rope is given
   /// The gradient of pse, optional, for pse types 0 and 1, with the shape and type of pse. It is summed over dimensions
   /// that pse broadcasts (size 1). The compressed form of 1024 rows has no dpse.
   MutableTensorView dpse;
-  MutableTensorView dslopes;  ///< optional, pse types 2 and 3: f32, shape of pse
-  MutableTensorView dsink;    ///< optional, with sink: f32 [N]
+  MutableTensorView dslopes;  ///< gradient of the slopes, optional, for pse types 2 and 3: f32, shape of pse
+  MutableTensorView dsink;    ///< gradient of sink, optional, only if sink is given: f32 [N]
 };
 
 /// Computes the gradients of FlashAttention: with P recomputed from softmax_max and softmax_sum, Dr = rowsum(d_out *
@@ -65,8 +65,8 @@ struct AttentionGradArgs {
 FA_API Status FlashAttentionGrad(const AttentionGradArgs& args, const AttentionOptions& options,
                                  Context* context = nullptr);
 
-/// Plans the same call: validates it, cuts it into tiles and lays out its workspace. The function reads shapes,
-/// strides, types, lengths and which tensors are present.
+/// Plans a call of FlashAttentionGrad: validates it, cuts it into tiles and lays out its workspace. The function reads
+/// shapes, strides, types, lengths and which tensors are present.
 FA_API Result<PlanFor<AttentionGradArgs>> PlanFlashAttentionGrad(const AttentionGradArgs& args,
                                                                  const AttentionOptions& options,
                                                                  Context* context = nullptr);

@@ -28,8 +28,8 @@ namespace fa {
 [[nodiscard]] constexpr uint16_t Bf16FromF32(float value) {
   const uint32_t bits = std::bit_cast<uint32_t>(value);
   if ((bits & 0x7FFFFFFFu) > 0x7F800000u) return static_cast<uint16_t>((bits >> 16) | 0x0040u);
-  // Adds half a unit of the last bit that is kept, minus 1 if that bit is 0. So the addition carries into it exactly if
-  // the value rounds up.
+  // Adds 0x7FFF, plus 1 if the last bit that is kept is 1. The sum carries into that bit exactly if the value rounds
+  // up.
   return static_cast<uint16_t>((bits + 0x7FFFu + ((bits >> 16) & 1u)) >> 16);
 }
 
@@ -57,10 +57,10 @@ namespace fa {
   if (magnitude > 0x7F800000u) {
     return static_cast<uint16_t>(sign | 0x7E00u | ((magnitude >> 13) & 0x3FFu));
   }
-  if (magnitude >= 0x477FF000u) return static_cast<uint16_t>(sign | 0x7C00u);  // 65520, halfway to 2^16, and above
+  if (magnitude >= 0x477FF000u) return static_cast<uint16_t>(sign | 0x7C00u);  // 65520 (halfway to 2^16) and above
   if (magnitude < 0x38800000u) {
-    // Below 2^-14 the result is subnormal, a multiple of 2^-24. Shifted right by 126 - exponent bits, the significand
-    // of the f32 is the factor. A shift by 25 bits already gives 0 for every significand.
+    // Below 2^-14 the result is subnormal: factor * 2^-24. The factor is the f32's significand, shifted right by 126 -
+    // exponent bits. A shift by 25 bits already gives 0 for every significand.
     const uint32_t significand = (magnitude & 0x7FFFFFu) | 0x800000u;
     const uint32_t shift = magnitude < 0x32800000u ? 25 : 126 - (magnitude >> 23);
     const uint32_t rounded = significand + (1u << (shift - 1)) - 1 + ((significand >> shift) & 1u);

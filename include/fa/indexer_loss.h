@@ -47,14 +47,14 @@ enum class IndexerTarget : uint8_t {
 /// with null data is absent.
 struct SparseIndexerLossArgs {
   TensorView q, k;              ///< tensors of the attention: [B, S1, N, D] and [B, S2, 1, D]; f32, bf16 or f16
-  TensorView q_rope, k_rope;    ///< optional, both or none
+  TensorView q_rope, k_rope;    ///< optional, both or none: second part of the attention's heads
   TensorView q_index, k_index;  ///< tensors of the indexer: [B, S1, Nidx, Didx] and [B, S2, 1, Didx], type of q
   TensorView weights;           ///< [B, S1, Nidx], type of q or f32
   TensorView sparse_indices;    ///< i32 or i64 [B, S1, 1, K], as in SparseAttentionArgs, block size 1
   TensorView softmax_max;  ///< result of SparseFlashAttention, with or without sinks: f32 [B, 1, S1, N] (TND [1, T, N])
-  TensorView softmax_sum;  ///< result of SparseFlashAttention, f32 of the same shape
+  TensorView softmax_sum;  ///< result of SparseFlashAttention, f32 in the shape of softmax_max
   TensorView p_head_mean;  ///< optional result of SparseFlashAttention; if given, q, k and the statistics are not read
-  std::span<const int64_t> lengths_q, lengths_kv;  ///< as in SparseAttentionArgs
+  std::span<const int64_t> lengths_q, lengths_kv;  ///< numbers of rows in use, as in SparseAttentionArgs
 
   MutableTensorView dq_index;  ///< shape and type of q_index
   MutableTensorView dk_index;  ///< shape and type of k_index
@@ -65,16 +65,17 @@ struct SparseIndexerLossArgs {
 /// Tensors of the KL loss on every key that the mask allows. The attention may have several key heads.
 struct DenseIndexerLossArgs {
   TensorView q, k;               ///< [B, S1, N, D] and [B, S2, Nkv, D], N % Nkv == 0; f32, bf16 or f16
-  TensorView q_rope, k_rope;     ///< optional, both or none
+  TensorView q_rope, k_rope;     ///< optional, both or none: second part of the attention's heads
   TensorView q_index, k_index;   ///< [B, S1, Nidx, Didx] and [B, S2, 1, Didx], type of q
   TensorView weights;            ///< [B, S1, Nidx], type of q or f32
-  TensorView softmax_max;        ///< the attention's statistic, f32 [B, Nkv, S1, N/Nkv] (TND [Nkv, T, N/Nkv])
-  TensorView softmax_sum;        ///< the attention's statistic, f32 of the same shape
-  TensorView softmax_max_index;  ///< statistics of the indexer's scores, f32 [B, 1, S1] (TND [1, T])
-  TensorView softmax_sum_index;  ///< statistics of the indexer's scores, f32 of the same shape
+  TensorView softmax_max;        ///< maximum of each row's attention scores, f32 [B, Nkv, S1, N/Nkv], TND [Nkv, T,
+                                 ///< N/Nkv]
+  TensorView softmax_sum;        ///< softmax sum of each row's attention scores, f32 in the shape of softmax_max
+  TensorView softmax_max_index;  ///< maximum of each row's indexer scores, f32 [B, 1, S1] (TND [1, T])
+  TensorView softmax_sum_index;  ///< softmax sum of each row's indexer scores, f32 in the shape of softmax_max_index
   std::span<const int64_t> lengths_q, lengths_kv;
 
-  MutableTensorView dq_index, dk_index, dweights, loss;  ///< as in SparseIndexerLossArgs
+  MutableTensorView dq_index, dk_index, dweights, loss;  ///< gradients and loss, as in SparseIndexerLossArgs
 };
 
 /// The options of a loss on selected keys: everything but the tensors.
@@ -84,7 +85,7 @@ struct SparseIndexerLossOptions {
   SparseMask mask = SparseMask::kRightDownCausal;
   LossReduction reduction = LossReduction::kSum;
   IndexerTarget target = IndexerTarget::kHeadMean;
-  bool check_indices = true;  ///< as in SparseAttentionOptions
+  bool check_indices = true;  ///< whether wrong indices are refused, as in SparseAttentionOptions
 };
 
 /// The options of a loss on every key: everything but the tensors.
@@ -108,8 +109,8 @@ struct DenseIndexerLossOptions {
 FA_API Status SparseLightningIndexerGradKLLoss(const SparseIndexerLossArgs& args,
                                                const SparseIndexerLossOptions& options, Context* context = nullptr);
 
-/// Plans the same call: validates it, cuts it into tiles and lays out its workspace. The function reads shapes,
-/// strides, types, lengths and which tensors are present.
+/// Plans a call of SparseLightningIndexerGradKLLoss: validates it, cuts it into tiles and lays out its workspace. The
+/// function reads shapes, strides, types, lengths and which tensors are present.
 FA_API Result<PlanFor<SparseIndexerLossArgs>> PlanSparseLightningIndexerGradKLLoss(
     const SparseIndexerLossArgs& args, const SparseIndexerLossOptions& options, Context* context = nullptr);
 
@@ -121,8 +122,8 @@ FA_API Result<PlanFor<SparseIndexerLossArgs>> PlanSparseLightningIndexerGradKLLo
 FA_API Status DenseLightningIndexerGradKLLoss(const DenseIndexerLossArgs& args, const DenseIndexerLossOptions& options,
                                               Context* context = nullptr);
 
-/// Plans the same call: validates it, cuts it into tiles and lays out its workspace. The function reads shapes,
-/// strides, types, lengths and which tensors are present.
+/// Plans a call of DenseLightningIndexerGradKLLoss: validates it, cuts it into tiles and lays out its workspace. The
+/// function reads shapes, strides, types, lengths and which tensors are present.
 FA_API Result<PlanFor<DenseIndexerLossArgs>> PlanDenseLightningIndexerGradKLLoss(const DenseIndexerLossArgs& args,
                                                                                  const DenseIndexerLossOptions& options,
                                                                                  Context* context = nullptr);

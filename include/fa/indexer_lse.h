@@ -36,7 +36,7 @@ struct DenseIndexerLseArgs {
   /// means that all rows are in use. TND needs both lists.
   std::span<const int64_t> lengths_q, lengths_kv;
   MutableTensorView softmax_max_index;  ///< f32 [B, 1, S1] (TND [1, T])
-  MutableTensorView softmax_sum_index;  ///< f32 of the same shape
+  MutableTensorView softmax_sum_index;  ///< f32 in the shape of softmax_max_index
 };
 
 /// The options of a call for the statistics: everything but the tensors.
@@ -57,8 +57,8 @@ struct DenseIndexerLseOptions {
 FA_API Status DenseLightningIndexerSoftmaxLse(const DenseIndexerLseArgs& args, const DenseIndexerLseOptions& options,
                                               Context* context = nullptr);
 
-/// Plans the same call: validates it, cuts it into tiles and lays out its workspace. The function reads shapes,
-/// strides, types, lengths and which tensors are present.
+/// Plans a call of DenseLightningIndexerSoftmaxLse: validates it, cuts it into tiles and lays out its workspace. The
+/// function reads shapes, strides, types, lengths and which tensors are present.
 FA_API Result<PlanFor<DenseIndexerLseArgs>> PlanDenseLightningIndexerSoftmaxLse(const DenseIndexerLseArgs& args,
                                                                                 const DenseIndexerLseOptions& options,
                                                                                 Context* context = nullptr);

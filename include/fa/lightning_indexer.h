@@ -44,7 +44,7 @@ struct LightningIndexerArgs {
 
 /// The options of an indexer call: everything but the tensors.
 struct LightningIndexerOptions {
-  Layout layout = Layout::kBSND;  ///< BSND or TND, of queries and results, and of keys that do not lie in pages
+  Layout layout = Layout::kBSND;  ///< layout of queries and results, BSND or TND, and of keys that do not lie in pages
   SparseMask mask = SparseMask::kRightDownCausal;
 };
 
@@ -59,8 +59,8 @@ struct LightningIndexerOptions {
 FA_API Status LightningIndexer(const LightningIndexerArgs& args, const LightningIndexerOptions& options,
                                Context* context = nullptr);
 
-/// Plans the same call: validates it, cuts it into tiles and lays out its workspace. The function reads shapes,
-/// strides, types, lengths and which tensors are present.
+/// Plans a call of LightningIndexer: validates it, cuts it into tiles and lays out its workspace. The function reads
+/// shapes, strides, types, lengths and which tensors are present.
 FA_API Result<PlanFor<LightningIndexerArgs>> PlanLightningIndexer(const LightningIndexerArgs& args,
                                                                   const LightningIndexerOptions& options,
                                                                   Context* context = nullptr);

@@ -45,21 +45,21 @@ struct LightningIndexerGradArgs {
 struct LightningIndexerGradOptions {
   Layout layout = Layout::kBSND;  ///< layout and mask of the forward call
   SparseMask mask = SparseMask::kRightDownCausal;
-  bool check_indices = true;  ///< as in SparseAttentionOptions
+  bool check_indices = true;  ///< whether wrong indices are refused, as in SparseAttentionOptions
 };
 
 /// Computes the gradients of the values of LightningIndexer. Let S be the products q.k of each head with a row's
 /// selected keys K_sel, w the weights, and E = w d_values where S > 0, else 0. Then
 ///   dweights = sum of d_values max(0, S), dq = E K_sel, dk = E^T q, summed over tokens in ascending order.
-/// The gradients of a key that no token selects, and of a row without keys, are 0. An entry that stands twice counts
+/// The gradients of a key that no token selects, and of a row without keys, are 0. An entry that is listed twice counts
 /// twice. Everything is accumulated in f32 and rounded once. The bits do not depend on the number of threads.
 /// @return kInvalidArgument with the tensor's name, or kOutOfMemory. After an error nothing was written. The function
 /// is re-entrant. It follows LightningIndexerGrad of CANN.
 FA_API Status LightningIndexerGrad(const LightningIndexerGradArgs& args, const LightningIndexerGradOptions& options,
                                    Context* context = nullptr);
 
-/// Plans the same call: validates it, cuts it into tiles and lays out its workspace. The function reads shapes,
-/// strides, types, lengths and which tensors are present.
+/// Plans a call of LightningIndexerGrad: validates it, cuts it into tiles and lays out its workspace. The function
+/// reads shapes, strides, types, lengths and which tensors are present.
 FA_API Result<PlanFor<LightningIndexerGradArgs>> PlanLightningIndexerGrad(const LightningIndexerGradArgs& args,
                                                                           const LightningIndexerGradOptions& options,
                                                                           Context* context = nullptr);

@@ -108,10 +108,10 @@ class FA_API Mask {
   ///   . . x x x x
   ///   . . x x x x
   /// @endcode Within a batch element or sequence, neither row_begin nor row_end may decrease from one row that keeps
-  /// keys to the next. A row below a row without keys must not begin before the end of any row above that one. Keys
-  /// outside 0..Sk-1 are dropped. The lists either have one entry per row of one batch element and hold for all
-  /// elements, or have one entry per row of all elements, element after element. With TND there is one entry per row of
-  /// the whole tensor, and j counts inside the sequence.
+  /// keys to the next. If row e keeps no keys, no row below e may begin before the end of any row above e. Keys outside
+  /// 0..Sk-1 are dropped. The lists either have one entry per row of one batch element and hold for all elements, or
+  /// have one entry per row of all elements, element after element. With TND there is one entry per row of the whole
+  /// tensor, and j counts inside the sequence.
   static Mask Rows(std::vector<int64_t> row_begin, std::vector<int64_t> row_end);
 
   /// Returns the rule of the device's `sparse_mode` 0..8 (docs/masks.md). Operators with such a mask also check mode,

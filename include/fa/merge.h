@@ -29,16 +29,16 @@ namespace fa {
 
 /// Two partial results of attention over disjoint sets of keys, and the result for both sets together.
 struct MergeArgs {
-  TensorView prev_out, cur_out;                     ///< shape of the layout; f32, bf16 or f16
+  TensorView prev_out, cur_out;                     ///< in the options' layout; f32, bf16 or f16
   TensorView prev_max, cur_max;                     ///< f32 [B, N, S] (TND [T, N])
-  TensorView prev_sum, cur_sum;                     ///< f32 of the same shape
+  TensorView prev_sum, cur_sum;                     ///< f32 in the shape of prev_max
   MutableTensorView out, softmax_max, softmax_sum;  ///< may be the very tensors of prev (same data, shape and strides)
 };
 
 /// The layout of the tensors of MergeArgs.
 struct MergeOptions {
   Layout layout = Layout::kSBH;  ///< any layout
-  int64_t heads = 0;             ///< for BSH and SBH; 0: taken from the statistics
+  int64_t heads = 0;             ///< number of query heads, for BSH and SBH; 0: taken from the statistics
 };
 
 /// Merges partial results, in f32, rounded once. With outputs o, maxima m and sums s of prev (p) and cur (c): m =
@@ -48,7 +48,7 @@ struct MergeOptions {
 /// @return kInvalidArgument with the tensor's name. The function follows RingAttentionUpdate of CANN.
 FA_API Status MergePartials(const MergeArgs& args, const MergeOptions& options, Context* context = nullptr);
 
-/// Plans the same call: validates it and cuts it into tasks. The function reads shapes, strides and types.
+/// Plans a call of MergePartials: validates it and cuts it into tasks. The function reads shapes, strides and types.
 FA_API Result<PlanFor<MergeArgs>> PlanMergePartials(const MergeArgs& args, const MergeOptions& options,
                                                     Context* context = nullptr);
 

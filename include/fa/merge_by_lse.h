@@ -22,7 +22,7 @@
 
 namespace fa {
 
-/// Partial results of M rows, and the result over the keys of all. Tensors have any strides.
+/// Partial results of M rows, and the merged result. Tensors may have any strides.
 struct MergeByLseArgs {
   std::span<const TensorView> lse;        ///< f32 [M] per part; -inf or +inf: the part has no keys for this row
   std::span<const TensorView> local_out;  ///< [M, D] per part; f32, bf16 or f16, all of one type
@@ -44,7 +44,7 @@ struct MergeByLseOptions {
 /// input. The function is re-entrant and follows AttentionUpdate of CANN.
 FA_API Status MergeByLse(const MergeByLseArgs& args, const MergeByLseOptions& options, Context* context = nullptr);
 
-/// Plans the same call. The function reads shapes, strides, types and which tensors are present.
+/// Plans a call of MergeByLse. The function reads shapes, strides, types and which tensors are present.
 FA_API Result<PlanFor<MergeByLseArgs>> PlanMergeByLse(const MergeByLseArgs& args, const MergeByLseOptions& options,
                                                       Context* context = nullptr);
 

@@ -43,8 +43,8 @@ FA_API Result<std::shared_ptr<Transport>> MakeTransport(MPI_Comm communicator);
 FA_API Status FlashAttention(const AttentionArgs& args, const AttentionOptions& options, const SequenceShards& shards,
                              MPI_Comm communicator, Context* context = nullptr);
 
-/// Plans the same call once for many runs. Planning is collective. The plan owns its transport, so it must be destroyed
-/// before MPI_Finalize.
+/// Plans a call of FlashAttention once for many runs. Planning is collective. The plan owns its transport, so it must
+/// be destroyed before MPI_Finalize.
 FA_API Result<PlanFor<AttentionArgs>> PlanFlashAttention(const AttentionArgs& args, const AttentionOptions& options,
                                                          const SequenceShards& shards, MPI_Comm communicator,
                                                          Context* context = nullptr);
@@ -52,7 +52,7 @@ FA_API Result<PlanFor<AttentionArgs>> PlanFlashAttention(const AttentionArgs& ar
 /// Runs fa::FlashAttentionGrad over the ranks of `communicator`. The call is collective.
 FA_API Status FlashAttentionGrad(const AttentionGradArgs& args, const AttentionOptions& options,
                                  const SequenceShards& shards, MPI_Comm communicator, Context* context = nullptr);
-/// Plans the same call once for many runs, as PlanFlashAttention does.
+/// Plans a call of FlashAttentionGrad once for many runs, as PlanFlashAttention does.
 FA_API Result<PlanFor<AttentionGradArgs>> PlanFlashAttentionGrad(const AttentionGradArgs& args,
                                                                  const AttentionOptions& options,
                                                                  const SequenceShards& shards, MPI_Comm communicator,

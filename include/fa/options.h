@@ -44,21 +44,21 @@ struct PhiloxState {
 /// The options of an attention call: everything but its tensors.
 struct AttentionOptions {
   Layout layout = Layout::kBNSD;
-  int64_t heads = 0;  ///< query heads; needed for BSH and SBH, checked against the tensors elsewhere if > 0
+  int64_t heads = 0;  ///< number of query heads: needed for BSH and SBH, else checked against the tensors if > 0
   std::optional<float> scale = {};  ///< default 1/sqrt(D + Drope); any finite value
   Mask mask = {};
   PseType pse_type = PseType::kAddThenScale;
   int64_t q_start = 0;                      ///< added to i in the distance of pse types 2 and 3
-  int64_t kv_start = 0;                     ///< added to j in that distance
+  int64_t kv_start = 0;                     ///< added to j in the distance of pse types 2 and 3
   float softcap = 0;                        ///< c > 0: scale*QK becomes c*tanh(scale*QK/c) before pse is added; 0: off
   float keep_prob = 1;                      ///< dropout: probability that a pair is kept, in (0, 1]; kept probabilities
                                             ///< are multiplied by 1/keep_prob
   std::optional<PhiloxState> dropout = {};  ///< seed for dropout instead of AttentionArgs::drop_mask
 };
 
-/// The options that are one number each, as X(type, name, help text of the command line), in the order of the members:
-/// of DecodeAttentionOptions, of PromptAttentionOptions and of AttentionOptions. All interfaces read, copy and compare
-/// these options by these lists.
+/// The options that are one number each, as X(type, name, help text of the command line). There is one list for
+/// DecodeAttentionOptions, one for PromptAttentionOptions and one for AttentionOptions, each in the order of the
+/// members. All interfaces read, copy and compare these options by these lists.
 #define FA_DECODE_NUMBERS(X) X(float, softcap, "C > 0: scores become C tanh(score/C)")
 #define FA_PROMPT_NUMBERS(X)                                         \
   X(int64_t, q_start, "Added to the row in the distance of slopes")  \
@@ -68,10 +68,11 @@ struct AttentionOptions {
   FA_PROMPT_NUMBERS(X)      \
   X(float, keep_prob, "Kept probabilities are multiplied by 1/keep-prob")
 
-/// Declares a number of the lists as a member of another struct.
+/// Declares an option of these lists as a member of another struct, with the default of AttentionOptions.
 #define FA_NUMBER_MEMBER(type, name, text) type name = fa::AttentionOptions().name;
 
-/// Calls visit(name, text, number ...) for every number of the lists that each of `options` has.
+/// Calls visit(name, text, value ...) for every option of these lists that all structs in `options` have. There is one
+/// value for each of these structs.
 template <typename Visit, typename... Options>
 constexpr void ForEachNumber(const Visit& visit, Options&&... options) {
 #define FA_VISIT(type, name, text) \
@@ -80,7 +81,7 @@ constexpr void ForEachNumber(const Visit& visit, Options&&... options) {
 #undef FA_VISIT
 }
 
-/// Copies every number of the lists that both `from` and `to` have.
+/// Copies every option of these lists that both `from` and `to` have.
 template <typename From, typename To>
 constexpr void CopyNumbers(const From& from, To& to) {
   const auto copy = [](const char*, const char*, const auto& number, auto& into) {

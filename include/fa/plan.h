@@ -72,9 +72,10 @@ class PlanFor : public Plan {
   /// @return kInvalidArgument if a tensor differs from the plan, has null data, or is an output that overlaps another
   /// tensor; kOutOfMemory if an allocation fails
   Status Run(const Args& args, Workspace& workspace) const { return RunAny(&args, workspace); }
-  /// Does the same in the caller's memory, which has at least workspace_bytes() and is 64-byte aligned.
+  /// Runs the call with its workspace in the caller's memory, which has at least workspace_bytes() and is 64-byte
+  /// aligned.
   Status Run(const Args& args, std::span<std::byte> workspace) const { return RunAny(&args, workspace); }
-  /// Does the same with a workspace from the context's pool.
+  /// Runs the call with a workspace from the context's pool.
   Status Run(const Args& args) const { return RunAny(&args); }
 };
 

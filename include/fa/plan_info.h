@@ -30,7 +30,7 @@ struct PlanTile {
   int64_t head_begin = 0, head_end = 0;  ///< query heads
   int64_t row_begin = 0, row_end = 0;    ///< query rows of the sequence
   int64_t key_begin = 0, key_end = 0;    ///< keys visited
-  int64_t cost = 0;                      ///< key blocks visited; 0: zeros are written to the rows
+  int64_t cost = 0;                      ///< number of key blocks visited; 0: zeros are written to the rows
   int worker = 0;                        ///< worker in whose range the tile starts; backward: worker in a simulation
 };
 
@@ -38,14 +38,14 @@ struct PlanTile {
 struct RanksInfo {
   std::string strategy;                             ///< "sequence" or "heads"
   bool as_one_process = true;                       ///< whether the bits equal the bits of one process
-  int64_t units = 0;                                ///< units of work, which run one after the other
+  int64_t units = 0;                                ///< number of units of work, which run one after the other
   int64_t heads_in_flight = 0;                      ///< kv heads per rank in the largest unit
-  std::vector<int64_t> sent_bytes, received_bytes;  ///< of the messages of one run (Transport::traffic)
-  /// Largest workspace for rows of other ranks and for sums, of the units in flight.
+  std::vector<int64_t> sent_bytes, received_bytes;  ///< bytes of the messages of one run (Transport::traffic)
+  /// The largest workspace that the units in flight need for rows of other ranks and for sums.
   std::vector<int64_t> staged_bytes;
   double seconds = 0;     ///< predicted time of one run
-  double efficiency = 1;  ///< predicted time in products, as a fraction of all ranks' time
-  double hidden = 1;      ///< predicted fraction of the messages' time during which products run
+  double efficiency = 1;  ///< predicted time that ranks compute matrix products, as a fraction of all ranks' time
+  double hidden = 1;      ///< predicted fraction of the messages' time during which matrix products are computed
 };
 
 /// What a call will run, and why.
@@ -55,11 +55,11 @@ struct PlanInfo {
   std::vector<std::string> kernels;  ///< registry names, in order of use
   std::string reason;                ///< why this tile shape, in words
   int64_t block_q = 0, block_k = 0;  ///< rows and keys of a tile
-  int64_t tasks = 0, edges = 0;      ///< tasks and edges of the task graph
+  int64_t tasks = 0, edges = 0;      ///< numbers of tasks and edges of the task graph
   int workers = 0;
   double flops = 0;          ///< floating-point operations of the kept pairs
-  double flops_full = 0;     ///< the same if no pair were masked
-  double flops_visited = 0;  ///< the same for all pairs that are computed, including masked ones
+  double flops_full = 0;     ///< floating-point operations if no pair were masked
+  double flops_visited = 0;  ///< floating-point operations of all pairs that are computed, including masked ones
   size_t workspace_bytes = 0;
   std::vector<double> load;  ///< predicted busy time of each worker, as a fraction of the busiest worker's
   double efficiency = 0;     ///< simulated: work / (workers * makespan)

@@ -51,7 +51,7 @@ struct PromptAttentionArgs {
   // PromptFlashAttention).
   TensorView deq_scale1;     ///< scale of Q K^T: one element, f32, or u64 whose low 32 bits are an f32
   TensorView quant_scale1;   ///< scale of the probabilities: one element, f32, of any sign
-  TensorView deq_scale2;     ///< scale of P V, as deq_scale1
+  TensorView deq_scale2;     ///< scale of P V, in one of the forms of deq_scale1
   TensorView quant_scale2;   ///< scale of the output: one element or N * Dv (any shape, any strides); f32, or bf16
                              ///< where q is bf16
   TensorView quant_offset2;  ///< optional, shape and type of quant_scale2
@@ -63,14 +63,14 @@ struct PromptAttentionArgs {
   std::span<const int64_t> cu_q, cu_kv;  ///< TND: inclusive prefix sums, as in AttentionArgs
   MutableTensorView out;                 ///< [B, N, Sq, Dv]: type of q, i8, or (q i8) f16
   MutableTensorView softmax_max;         ///< optional, f32 [B, N, Sq] (TND [T, N]), as in FlashAttention
-  MutableTensorView softmax_sum, lse;    ///< optional, f32 of the same shape
+  MutableTensorView softmax_sum, lse;    ///< optional, f32 in the shape of softmax_max
 };
 
 /// The options of a prompt call: everything but its tensors.
 struct PromptAttentionOptions {
   Layout layout = Layout::kBNSD;
-  int64_t heads = 0;     ///< query heads; needed for BSH and SBH, checked against the tensors elsewhere if > 0
-  int64_t heads_kv = 0;  ///< checked against the tensors if > 0
+  int64_t heads = 0;     ///< number of query heads: needed for BSH and SBH, else checked against the tensors if > 0
+  int64_t heads_kv = 0;  ///< number of key heads: checked against the tensors if > 0
   std::optional<float> scale = {};  ///< default 1/sqrt(D + Drope); any finite value
   Mask mask = {};  ///< any mask; one from Mask::FromSparseMode must have mode 0 to 4, and its band is aligned at the
                    ///< lengths in use
@@ -108,8 +108,8 @@ struct PromptAttentionOptions {
 FA_API Status PromptFlashAttention(const PromptAttentionArgs& args, const PromptAttentionOptions& options,
                                    Context* context = nullptr);
 
-/// Plans the same call: validates it, cuts it into tiles and lays out its workspace. The function reads shapes,
-/// strides, types, lengths and which tensors are present (data != nullptr), but never their contents.
+/// Plans a call of PromptFlashAttention: validates it, cuts it into tiles and lays out its workspace. The function
+/// reads shapes, strides, types, lengths and which tensors are present (data != nullptr), but never their contents.
 FA_API Result<PlanFor<PromptAttentionArgs>> PlanPromptFlashAttention(const PromptAttentionArgs& args,
                                                                      const PromptAttentionOptions& options,
                                                                      Context* context = nullptr);

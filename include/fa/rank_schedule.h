@@ -34,7 +34,7 @@ namespace fa {
 /// machine.
 struct RankMachines {
   int ranks = 1;                        ///< 1..4096
-  int threads = 0;                      ///< threads per rank; 0: the number of the context
+  int threads = 0;                      ///< threads per rank; 0: the context's number of threads
   double flops_per_thread = 0;          ///< FLOPs per second; 0: half the peak of a 2 GHz core of the context's level
   double network_bytes_per_s = 12.5e9;  ///< bytes that a rank can send and, at the same time, receive
   double latency_s = 5e-6;              ///< time that one message takes on top of the time for its bytes
@@ -47,20 +47,20 @@ struct RankSchedule {
   struct Rank {
     std::vector<SequenceShards::Interval> q_rows, k_rows;  ///< rows that the rank holds, in its order
     int64_t sent_bytes = 0, received_bytes = 0;            ///< bytes of the messages of one run
-    int64_t staged_bytes = 0;                              ///< largest workspace for rows of other ranks and sums
+    int64_t staged_bytes = 0;                              ///< largest workspace for rows of other ranks and for sums
     double flops = 0;
     double product_seconds = 0;
-    double message_seconds = 0;  ///< time of the rank's messages; products run during part of it
-    double end_seconds = 0;      ///< when the rank ends, from the start of the run
+    double message_seconds = 0;  ///< time of the rank's messages; matrix products are computed during part of it
+    double end_seconds = 0;      ///< time from the start of the run until the rank ends
   };
 
   SequenceShards::Strategy strategy = SequenceShards::Strategy::kSequence;  ///< the strategy that was chosen or forced
   bool as_one_process = true;  ///< whether cuts lie at multiples of row_unit; then the bits are those of one process
   int64_t row_unit = 0;
-  int64_t units = 0;  ///< units of work, which run one after the other
+  int64_t units = 0;  ///< number of units of work, which run one after the other
   double seconds = 0;
-  double efficiency = 1;  ///< time in products, as a fraction of all ranks' time
-  double hidden = 1;      ///< fraction of the messages' time during which products run
+  double efficiency = 1;  ///< time that ranks compute matrix products, as a fraction of all ranks' time
+  double hidden = 1;      ///< fraction of the messages' time during which matrix products are computed
   std::vector<Rank> ranks;
   /// The schedule as a PlanInfo. Its workers are the ranks, and its tasks are the units. Each tile has some rows of a
   /// rank and the keys that these rows see; only about the first million tiles are listed.
@@ -82,7 +82,7 @@ struct RankSchedule {
                                                                  const RankMachines& machines,
                                                                  Context* context = nullptr);
 
-/// Returns the schedule of FlashAttentionGrad over ranks in the same way.
+/// Returns the schedule of FlashAttentionGrad over ranks, as ScheduleFlashAttention does for the forward.
 [[nodiscard]] FA_API Result<RankSchedule> ScheduleFlashAttentionGrad(const AttentionGradArgs& whole,
                                                                      const AttentionOptions& options,
                                                                      const SequenceShards& shards,

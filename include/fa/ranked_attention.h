@@ -35,8 +35,9 @@ namespace fa {
 /// sets use the lowest level.
 ///
 /// Masks, starts, dropout by seed and the prefix sums of TND describe the whole sequence. Sinks and slopes are whole on
-/// every rank. pse of types 0 and 1 and dense_mask have the rows of this rank's queries, against all keys, in the order
-/// in which the rank holds them. With TND such a pse has one sequence after the other, with this rank's rows of each.
+/// every rank. pse of types 0 and 1 and dense_mask have the rows of this rank's queries, in the order in which the rank
+/// holds them. Each row has all keys. With TND such a pse has one sequence after the other, with this rank's rows of
+/// each.
 ///
 /// These tensors are whole on every rank: pse with one row for all queries, the dense mask [maxSq,maxSk] of TND, and
 /// compressed masks. The form of pse with 1024 rows is whole on every rank too, unless all ranks hold 1024 rows. In
@@ -50,8 +51,8 @@ namespace fa {
 FA_API Status FlashAttention(const AttentionArgs& args, const AttentionOptions& options, const SequenceShards& shards,
                              std::shared_ptr<Transport> transport, Context* context = nullptr);
 
-/// Plans the same call. Planning and Run are collective. Every rank must run its plan as often as the others, and may
-/// begin a Run only after the Run before has ended.
+/// Plans a call of FlashAttention. Planning and Run are collective. Every rank must run its plan as often as the
+/// others, and may begin a Run only after the Run before has ended.
 FA_API Result<PlanFor<AttentionArgs>> PlanFlashAttention(const AttentionArgs& args, const AttentionOptions& options,
                                                          const SequenceShards& shards,
                                                          std::shared_ptr<Transport> transport,
@@ -66,8 +67,8 @@ FA_API Status FlashAttentionGrad(const AttentionGradArgs& args, const AttentionO
                                  const SequenceShards& shards, std::shared_ptr<Transport> transport,
                                  Context* context = nullptr);
 
-/// Plans the same call. Planning and Run are collective. Every rank must run its plan as often as the others, and may
-/// begin a Run only after the Run before has ended.
+/// Plans a call of FlashAttentionGrad. Planning and Run are collective. Every rank must run its plan as often as the
+/// others, and may begin a Run only after the Run before has ended.
 FA_API Result<PlanFor<AttentionGradArgs>> PlanFlashAttentionGrad(const AttentionGradArgs& args,
                                                                  const AttentionOptions& options,
                                                                  const SequenceShards& shards,

@@ -44,7 +44,7 @@ struct SparseAttentionArgs {
   /// The lists of keys, i32 or i64 [B, S1, 1, K]. An entry is the number of a block of
   /// SparseAttentionOptions::block_size keys, counted inside the batch element. A list ends at its first -1. Entry x
   /// stands for keys [x * block_size, min((x + 1) * block_size, limit)), where limit is that of SparseMask. At most
-  /// ceil(limit / block_size) entries of a list are read. An entry beyond the limit is skipped. An entry that stands
+  /// ceil(limit / block_size) entries of a list are read. An entry beyond the limit is skipped. An entry that is listed
   /// twice counts twice. The order of the entries changes no bit.
   TensorView sparse_indices;
   TensorView block_table;  ///< i32 [B, n], for keys in pages: key j lies in page block_table[b][j / block size]
@@ -54,7 +54,7 @@ struct SparseAttentionArgs {
   std::span<const int64_t> lengths_q, lengths_kv;
   MutableTensorView out;          ///< [B, S1, N, Dv], type of q
   MutableTensorView softmax_max;  ///< optional, f32 [B, 1, S1, N] (TND [1, T, N]): largest scaled score, natural log
-  MutableTensorView softmax_sum;  ///< optional, f32 of the same shape: sum of exp(score - max)
+  MutableTensorView softmax_sum;  ///< optional, f32 in the shape of softmax_max: sum of exp(score - max)
   /// Optional, f32 [B, S1, K] (TND [T, K]), with block_size 1: for each entry, the mean over the heads of its key's
   /// probability, or 0 if the entry has no key. SparseLightningIndexerGradKLLoss computes this mean again if it does
   /// not get it.
@@ -63,9 +63,10 @@ struct SparseAttentionArgs {
 
 /// The options of a sparse call: everything but its tensors.
 struct SparseAttentionOptions {
-  Layout layout = Layout::kBSND;    ///< BSND or TND, of queries and results, and of keys that do not lie in pages
+  Layout layout = Layout::kBSND;    ///< layout of queries and results, BSND or TND, and of keys that do not lie in
+                                    ///< pages
   std::optional<float> scale = {};  ///< default 1/sqrt(D + Drope); any finite value
-  int64_t block_size = 1;           ///< keys per entry of sparse_indices, 1..128
+  int64_t block_size = 1;           ///< number of keys per entry of sparse_indices, 1..128
   SparseMask mask = SparseMask::kRightDownCausal;
   /// Whether the call is refused, before anything is written, if an entry is no block of the sequence
   /// ("sparse_indices[0][3][0][17]=9000, want -1..8191"). If false, such an entry is skipped.
@@ -85,8 +86,8 @@ struct SparseAttentionOptions {
 FA_API Status SparseFlashAttention(const SparseAttentionArgs& args, const SparseAttentionOptions& options,
                                    Context* context = nullptr);
 
-/// Plans the same call: validates it, cuts it into tiles and lays out its workspace. The function reads shapes,
-/// strides, types, lengths and which tensors are present.
+/// Plans a call of SparseFlashAttention: validates it, cuts it into tiles and lays out its workspace. The function
+/// reads shapes, strides, types, lengths and which tensors are present.
 FA_API Result<PlanFor<SparseAttentionArgs>> PlanSparseFlashAttention(const SparseAttentionArgs& args,
                                                                      const SparseAttentionOptions& options,
                                                                      Context* context = nullptr);

@@ -45,8 +45,8 @@ struct SparseAttentionGradArgs {
   MutableTensorView dq;       ///< shape and type of q
   MutableTensorView dk;       ///< shape and type of k; without v, the gradient of v is added to its first Dv columns
   MutableTensorView dv;       ///< only if v is given: shape and type of v
-  MutableTensorView dq_rope;  ///< with q_rope
-  MutableTensorView dk_rope;  ///< with k_rope
+  MutableTensorView dq_rope;  ///< gradient of q_rope, if q_rope is given
+  MutableTensorView dk_rope;  ///< gradient of k_rope, if k_rope is given
   /// Optional, only with sink, f32 [N]: the gradient of sink, which is the sum over rows of -exp(sink - max) / sum *
   /// rowsum(d_out * out).
   MutableTensorView dsink;
@@ -63,8 +63,8 @@ struct SparseAttentionGradArgs {
 FA_API Status SparseFlashAttentionGrad(const SparseAttentionGradArgs& args, const SparseAttentionOptions& options,
                                        Context* context = nullptr);
 
-/// Plans the same call: validates it, cuts it into tiles and lays out its workspace. The function reads shapes,
-/// strides, types, lengths and which tensors are present.
+/// Plans a call of SparseFlashAttentionGrad: validates it, cuts it into tiles and lays out its workspace. The function
+/// reads shapes, strides, types, lengths and which tensors are present.
 FA_API Result<PlanFor<SparseAttentionGradArgs>> PlanSparseFlashAttentionGrad(const SparseAttentionGradArgs& args,
                                                                              const SparseAttentionOptions& options,
                                                                              Context* context = nullptr);

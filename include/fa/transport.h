@@ -81,15 +81,15 @@ class FA_API Transport {
   /// Returns when the message has left or arrived. Every request is ended once, by Wait or by Test.
   [[nodiscard]] virtual Status Wait(Request request) = 0;
   /// Tells without waiting whether the message has left or arrived. If so, Test has done what Wait does, and nobody
-  /// waits for the request again. If Wait would return an error, because the other rank has left or after the
-  /// transport's own time-out, Test must return it too, because nothing else ends a call that polls. A transport that
-  /// can only wait inherits this Test, which waits.
+  /// waits for the request again. If Wait would return an error, Test must return it too: the other rank has left, or
+  /// the transport's own time-out has passed. Nothing else ends a call that polls. A transport that can only wait
+  /// inherits this Test, which waits.
   [[nodiscard]] virtual Status Test(Request request, bool* done) {
     *done = true;
     return Wait(request);
   }
-  /// Returns true if Test does not wait. If Test waits, a call over ranks computes one step after the other and waits
-  /// for messages between them. Otherwise messages arrive while tasks run.
+  /// Returns true if Test does not wait. If Test waits, a call over ranks computes and waits for messages in turn.
+  /// Otherwise messages arrive while tasks run.
   [[nodiscard]] virtual bool CanTest() const { return false; }
   /// Fills `all` with `mine` of rank 0, then `mine` of rank 1 and so on. `mine` has the same length on every rank. The
   /// call is collective: every rank makes it.
@@ -109,7 +109,7 @@ class FA_API Transport {
   friend struct ops::TransportAccess;
 
   Traffic traffic_;
-  int64_t under_way_ = 0;  ///< messages of runs that have not been waited for
+  int64_t under_way_ = 0;  ///< started messages of runs that nobody has waited for yet
   std::vector<Workspace> kept_;
 };
 

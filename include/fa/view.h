@@ -46,7 +46,7 @@ template <typename T>
 [[nodiscard]] TensorView View(const T* const& data, const Dims& shape, const Dims& stride = {}) {
   return {data, DTypeOf<T>(), shape, stride};
 }
-/// Makes a writable view of the caller's memory, with the same arguments.
+/// Makes a writable view of the caller's memory, with the arguments of the read-only View.
 template <typename T>
 requires(!std::is_const_v<T>) [[nodiscard]] MutableTensorView
     View(T* const& data, const Dims& shape, const Dims& stride = {}) {
@@ -62,8 +62,8 @@ requires(!std::is_const_v<T>) [[nodiscard]] MutableTensorView
   return {data, dtype, shape, stride};
 }
 
-/// Returns how many elements lie from the first to the last element of a view, both included, if that is below 2^63.
-/// Returns 0 for a shape of more than 8 dimensions and for strides of another rank, which every call refuses.
+/// Returns the number of elements in memory from the first to the last element of a view, both included, if it is below
+/// 2^63. Returns 0 for a shape of more than 8 dimensions and for strides of another rank, which every call refuses.
 [[nodiscard]] constexpr int64_t Reach(const Dims& shape, const Dims& stride = {}) {
   if (shape.rank() > Dims::kMaxRank || (!stride.empty() && stride.rank() != shape.rank())) return 0;
   int64_t reach = 1, dense = 1;

@@ -66,8 +66,8 @@ void Grow(int64_t size, int64_t* step) {
   if (__builtin_mul_overflow(*step, size, step)) *step = std::numeric_limits<int64_t>::max();
 }
 
-// Reads an array's shape and strides. The stride of a dimension of size 1 has no meaning, and libraries put any number
-// there, so FillDims writes the stride of a dense array instead.
+// Reads an array's shape and strides. The stride of a dimension of size 1 has no meaning, and libraries set it to any
+// number. FillDims writes the stride of a dense array instead.
 template <typename AnyArray>
 void FillDims(const AnyArray& array, Dims* shape, Dims* stride) {
   for (size_t i = 0; i < array.ndim(); ++i) shape->push_back(static_cast<int64_t>(array.shape(i)));

@@ -22,7 +22,7 @@ namespace fa::python {
 /// If the status is an error, throws ValueError, MemoryError or RuntimeError with its message. The exception's
 /// attribute `parts` splits the message into words and, for each argument that it mentions, (name, member, index).
 void Raise(const Status& status);
-/// Throws a Python exception of this type. Its attribute `parts` splits the message as described above.
+/// Throws a Python exception of this type. Its attribute `parts` splits the message as that of Raise(status) does.
 [[noreturn]] void Raise(PyObject* type, const ErrorText& error, std::string_view prefix = {});
 
 /// Returns the text by which an error mentions the argument `name`. `name` may be an element of a list, such as "k[1]".
@@ -44,8 +44,8 @@ Enum Named(const char* argument, const std::string& name, const Choices& choices
 /// Returns the strides of an array without gaps, outermost dimension first.
 Dims DenseStride(const Dims& shape);
 
-/// Returns a view of a DLTensor's memory. Returns nothing if the memory is not the CPU's, if it has no address or no
-/// strides, or if the library does not have the type.
+/// Returns a view of a DLTensor's memory. Returns nothing if the memory is not the CPU's, if its address or strides are
+/// missing, or if the library does not have the type.
 std::optional<MutableTensorView> ViewOf(const nanobind::dlpack::dltensor& tensor);
 
 /// Returns whether `view` must be copied because the library cannot read it in place. With any_innermost, an innermost
@@ -88,7 +88,7 @@ class CallArrays {
   struct Imported {
     const char* name = nullptr;
     Array array;
-    TensorView source;  ///< the array itself
+    TensorView source;  ///< a view of the array itself
     TensorView view;    ///< the view that the call gets: of the array or of its copy
     bool wants_copy = false;
     std::unique_ptr<std::byte[]> copy;
@@ -104,7 +104,7 @@ class CallArrays {
   std::deque<std::string> list_names_;  ///< the names of list elements, to which `name` in inputs_ points
   std::vector<Imported> inputs_;
   std::vector<nanobind::ndarray<>> outputs_;
-  const char* without_memory_ = nullptr;  ///< name of the first output without memory
+  const char* without_memory_ = nullptr;  ///< the name of the first output that has no memory
 };
 
 }  // namespace fa::python

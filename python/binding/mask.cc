@@ -37,7 +37,7 @@ Mask MaskOfArrays(const RowEnds& row_begin, const RowEnds& row_end) {
   return Mask::Rows(ListOf(row_begin), ListOf(row_end));
 }
 
-/// The static function of fa.Mask that makes a mask equal to a given one, and its arguments.
+/// A static function of fa.Mask, and the arguments with which it makes a mask equal to a given one.
 struct Maker {
   const char* function;
   nb::tuple arguments;

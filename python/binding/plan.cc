@@ -12,7 +12,7 @@ using namespace nb::literals;
 namespace fa::python {
 namespace {
 
-/// Getter of a read-only Python property for a member of PlanInfo.
+/// Reads a member of PlanInfo, as the getter of a read-only Python property.
 template <auto member>
 auto Get(const PlanDescription& plan) {
   return plan.info.*member;

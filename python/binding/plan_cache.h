@@ -18,7 +18,7 @@
 namespace fa::python {
 
 /// A list of numbers that contains everything on which a plan depends. Calls with equal signatures can use the same
-/// plan. Before the numbers of a view or list comes its length, so two different calls never have the same signature.
+/// plan. The numbers of a view or list follow their count, so two different calls never have the same signature.
 class Signature {
  public:
   explicit Signature(const Context* context) { Add(reinterpret_cast<intptr_t>(context)); }
@@ -75,7 +75,7 @@ class PlanCache {
   }
 
  private:
-  using Plans = std::list<std::pair<Signature, PlanFor<Args>>>;  // most recent first
+  using Plans = std::list<std::pair<Signature, PlanFor<Args>>>;  // the plan that was used last comes first
 
   // 64 plans are enough, because the layers of a model have few different signatures. Each token of a decode has a new
   // signature, and its plan is not used again.

@@ -124,7 +124,8 @@ class RankedCall {
     }
     if (status.ok()) return moved;
     const nb::object cause = transport->raised();
-    if (!cause.is_none() && !nb::isinstance(cause, nb::handle(PyExc_Exception))) {  // e.g. KeyboardInterrupt
+    // an exception such as KeyboardInterrupt is raised itself, not as the cause of an error
+    if (!cause.is_none() && !nb::isinstance(cause, nb::handle(PyExc_Exception))) {
       PyErr_SetObject(cause.type().ptr(), cause.ptr());
       throw nb::python_error();
     }

@@ -19,10 +19,10 @@ using namespace nb::literals;
 namespace fa::python {
 namespace {
 
-/// In which order of dimensions the output lies in memory.
+/// The order of dimensions that the output has in memory.
 enum class Order : uint8_t {
   kByRow,    ///< [B, S, N, Dv]
-  kDense,    ///< in the order of its shape
+  kDense,    ///< as its shape says
   kAsQuery,  ///< like torch.empty_like(query) if Dv equals D, else in the order of its shape
 };
 
@@ -97,7 +97,7 @@ nb::object NewOutput(nb::handle query, const Inputs& in, Layout layout, Order or
   const Sizes& sizes = in.sizes;
   if (order == Order::kAsQuery && sizes.dv == in.q.shape[3]) {
     nb::object like = NewTensorLike(query);
-    if (Output(like).stride[3] == 1) return like;  // The stride is not 1 if rows of the query overlap.
+    if (Output(like).stride[3] == 1) return like;  // if rows of the query overlap, empty_like may return another stride
   }
   const Dims shape = sizes.shape(layout);
   return NewTensor(query, shape, order == Order::kByRow ? sizes.strides_by_row(layout) : DenseStride(shape));

@@ -17,7 +17,8 @@ using namespace nb::literals;
 namespace fa::python {
 namespace {
 
-/// Reads lengths from None (no lengths), a tensor of integers [n] or a list of integers. Otherwise returns nothing.
+/// Reads lengths from None (no lengths), a tensor of integers [n] or a list of integers. Returns nothing for any other
+/// object.
 std::optional<Lengths> LengthsOf(nb::handle object) {
   Lengths lengths;
   if (object.is_none()) return lengths;

@@ -76,8 +76,8 @@ bool IsTensor(const Torch& torch, nb::handle object) {
   return std::any_of(torch.classes.begin(), torch.classes.end(), is_of);
 }
 
-/// Returns whether the tensor's set of dispatch keys is one of `plain_keys`. The sets of wrappers, negated views and
-/// tensors without memory are not.
+/// Returns whether the tensor's set of dispatch keys is one of `plain_keys`. Wrappers, negated views and tensors
+/// without memory have other sets.
 bool HasPlainKeys(const Torch& torch, nb::handle tensor) {
   const nb::object keys = nb::handle(torch.keys_of)(tensor).attr("raw_repr")();
   return std::find(torch.plain_keys.begin(), torch.plain_keys.end(), nb::cast<uint64_t>(keys)) !=

@@ -11,8 +11,7 @@ namespace fa::python {
 
 /// These functions find the memory of PyTorch's tensors by DLPack's C exchange API, a table of C functions that PyTorch
 /// 2.10 and later have in their tensor class. The table needs no headers of PyTorch and is stable across versions. A
-/// DLPack capsule, the other way to the memory, costs ten times as much. Without the table, `ReadTensor` takes no
-/// tensor.
+/// DLPack capsule also gives the memory, but costs ten times as much. Without the table, `ReadTensor` takes no tensor.
 
 /// Returns a view of a tensor in the CPU's memory. The object's class must be exactly torch.Tensor or
 /// torch.nn.Parameter. Its memory must hold its elements, so wrappers, negated views and tensors with lazy zeros are

@@ -176,8 +176,8 @@ def error(got: Tensor, want: Tensor) -> float:
 
 
 def assert_no_worse_than_naive(got: Tensor, want: Tensor, naive: Tensor, factor: float, name: str = "") -> None:
-    """Checks the project's rule, that the largest error is at most `factor` times the largest naive error. Only with
-    thousands of elements are these two errors comparable."""
+    """Checks the project's rule: the largest error is at most `factor` times the largest naive error. The two errors
+    are comparable only if there are thousands of elements."""
     assert got.shape == want.shape and got.numel() >= 4096, name
     assert error(got, want) <= factor * error(naive, want), (
         f"{name}: error {error(got, want):.3e}, naive {error(naive, want):.3e}"

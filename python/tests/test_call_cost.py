@@ -1,4 +1,5 @@
-"""benchmarks/call_cost.py times all faces of the library at all sizes, and rejects a face whose result is wrong."""
+"""benchmarks/call_cost.py times all interfaces of the library at all sizes, and rejects an interface whose result is
+wrong."""
 
 import math
 

@@ -205,7 +205,7 @@ def test_split_heads_in_every_form_of_keys():
 def caches():
     """Returns k and v as views of a larger tensor, as a server's caches are."""
     torch.manual_seed(5)
-    whole = torch.randn(S + 30, B + 1, 2, NKV, D + 8)  # [S, B, k or v, N, D]
+    whole = torch.randn(S + 30, B + 1, 2, NKV, D + 8)  # the dimensions are [S, B, k or v, N, D]
     views = [whole[:, :B, i, :, :D].permute(1, 2, 0, 3) for i in (0, 1)]
     return [view[:, :, :S] for view in views]
 
@@ -228,7 +228,7 @@ def peak_bytes(function):
         lines = Path("/proc/self/status").read_text().splitlines()
         return int(next(line for line in lines if line.startswith(field)).split()[1]) * 1024
 
-    Path("/proc/self/clear_refs").write_text("5")  # resets the peak to the current size
+    Path("/proc/self/clear_refs").write_text("5")  # writing 5 resets the peak to the current size
     before = status("VmRSS:")
     function()
     return status("VmHWM:") - before

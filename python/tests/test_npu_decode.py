@@ -13,7 +13,7 @@ import fa.torch_npu as torch_npu
 
 TRIANGLE = torch.ones(2048, 2048, dtype=torch.bool).triu(1)
 _MAX = "2147483647"
-FACES = {  # as the documentation of torch_npu lists them
+FACES = {  # names and arguments as the documentation of torch_npu lists them
     "npu_incre_flash_attention": "query, key, value, *, padding_mask=None, atten_mask=None, pse_shift=None, "
     "actual_seq_lengths=None, antiquant_scale=None, antiquant_offset=None, block_table=None, dequant_scale1=None, "
     "quant_scale1=None, dequant_scale2=None, quant_scale2=None, quant_offset2=None, kv_padding_size=None, num_heads=1, "
@@ -85,7 +85,7 @@ def test_one_query_per_sequence(layout):
 def test_pages(layout, pages):
     q, k, v = random_qkv(sq=1)
     want = incre(q, k, v)
-    *lists, table = paged_pair(k, v)  # [blocks, Nkv, block size, D]
+    *lists, table = paged_pair(k, v)  # the pages have shape [blocks, Nkv, block size, D]
     change = {
         "heads in one": lambda t: t.transpose(1, 2).flatten(2),
         "heads first": lambda t: t,
@@ -176,7 +176,7 @@ def test_split_heads_of_padded_layouts():
 @pytest.mark.parametrize("layout", ["BNSD", "BSND", "BSH", "TND"])
 def test_split_heads_in_pages(layout, pages):
     q, k, v = random_qkv(sq=2)
-    *lists, table = paged_pair(k, v)  # [blocks, Nkv, block size, D]
+    *lists, table = paged_pair(k, v)  # the pages have shape [blocks, Nkv, block size, D]
     change = {
         "heads in one": lambda t: t.transpose(1, 2).flatten(2),
         "heads first": lambda t: t,

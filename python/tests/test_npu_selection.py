@@ -45,11 +45,11 @@ def test_gather_selection_follows_the_lists(block, tnd, heads, gaps):
     status = torch.zeros(batch, queries, heads, k + 1, dtype=torch.int32)
     buffers = bits((36 * heads, 4, 16)), bits((36 * heads, 4, 32)), table, status
     indices = torch.randint(0, 14, (batch, queries, heads, k)).int()
-    indices[0, 1, 0, 4] = -1  # ends the list
-    indices[1, 0, 0, 1] = 99  # is skipped
-    indices[1, 1] = -1  # nothing is selected
+    indices[0, 1, 0, 4] = -1  # -1 ends the list
+    indices[1, 0, 0, 1] = 99  # 99 names no block, so it is skipped
+    indices[1, 1] = -1  # -1 at the start selects nothing
     full = bits((20, 4, 16)), bits((20, 4, 32))
-    if gaps:  # pages that lie apart; with two heads, no rope
+    if gaps:  # the pages have gaps between them; calls with two heads have no rope
         full = bits((20 * (2 - heads), 8, 16))[:, 4:], bits((20, 2, 4, 32))[:, 0]
     want = selected(*buffers, indices, *full, full_table, kv_lengths, q_lengths, block)
     lengths = torch.tensor(kv_lengths, dtype=torch.int32), torch.tensor(q_lengths, dtype=torch.int32)

@@ -35,7 +35,7 @@ OF_SHAPES = {
     "scatter": (((S1, NKV, D), (S1, NKV, D), (S1,), (9, 16, NKV, D), (9, 16, NKV, D)), {}),
     "gather": (((9, NKV, 4, 16, 8), (9, NKV, 4, 16, 8), (B, 5), (B,)), {"rows": S1, "form": "NZ"}),
 }
-MOVES = "scatter", "gather"  # no arithmetic
+MOVES = "scatter", "gather"  # these operators compute nothing, so they have no FLOPs
 
 
 def test_every_operator_is_there():

@@ -200,7 +200,7 @@ def test_gradcheck_on_emulated_float64():
     weights = torch.rand((1, 3, 2), dtype=torch.float64, requires_grad=True)
 
     def scores(query, key, weights):
-        # The indexer chooses all keys. Its scores are then sorted by key.
+        # The indexer chooses all keys. The test then sorts the keys and their scores by key.
         chosen, values = torch_npu.npu_lightning_indexer(
             query.float(), key.float(), weights.float(), sparse_count=5, sparse_mode=0, return_value=True
         )

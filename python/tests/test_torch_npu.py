@@ -15,7 +15,7 @@ SCALE = D**-0.5
 LAYOUTS = ["BNSD", "BSND", "BSH", "SBH"]
 TRIANGLE = torch.ones(2048, 2048, dtype=torch.bool).triu(1)
 
-FACES = {  # as the documentation of torch_npu lists them
+FACES = {  # names and arguments as the documentation of torch_npu lists them
     "npu_fusion_attention": "query, key, value, head_num, input_layout, pse=None, padding_mask=None, atten_mask=None, "
     "scale=1.0, keep_prob=1.0, pre_tockens=2147483647, next_tockens=2147483647, inner_precise=0, prefix=None, "
     "actual_seq_qlen=None, actual_seq_kvlen=None, sparse_mode=0, gen_mask_parallel=True, sync=False, "

@@ -1,4 +1,4 @@
-"""With FA_VERBOSE=1, every call writes a line to stderr, from whichever face of the library it comes."""
+"""With FA_VERBOSE=1, every call writes a line to stderr, from whichever interface of the library it comes."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""In every face of the library, an argument of a wrong type raises an error that names the argument."""
+"""In every interface of the library, an argument of a wrong type raises an error that names the argument."""
 
 import re
 

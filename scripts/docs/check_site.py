@@ -16,7 +16,7 @@ from urllib.parse import unquote, urlsplit
 LOADED = {("script", "src"), ("img", "src"), ("link", "href"), ("iframe", "src"), ("source", "src"), ("object", "data")}
 # Doxygen links to this section of a class even if all of its nested classes are private.
 OPTIONAL_ANCHORS = {"nested-classes"}
-# The addresses that a style sheet loads.
+# Matches the addresses that a style sheet loads from elsewhere.
 STYLE_URL = re.compile(r"(?:url\(|@import\s+)\s*[\"']?((?:https?:)?//[^\"')\s]+)")
 
 

@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
-"""Doxygen's input filter: a comment behind `T a, b;` holds for both names, but Doxygen takes it for the last one's.
-
-    doxygen_filter.py HEADER
+"""An input filter for Doxygen. A comment after `T a, b;` belongs to both names, but Doxygen gives it to the last one
+only.
 """
 
 import re

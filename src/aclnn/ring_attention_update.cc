@@ -79,7 +79,7 @@ MergeSlots AddOperands(const MergeTensors& tensors, const MergeSettings& setting
   return slots;
 }
 
-// statistics of packed sequences are one block per sequence
+// Returns the rows [begin, end) of a tensor's first dimension, such as the rows of one sequence of a tensor [T,N,D].
 template <typename View>
 View RowsOf(View view, int64_t begin, int64_t end) {
   if (view.stride.empty()) view.stride = DenseStride(view.shape);

@@ -12,7 +12,7 @@ namespace {
 
 using Args = SparseAttentionArgs;
 
-// The only mode: query and key have two parts (rope), and the values are the first part of the keys.
+// The only mode that exists: query and key have two parts (rope), and the values are the first part of the keys.
 constexpr int64_t kAttentionMode = 2;
 
 Status ReadAttributes(const SparseLayouts& layouts, int64_t sparse_mode, int64_t attention_mode,

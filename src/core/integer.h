@@ -13,7 +13,7 @@ namespace fa::core {
   return a / b + (a % b != 0 ? 1 : 0);
 }
 
-/// Returns the least multiple of `step` that is not less than x >= 0.
+/// Returns the least multiple of `step` that is at least x, where x >= 0.
 [[nodiscard, gnu::always_inline]] constexpr int64_t RoundUp(int64_t x, int64_t step) { return CeilDiv(x, step) * step; }
 
 }  // namespace fa::core

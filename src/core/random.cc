@@ -79,8 +79,8 @@ void KeepWordsPortable(const PhiloxState& state, uint32_t limit, const uint64_t*
     key0 += PHILOX_W32_0;
     key1 += PHILOX_W32_1;
   }
-  // Words 0 and 1 of a block are put next to each other, and so are words 2 and 3. AVX2 compares only signed numbers;
-  // with the top bit of both sides flipped, that compares unsigned ones.
+  // Words 0 and 1 of a block are put next to each other, and so are words 2 and 3. AVX2 compares only signed numbers.
+  // Flipping the top bit of both sides makes this a comparison of unsigned numbers.
   const __m256i flip = _mm256_set1_epi32(INT32_MIN);
   uint32_t word = 0;
 #pragma GCC unroll 2
@@ -89,7 +89,7 @@ void KeepWordsPortable(const PhiloxState& state, uint32_t limit, const uint64_t*
     const __m256i words23 = _mm256_blend_epi32(c2[i], _mm256_slli_epi64(c3[i], 32), 0xaa);
     const __m256i keep01 = _mm256_cmpgt_epi32(flipped_limit, _mm256_xor_si256(words01, flip));
     const __m256i keep23 = _mm256_cmpgt_epi32(flipped_limit, _mm256_xor_si256(words23, flip));
-    // Each 128-bit lane holds words [0 1 0 1] and [2 3 2 3] of two blocks, which become [0 1 2 3] of each block. After
+    // Each 128-bit lane holds words [0 1 0 1] and [2 3 2 3] of two blocks. They become [0 1 2 3] of each block. After
     // packing, every byte is 0 or -1 and gives one bit.
     const __m256i block_even = _mm256_unpacklo_epi64(keep01, keep23), block_odd = _mm256_unpackhi_epi64(keep01, keep23);
     const __m256i shorts = _mm256_packs_epi32(block_even, block_odd);
@@ -115,8 +115,8 @@ void KeepWordsPortable(const PhiloxState& state, uint32_t limit, const uint64_t*
 template <int N>
 [[gnu::target("avx512f"), gnu::always_inline]] inline void KeepGroupsAvx512(const PhiloxState& state, uint32_t limit,
                                                                             const uint64_t* blocks, uint32_t* words) {
-  // Intrinsics with a zeroing mask of all lanes give the same code as those without a mask, for which GCC 12 warns of
-  // uninitialized variables (bug 105593).
+  // For intrinsics without a mask, GCC 12 warns of uninitialized variables (bug 105593). Those with a zeroing mask of
+  // all lanes give the same code.
   constexpr __mmask8 kLanes = 0xff;
   constexpr int kXor3 = 0x96;
   const __m512i m0 = _mm512_set1_epi64(PHILOX_M4x32_0), m1 = _mm512_set1_epi64(PHILOX_M4x32_1);

@@ -63,7 +63,7 @@ class BoundedSum {
   }
 
  private:
-  // Puts the largest step first, and merges steps. If a step is m times the next smaller step, with m <= count + 1 of
+  // Puts the largest step first, and merges steps. Let a step be m times the next smaller step. If m <= count + 1 of
   // that smaller step, the two become one term with the smaller step and a larger count.
   void Merge() {
     SortByStep(terms_.data(), size_);

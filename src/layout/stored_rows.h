@@ -16,18 +16,19 @@ namespace fa::layout {
 /// The pages of a call's rows. Page entries[b * row + j] holds rows [j * page_rows, (j + 1) * page_rows) of batch
 /// element b.
 struct BlockTable {
-  const int32_t* entries = nullptr;  ///< null: rows do not lie in pages
-  int64_t row = 0;                   ///< entries per batch element
-  int64_t page_rows = 0;             ///< rows per page
-  int64_t pages = 0;                 ///< pages that exist
+  const int32_t* entries = nullptr;  ///< the numbers of the pages; null: rows do not lie in pages
+  int64_t row = 0;                   ///< number of entries per batch element
+  int64_t page_rows = 0;             ///< number of rows per page
+  int64_t pages = 0;                 ///< number of pages that exist
 };
 
 /// The rows of one head of one batch element or packed sequence. The rows lie evenly apart, or in pages.
 struct HeadRows {
   const std::byte* first = nullptr;  ///< row 0; in pages, row 0 of page 0
   DType dtype = DType::kF32;
-  int64_t stride = 0;                                 ///< elements from row to row; in pages, within one page
-  const int32_t* table = nullptr;                     ///< [j]: page of rows [j * page_rows, ...); null: not in pages
+  int64_t stride = 0;  ///< elements from row to row; in pages, within one page
+  /// table[j] is the page that holds the rows from j * page_rows on. Null means that rows do not lie in pages.
+  const int32_t* table = nullptr;
   int64_t page_rows = 0, page_stride = 0, pages = 0;  ///< page_stride: elements from page to page
 
   [[nodiscard]] bool paged() const { return table != nullptr; }
@@ -40,8 +41,9 @@ struct HeadRows {
   [[nodiscard]] const std::byte* At(int64_t row) const {
     return first + Offset(row) * static_cast<int64_t>(SizeOf(dtype));
   }
-  /// Returns the end, at most `end`, of the evenly spaced rows from `row` on. In pages they end with the page of `row`.
-  /// They end earlier if the row that lies `fetch_ahead` rows further on begins another page.
+  /// Returns the end of the run of evenly spaced rows that begins at `row`; it is at most `end`. In pages the run ends
+  /// with the page of `row`. It ends earlier if the row `fetch_ahead` rows further on begins another page, so one
+  /// offset to the prefetched row serves the whole run.
   [[nodiscard]] int64_t RunEnd(int64_t row, int64_t end, int64_t fetch_ahead) const {
     if (!paged()) return end;
     const int64_t page_end = (row / page_rows + 1) * page_rows;
@@ -81,7 +83,7 @@ struct StoredRows {
       return {.first = own.At(0, n, offset), .dtype = rows.dtype, .stride = rows.row};
     }
     HeadRows head{.dtype = view.rows.dtype, .stride = view.rows.row};
-    if (view.data == nullptr) return head;  // there are no keys, and nothing may be added to a null pointer
+    if (view.data == nullptr) return head;  // without keys the pointer is null, and no offset may be added to it
     head.first = paged() ? view.At(0, n, 0) : view.At(b, n, offset);
     if (!paged()) return head;
     head.table = table.entries + b * table.row;

@@ -175,8 +175,8 @@ class MpiTransport final : public Transport {
   MPI_Comm comm_ = MPI_COMM_NULL;
   int rank_ = 0, ranks_ = 1;
   std::vector<Pending> pending_;  ///< one per request
-  std::vector<Request> free_;     ///< has room for all requests
-  size_t most_pieces_ = 0;        ///< pieces of the longest message that there is room for
+  std::vector<Request> free_;     ///< free requests, with room for all requests, so that Free never allocates
+  size_t most_pieces_ = 0;        ///< number of pieces of the longest message that there is room for
   Status failed_;
   /// Workspaces that MPI may still read and write. They are never freed. The vector is allocated with the transport,
   /// because the destructor may find no memory.
@@ -214,7 +214,7 @@ Result<std::shared_ptr<Transport>> MakeTransport(MPI_Comm communicator) {
   std::shared_ptr<MpiTransport> transport;
   try {
     transport = std::make_shared<MpiTransport>();
-  } catch (const std::bad_alloc&) {  // the agreement below tells all ranks
+  } catch (const std::bad_alloc&) {  // the ranks' agreement, which follows, tells all ranks
   }
   MPI_Comm own = MPI_COMM_NULL;
   FA_RETURN_IF_ERROR(StatusOf(MPI_Comm_dup(communicator, &own), "MPI_Comm_dup"));

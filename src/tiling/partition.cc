@@ -60,7 +60,7 @@ std::vector<int64_t> PartitionByLoad(std::span<const int64_t> load_before, std::
   const int64_t share_sum = std::accumulate(shares.begin(), shares.end(), int64_t{0});
   const int64_t bound = LeastBound(load_before, shares, share_sum);
 
-  // earliest[p] is the first cut after which the parts p, p + 1, ... can still hold the rest.
+  // earliest[p] is the first cut after which the parts p, p + 1, ... can hold all remaining units.
   Positions earliest(parts + 1, units);
   for (size_t part = parts; part-- > 1;) {
     earliest[part] = FarthestBegin(load_before, earliest[part + 1], bound * shares[part]);

@@ -12,7 +12,7 @@ namespace fa::tiling {
 /// PartitionSparseData does. If the bound permits several cuts, the function takes those nearest to an even split, so
 /// that no part is smaller than necessary. The greatest load exceeds an even split by less than the heaviest unit.
 /// @param load_before  n + 1 entries: load_before[u] = load of the units before u
-/// per part, its share of the load relative to the others; all > 0
+/// @param shares       per part, its share of the load relative to the other parts; all > 0
 /// @return shares.size() + 1 positions, from 0 to n
 [[nodiscard]] std::vector<int64_t> PartitionByLoad(std::span<const int64_t> load_before,
                                                    std::span<const int64_t> shares);

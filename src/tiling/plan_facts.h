@@ -22,7 +22,7 @@ struct PlanFacts {
   std::string reason;
   int64_t block_q = 0, block_k = 0;
   const core::TaskGraph& graph;
-  double flops = 0, flops_full = 0, flops_visited = 0;  ///< as in PlanInfo
+  double flops = 0, flops_full = 0, flops_visited = 0;  ///< floating-point operations, as in PlanInfo
   std::vector<double> load;
   double efficiency = 1;
   /// Whether workers claim tasks from one list as they come, so that it is unknown which worker takes which task.

@@ -21,7 +21,8 @@ class PlanTooLarge : public std::bad_alloc {
   std::array<char, 192> text_{};
 };
 
-/// The most tasks of a plan. Task ids have 32 bits, and a plan has more tasks than are counted before it is made.
+/// The most tasks of a plan. Task ids have 32 bits. The limit leaves room, because a plan has further tasks that are
+/// not counted before it is made.
 inline constexpr int64_t kMaxTasks = int64_t{1} << 30;
 
 /// The bytes that a task takes in a plan and during planning. Its tile, its time, its position in the claim order and

@@ -12,8 +12,8 @@
 
 namespace fa::tiling {
 
-/// For some rows of a sequence: the smallest interval that holds the keys that any of the rows keeps, and the keys that
-/// every one of the rows keeps.
+/// Keys that some rows of a sequence keep: the smallest interval that holds the keys of any of these rows, and the keys
+/// that every one of them keeps.
 struct KeptKeys {
   Interval hull, full;
   friend bool operator==(const KeptKeys&, const KeptKeys&) = default;
@@ -24,7 +24,8 @@ struct Sequence {
   int64_t sq = 0, sk = 0;
   int64_t q_offset = 0, k_offset = 0;  ///< TND: first rows of the sequence in q and in k; otherwise 0
   RowRule rule;
-  std::optional<KeptKeys> kept_by_all = {};  ///< KeptKeys of rule.sq rows, if only some of them are here
+  /// If only some rows of the sequence are here: the KeptKeys of all rule.sq rows.
+  std::optional<KeptKeys> kept_by_all = {};
 };
 
 /// A validated attention call as the planner sees it: sizes and features, but no pointers.
@@ -32,12 +33,12 @@ struct AttentionProblem {
   int64_t heads = 0, heads_kv = 0;
   int64_t d = 0, d_rope = 0, dv = 0;
   DType dtype = DType::kF32;
-  bool dense_mask = false;    ///< a mask tensor may drop any pair, so the plan counts no tile as full
-  bool score_passes = false;  ///< pse, slopes, a cap or dropout touch every score
+  bool dense_mask = false;    ///< whether a mask tensor may drop any pair, so that the plan counts no tile as full
+  bool score_passes = false;  ///< whether pse, slopes, a cap or dropout touch every score
   /// Backward: whether (sequence, kv head) pairs are computed one after another. They are if tiles add to the gradient
   /// of a bias that batch elements share.
   bool one_pair_at_a_time = false;
-  bool k_in_place = true;  ///< the kernels read rows of K in place; otherwise K is packed
+  bool k_in_place = true;  ///< whether the kernels read rows of K in place; otherwise K is packed
   bool v_in_place = true;
   /// int8: the scores of a row are kept until the row's maximum is known, so the row's keys are never cut. Keys are
   /// always packed.
@@ -51,10 +52,10 @@ struct AttentionProblem {
 struct Machine {
   Isa isa = Isa::kPortable;
   int workers = 1;
-  int nodes = 1;  ///< NUMA nodes over which the workers are spread
+  int nodes = 1;  ///< number of NUMA nodes over which the workers are spread
   int64_t l1_bytes = 32 << 10;
   int64_t l2_bytes = 1 << 20;
-  int strip_rows = 32;                      ///< query rows along the vectors of the kernel in use
+  int strip_rows = 32;                      ///< query rows of a strip, which lie along the vectors of the kernel in use
   int64_t memory_bytes = int64_t{1} << 47;  ///< memory that plan and workspace may take
   std::string isa_note = {};                ///< Context::isa_note, for the plan in words
 };

@@ -27,9 +27,9 @@ struct RowCut {
 /// keys, with both ends moved out to multiples of kKeyStep.
 struct TileWork {
   Interval keys;       ///< smallest interval that holds the kept keys of all rows
-  int64_t blocks = 0;  ///< key blocks visited, summed over strips
-  double pairs = 0;    ///< (row, key) pairs visited
-  int64_t weight = 0;  ///< predicted time, in strips * keys
+  int64_t blocks = 0;  ///< number of key blocks visited, summed over strips
+  double pairs = 0;    ///< number of (row, key) pairs visited
+  int64_t weight = 0;  ///< predicted time; the unit is the time of one strip with one key
 };
 
 /// Strips are clipped to their keys in steps of this many keys. It equals the number of rows of the widest register

@@ -21,8 +21,8 @@ Interval Intersect(Interval a, Interval b) {
 
 // Returns the sum of clamp(i + offset, low, high) over the rows i.
 Int128 SumOfClamped(Interval rows, int64_t offset, int64_t low, int64_t high) {
-  const int64_t rise = std::clamp(low - offset, rows.begin, rows.end);  // first row above low
-  const int64_t flat = std::clamp(high - offset, rise, rows.end);       // first row at high
+  const int64_t rise = std::clamp(low - offset, rows.begin, rows.end);  // first row whose i + offset is above low
+  const int64_t flat = std::clamp(high - offset, rise, rows.end);       // first row whose i + offset reaches high
   const Int128 rising = flat - rise;
   return Int128{rise - rows.begin} * low + rising * (Int128{rise} + flat - 1 + Int128{2} * offset) / 2 +
          Int128{rows.end - flat} * high;
@@ -107,7 +107,8 @@ RowRule ListedRowRule(std::span<const int64_t> begins, std::span<const int64_t> 
   for (size_t i = 0; i < keys.size(); ++i) {
     keys[i] = {std::clamp<int64_t>(begins[i], 0, sk), std::clamp<int64_t>(ends[i], 0, sk)};
     if (keys[i].empty()) {
-      keys[i] = {above.end, above.end};  // empty, at the end of the row above, so that neither begins nor ends decrease
+      // An empty interval at the end of the row above keeps begins and ends from decreasing.
+      keys[i] = {above.end, above.end};
     } else if (keys[i].begin < above.begin || keys[i].end < above.end) {
       *wrong_row = static_cast<int64_t>(i);
       break;

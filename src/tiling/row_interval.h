@@ -27,9 +27,9 @@ enum class TileClass : uint8_t { kNone, kPartial, kFull };
 /// one interval whose ends do not decrease with i, so a rectangle is classified by its corners. Every mode 0..8 is such
 /// a rule for a given batch element. A rule with prefix > 0 has no lower bound (lo = -(sq + sk)).
 ///
-/// A rule may also list the intervals of its rows, whose ends do not decrease either. For a rule with listed rows,
-/// KeysOfRows, KeysOfEveryRow and Classify still look at the first and last row only, apart from empty rows at the
-/// ends. RowsOfKeys searches the list, and KeptPairs and HasEmptyRow walk over it.
+/// A rule may also list the intervals of its rows, whose ends do not decrease either. Even then KeysOfRows,
+/// KeysOfEveryRow and Classify look at the first and the last row only, apart from empty rows at the ends. RowsOfKeys
+/// searches the list, and KeptPairs and HasEmptyRow walk over it.
 struct RowRule {
   int64_t lo = 0, hi = 0, prefix = 0;  ///< saturated to +-(sq + sk); hi < lo and prefix 0: no key at all
   int64_t sq = 0, sk = 0;
@@ -67,8 +67,8 @@ struct RowRule {
 /// Makes the rule that lists every row's keys. Keys outside 0..sk are dropped. A row whose end is not above its begin
 /// keeps no keys.
 /// @param wrong_row  gets the first wrong row, or -1 if there is none. A row with keys is wrong if its interval begins
-///                   or ends before the interval of a row above it, or, with an empty row between the two, begins
-///                   before that interval's end
+///                   or ends before the interval of a row above it. If an empty row lies between the two, it is also
+///                   wrong if it begins before that interval's end
 [[nodiscard]] RowRule ListedRowRule(std::span<const int64_t> begins, std::span<const int64_t> ends, int64_t sk,
                                     int64_t* wrong_row);
 

@@ -9,7 +9,7 @@
 
 namespace fa::tiling {
 
-/// A number of rows that do not depend on one another, and their cut into tasks. No task waits for another.
+/// Rows that do not depend on one another, cut into tasks. No task waits for another.
 struct RowsPlan {
   int64_t rows = 0;
   int64_t step = 1;  ///< rows of every task except the last

@@ -36,8 +36,8 @@ constexpr int64_t kBlockKStep = 32;  // a multiple of every register tile's rows
 // The fewest flops of a tile. At 100 GFLOP/s they take ten microseconds; waking a worker takes some microseconds.
 constexpr double kMinTileFlops = 1e6;
 
-// The time to read a tile's keys into L2, in the time that the products of one row take. The number is a model: a tile
-// of 128 rows loses 3 % of its time, a tile of 32 rows 11 %.
+// The time to read a tile's keys into L2. The unit is the time that the products of one row take. The number is a
+// model: a tile of 128 rows loses 3 % of its time, a tile of 32 rows 11 %.
 constexpr double kTileOverheadRows = 4;
 
 int64_t RowBytes(const AttentionProblem& problem) { return kFloatBytes * (problem.d + problem.d_rope + problem.dv); }
@@ -51,8 +51,8 @@ int64_t ChooseBlockK(const AttentionProblem& problem, const Machine& machine) {
 
 struct TileCount {
   int64_t tiles = 0;
-  int64_t rows = 0;      // sum over all tiles
-  int64_t max_rows = 0;  // folded rows of the largest tile
+  int64_t rows = 0;      // rows of all tiles together
+  int64_t max_rows = 0;  // number of folded rows of the largest tile
 };
 
 TileCount CountTiles(const AttentionProblem& problem, int64_t block_q, int64_t strip_rows) {
@@ -75,8 +75,8 @@ double KeptPairs(const AttentionProblem& problem) {
   return pairs * static_cast<double>(problem.heads);
 }
 
-// Returns the number of pairs of the heaviest tile. Whatever the mask rule, the heaviest tile is the first or the last
-// tile of its head, or, since the last may have few rows, the last but one.
+// Returns the number of pairs of the heaviest tile. Whatever the mask rule, that is the first or the last tile of its
+// head. If the last tile has few rows, it may also be the last tile but one.
 double HeaviestTile(const AttentionProblem& problem, int64_t block_q, int64_t strip_rows) {
   double heaviest = 0;
   for (const Sequence& sequence : problem.sequences) {
@@ -91,10 +91,11 @@ double HeaviestTile(const AttentionProblem& problem, int64_t block_q, int64_t st
   return heaviest;
 }
 
-// Returns the share of the workers' time that goes into products, by a model.
+// Predicts, by a model, the share of the workers' time that goes into matrix products.
 double PredictedUse(const TileCount& count, double pairs, double heaviest_pairs, int workers) {
   const auto tiles = static_cast<double>(count.tiles);
-  const double heaviest = heaviest_pairs > 0 ? heaviest_pairs * tiles / pairs : 1;  // relative to the mean tile
+  // The pairs of the heaviest tile, relative to the mean tile.
+  const double heaviest = heaviest_pairs > 0 ? heaviest_pairs * tiles / pairs : 1;
   double makespan = 0;
   if (heaviest < 1.25) {
     makespan = std::ceil(tiles / workers) * heaviest;  // tiles are about equal, so they run in rounds

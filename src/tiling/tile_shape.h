@@ -28,7 +28,7 @@ inline constexpr int64_t kMaxBlockK = 256;
 struct TileShape {
   int64_t block_q = 128;
   int64_t block_k = 256;
-  std::string reason;  ///< in words, for Describe()
+  std::string reason;  ///< the reason for these sizes, in words, for Describe()
 };
 
 [[nodiscard]] TileShape ChooseTileShape(const AttentionProblem& problem, const Machine& machine);

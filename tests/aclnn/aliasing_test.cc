@@ -70,7 +70,7 @@ TEST_P(Aliasing, TensorsLieOutsideTheWorkspace) {
   call.workspace().resize(call.workspace().size() + 64);
   size_t index = 0;
   for (Tensor& tensor : call.tensors()) {
-    // Both the workspace and the part of it that the operator uses contain the byte 64.
+    // The tensor begins at byte 64 of the workspace, which the operator uses.
     ASSERT_EQ(aclSetTensorAddr(call.executor(), index, nullptr, call.workspace().data() + 64), ACLNN_SUCCESS);
     ASSERT_EQ(call.Start(nullptr), ACLNN_SUCCESS) << aclGetRecentErrMsg();
     EXPECT_EQ(aclrtSynchronizeStream(nullptr), ACLNN_ERR_PARAM_INVALID);

@@ -50,7 +50,7 @@ class AttentionUpdate : public ::testing::Test {
 
 TEST_F(AttentionUpdate, MergesAndGivesRowsWithoutKeysAnLseOfInfinity) {
   ASSERT_EQ(Run(), ACL_SUCCESS) << aclGetRecentErrMsg();
-  const double weight = 1 / (1 + std::exp(-1.0));  // the second part's weight in row 0
+  const double weight = 1 / (1 + std::exp(-1.0));  // the weight of the second part in row 0
   EXPECT_NEAR(out_[0], 1 + 2 * weight, 16 * 0x1p-24);
   EXPECT_NEAR(lse_out_[0], 1 + std::log(1 + std::exp(-1.0)), 16 * 0x1p-24);
   EXPECT_EQ(std::vector<float>(out_.begin() + 2, out_.end()), (std::vector<float>{5, 6, 0, 0}));

@@ -142,7 +142,7 @@ TEST_F(ScatterPaKvCache, SceneSixCountsBothCachesAsOutputs) {
 }
 
 TEST_F(ScatterPaKvCache, EmptyTensorsNeedNoAddress) {
-  // No rows; then no pages, where every place is negative.
+  // The first call has no rows. The second has no pages, so every place is negative.
   const auto run = [&](int64_t rows, int64_t pages, int64_t* slots) {
     const auto cache = [&](std::vector<uint16_t>& values) {
       return handles_.Tensor(pages > 0 ? values.data() : nullptr, dtype_, {pages, 2, 2, 4});
@@ -348,7 +348,7 @@ TEST_F(GatherPaKvCache, ReadsSequencesInOrder) {
 }
 
 TEST_F(GatherPaKvCache, EmptyTensorsNeedNoAddress) {
-  // No sequences; then no rows.
+  // The first call has no sequences. The second has no rows.
   aclTensor* cache = handles_.Tensor(cache_.data(), ACL_FLOAT, cache_shape_);
   const auto run = [&](int64_t sequences, int64_t rows) {
     const auto lengths = [&](std::vector<int32_t>& values, std::vector<int64_t> shape) {

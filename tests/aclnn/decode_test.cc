@@ -1,5 +1,4 @@
-// aclnnIncreFlashAttention: every version gives the bits of fa::DecodeAttention, and its errors name the wrong
-// parameter.
+// aclnnIncreFlashAttention: every version gives the bits of fa::DecodeAttention. Its errors name the wrong parameter.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -25,7 +24,7 @@ namespace fa::test {
 
 enum class DecodeVersion : uint8_t { kV1, kV2, kV3, kV4 };
 
-/// All parameters of all versions.
+/// All parameters that the versions of the operator have together.
 struct DecodeParameters {
   const aclTensor* query = nullptr;
   const aclTensorList *key = nullptr, *value = nullptr;
@@ -189,7 +188,7 @@ TEST(IncreBits, Int8KeysAndPages) {
               Axis{"quantization", {Quantization::kNone, Quantization::kPerTensor, Quantization::kPerChannel}});
 }
 
-// Views [B,N,1,D] as [B,1,N,D].
+// Returns a view of [B,N,1,D] as [B,1,N,D].
 TensorView RowsBeforeHeads(TensorView tensor) {
   if (tensor.stride.empty()) tensor.stride = DenseStride(tensor.shape);
   std::swap(tensor.shape[1], tensor.shape[2]);

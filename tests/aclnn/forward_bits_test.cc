@@ -236,7 +236,7 @@ TEST(ForwardBits, HeadsInTwoParts) {
   }
 }
 
-// Any sizes, strides, masks and biases: the interface refuses a call exactly when C++ refuses it.
+// The cases have any sizes, strides, masks and biases. The interface refuses a call exactly when C++ refuses it.
 TEST(ForwardBits, RandomCases) {
   int accepted = 0;
   for (uint64_t seed = 1; seed <= 150; ++seed) {

@@ -23,10 +23,10 @@ using aclnn::ParameterOf;
 
 struct Operator {
   Names names;
-  const char* header;    ///< path below include/aclnnop
-  const char* function;  ///< newest version of the operator's function
+  const char* header;    ///< the path of the header below include/aclnnop
+  const char* function;  ///< the newest version of the operator's function
   CallFields fields;
-  std::vector<std::string> options;  ///< options that errors name
+  std::vector<std::string> options;  ///< the options that errors name
   std::vector<std::string> without;  ///< arguments that the device's operator does not have
 };
 

@@ -18,7 +18,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-/// All parameters of V3; the other versions have fewer.
+/// All parameters of V3. V1 and V2 have fewer of them.
 struct PromptParameters {
   const aclTensor *query = nullptr, *key = nullptr, *value = nullptr, *pse = nullptr, *mask = nullptr, *out = nullptr;
   const aclIntArray *lengths = nullptr, *lengths_kv = nullptr;

@@ -60,7 +60,7 @@ class Merged {
       prev_sum_.push_back(1 + static_cast<float>(RandomUniform(1, Tag::kSink, {x})));
       cur_sum_.push_back(1 + static_cast<float>(RandomUniform(1, Tag::kDOut, {x})));
     }
-    prev_max_[4] = -FLT_MAX;  // statistics of a row without keys
+    prev_max_[4] = -FLT_MAX;  // these are the statistics of a row without keys
     prev_sum_[4] = FLT_MAX;
   }
 
@@ -197,7 +197,7 @@ TEST(RingAttentionUpdate, TakesLengthsOfFourBytes) {
   ExpectTheBitsOfCpp({.order = Order::kBySequence, .short_integers = true});
 }
 
-/// A call whose parts a test replaces.
+/// A call of RingAttentionUpdate. Tests replace some of its parts.
 class RingCall : public ::testing::Test {
  protected:
   RingCall() : values_(4 * kHeads * kSize, 1.0F), statistics_(4 * kHeads * kCopies, 1.0F) {

@@ -204,7 +204,7 @@ TEST_F(UserPrograms, DestroyEverythingBeforeTheWorkIsDone) {
   ASSERT_EQ(program.Plan(), ACLNN_SUCCESS);
   program.DestroyTensors();
   ASSERT_EQ(program.Run(stream_), ACLNN_SUCCESS);
-  program.FreeMemory();  // waits for the stream
+  program.FreeMemory();  // FreeMemory waits for the stream
   EXPECT_EQ(aclrtDestroyStream(stream_), ACL_SUCCESS);
   EXPECT_EQ(aclrtResetDevice(0), ACL_SUCCESS);
 }

@@ -133,7 +133,7 @@ void Mistake::OfAnEntry(const TensorField& field, RandomChoices* random) {
   if (view.dtype == DType::kI64) value = random->OneOf<int64_t>({value, kLargest, -kLargest - 1, int64_t{1} << 32});
   const size_t size = SizeOf(view.dtype);
   const std::vector<std::byte> was(at, at + size);
-  std::memcpy(at, &value, size);  // the low bytes come first
+  std::memcpy(at, &value, size);  // on a little-endian CPU the low bytes come first
   what_ = field.name() + " entry at " + std::to_string(offset) + " = " + std::to_string(value);
   undo_ = [at, was] { std::memcpy(at, was.data(), was.size()); };
 }

@@ -95,7 +95,7 @@ class RandomViews {
 TEST(Overlap, AgreesWithEnumerationOnRandomStridedViews) {
   RandomViews views;
   int yes = 0;
-  int interleaved = 0;  // the ranges of addresses intersect, but no element is shared
+  int interleaved = 0;  // counts pairs whose ranges of addresses intersect although they share no element
   for (int i = 0; i < 10000; ++i) {
     const TensorView a = views.Next(4, 60, 40);
     const TensorView b = views.Next(4, 60, 40);

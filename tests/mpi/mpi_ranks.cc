@@ -238,8 +238,8 @@ using PlanCall = Result<PlanFor<Args>> (*)(const Args&, const AttentionOptions&,
                                            Context*);
 
 /// Runs the plan again and again. On rank 0's calling thread, every allocation from number `place` on fails, and
-/// `place` grows from run to run. No rank waits for ever: messages need no allocation, and rank 0 computes with fewer
-/// threads if it lacks memory for them.
+/// `place` grows from run to run. No rank waits for ever. Messages need no allocation. If rank 0 lacks memory for
+/// threads, it computes with fewer.
 template <typename Problem, typename Args>
 void RunWithoutMemory(const Problem& problem, const Args& args, const SequenceShards& shards,
                       const std::vector<Output>& outputs, PlanCall<Args> plan_call, int threads) {
@@ -247,7 +247,8 @@ void RunWithoutMemory(const Problem& problem, const Args& args, const SequenceSh
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   bool short_of_memory = true;
   for (int64_t place = 1; short_of_memory; place += 1 + place / 16) {
-    const auto context = std::move(Context::Create({.threads = threads})).value();  // new, so without workspaces
+    // A new context has no workspaces yet.
+    const auto context = std::move(Context::Create({.threads = threads})).value();
     const auto plan = plan_call(args, problem.options(), shards, MPI_COMM_WORLD, context.get());
     Check(plan.ok(), plan.status().message());
     for (const Output& output : outputs) output.Forget();

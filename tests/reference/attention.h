@@ -15,7 +15,8 @@ namespace reference {
 template <typename T>
 struct PairValues {
   std::vector<T> values;
-  std::vector<int64_t> offset, head, row;  ///< one per batch element
+  /// Per batch element: where its values begin, and the distances between heads and between rows.
+  std::vector<int64_t> offset, head, row;
 
   [[nodiscard]] bool empty() const { return offset.empty(); }
   [[nodiscard]] int64_t Index(int64_t b, int64_t n, int64_t i, int64_t j) const {
@@ -39,7 +40,7 @@ struct Problem {
   double scale = 1;
   double softcap = 0;
   MaskRule mask = {};
-  PairValues<uint8_t> dense_mask = {};  ///< 1 = drop
+  PairValues<uint8_t> dense_mask = {};  ///< per pair: 1 means drop
   PseType pse_type = PseType::kNone;
   PairValues<double> pse = {};  ///< the bias if pse_type is 0 or 1
   /// pse has only the last 1024 rows. An earlier row reads a row of pse at the same distance from the diagonal.
@@ -49,7 +50,7 @@ struct Problem {
   double keep_prob = 1;
   std::vector<uint8_t> drop_bits = {};  ///< one bit per pair, 1 = keep; a byte's lowest bit is first
   std::optional<Seed> seed = {};
-  std::vector<double> sink = {};  ///< [N] or empty
+  std::vector<double> sink = {};  ///< one sink per head [N], or empty
 
   [[nodiscard]] int64_t batch() const { return static_cast<int64_t>(lengths.sq.size()); }
   /// Returns the sum of the rows of all batch elements before b. In a tensor of `size` columns and `n` heads, n * size
@@ -71,34 +72,35 @@ struct Problem {
 /// Sums of magnitudes for an analysis of rounding errors (support/compare/tolerance.h). P is normalised, and z is the
 /// factor of dropout. Each sum has the shape of out or of max.
 struct Magnitudes {
-  std::vector<double> abs_out;     ///< sum_j P z |v|
-  std::vector<double> rms_out;     ///< sqrt(sum_j (P z v)^2)
+  std::vector<double> abs_out;     ///< the sum over keys j of P z |v|
+  std::vector<double> rms_out;     ///< the root of the sum over keys j of (P z v)^2
   std::vector<double> score_out;   ///< sum_j P A z |v|, where A is the sum of the magnitudes of a score's terms
-  std::vector<double> score;       ///< sum_j P A
-  std::vector<double> score_near;  ///< the largest A among scores within 1 of the maximum
-  std::vector<double> keys;        ///< keys seen
-  std::vector<double> largest_v;   ///< largest |z v| of a key seen
+  std::vector<double> score;       ///< sum_j P A, with A as for score_out
+  std::vector<double> score_near;  ///< the largest A (see score_out) of the scores within 1 of the maximum
+  std::vector<double> keys;        ///< the number of keys that the row sees
+  std::vector<double> largest_v;   ///< the largest |z v| among the keys that the row sees
 };
 
 struct ForwardResult {
-  std::vector<double> out;            ///< like q with dv columns
-  std::vector<double> max, sum, lse;  ///< [N, Sq_b], batch element after batch element
-  Magnitudes magnitudes;              ///< written by Forward only
+  std::vector<double> out;            ///< the output, in the order of q with dv columns
+  std::vector<double> max, sum, lse;  ///< the statistics: [N, Sq_b] for one batch element after another
+  Magnitudes magnitudes;              ///< only Forward writes these sums
 };
 
 /// Computes attention in double by plain loops.
 [[nodiscard]] ForwardResult Forward(const Problem& problem);
 
-/// Computes a naive forward, with whose accuracy the library's is compared. It runs the same loops in f32 from inputs
-/// of `format`. It computes whole rows, rounds P to a 16-bit format before the product with V, and rounds the output
+/// Computes a naive forward in f32 from inputs of `format`. The library's error is compared with the error of this
+/// computation. It computes whole rows, rounds P to a 16-bit format before the product with V, and rounds the output
 /// once.
 [[nodiscard]] ForwardResult NaiveForward(const Problem& problem, Format format);
 
 struct Gradients {
-  std::vector<double> dq, dk, dv, dq_rope, dk_rope;  ///< like q, k, v, q_rope, k_rope
-  std::vector<double> dpse;                          ///< like pse.values, summed over broadcast dimensions
-  std::vector<double> dslopes;                       ///< like slopes: [B, N]
-  std::vector<double> dsink;                         ///< [N]
+  /// The gradients of q, k, v, q_rope and k_rope, in the order of these tensors.
+  std::vector<double> dq, dk, dv, dq_rope, dk_rope;
+  std::vector<double> dpse;  ///< the gradient of the bias, in the order of pse.values, summed over broadcast dimensions
+  std::vector<double> dslopes;  ///< the gradients of the slopes [B, N]
+  std::vector<double> dsink;    ///< [N]
 };
 
 /// Computes the gradients of sum(out * d_out) in double. `forward` gives out, max and sum. They are exact if Forward
@@ -106,8 +108,8 @@ struct Gradients {
 [[nodiscard]] Gradients Backward(const Problem& problem, const ForwardResult& forward,
                                  const std::vector<double>& d_out);
 
-/// Computes a naive backward, with whose accuracy the library's is compared. It runs in f32, rounds P and dS to a
-/// 16-bit format before their products, and rounds gradients once.
+/// Computes a naive backward in f32. The library's error is compared with the error of this computation. It rounds P
+/// and dS to a 16-bit format before their products, and rounds gradients once.
 [[nodiscard]] Gradients NaiveBackward(const Problem& problem, const ForwardResult& forward,
                                       const std::vector<double>& d_out, Format format);
 

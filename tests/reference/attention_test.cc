@@ -84,7 +84,7 @@ TEST(Forward, SinkIsAKeyOfValueZero) {
 TEST(Forward, DropoutScalesValuesAndLeavesTheSum) {
   Problem p = TwoKeys();
   p.keep_prob = 0.5;
-  p.drop_bits = {2};  // key 1 is kept
+  p.drop_bits = {2};  // bit 1 is set, so key 1 is kept
   const ForwardResult r = Forward(p);
   EXPECT_DOUBLE_EQ(r.sum[0], 1 + std::exp(-1.0));
   EXPECT_DOUBLE_EQ(r.out[0], 2 * 20 / (1 + std::exp(-1.0)));

@@ -51,7 +51,7 @@ class RowGradient {
 
  private:
   [[nodiscard]] Real Rounded(Real x) const {
-    if (format_ == Format::kF32) return x;  // products of f32 inputs are not rounded first
+    if (format_ == Format::kF32) return x;  // f32 inputs are multiplied without rounding
     return static_cast<Real>(RoundTo(format_, static_cast<double>(x)));
   }
 

@@ -64,7 +64,8 @@ TEST(Philox, KnownAnswers) {
 TEST(Philox, KeepsTheShareAskedFor) {
   int kept = 0;
   for (uint64_t flat = 0; flat < 100000; ++flat) kept += PhiloxKeeps(7, 3, 0.25, flat) ? 1 : 0;
-  EXPECT_NEAR(kept, 25000, 6 * std::sqrt(100000 * 0.25 * 0.75));  // the bound is six standard deviations
+  // The tolerance is six standard deviations of the number of kept pairs.
+  EXPECT_NEAR(kept, 25000, 6 * std::sqrt(100000 * 0.25 * 0.75));
 }
 
 }  // namespace

@@ -76,7 +76,7 @@ void ForwardRow(const Problem& p, RowAddress at, Rounding rounding, const std::v
   std::vector<Score<Real>> scores;
   ScoresOfRow<Real>(p, at.b, at.n, at.i, &scores);
   result->lse[statistic] = -std::numeric_limits<double>::infinity();
-  if (p.lengths.sk[at.b] == 0) return;  // the row is all zeros
+  if (p.lengths.sk[at.b] == 0) return;  // no key: this row's results stay 0
   if (scores.empty() && !has_sink) {
     result->max[statistic] = kNoKeysMax;
     result->sum[statistic] = kNoKeysSum;

@@ -52,7 +52,7 @@ uint16_t Encode16(Format format, double value) {
   if (std::isnan(value)) return static_cast<uint16_t>(sign | infinity | 1 << (shape.fraction_bits - 1));
   if (std::isinf(value)) return static_cast<uint16_t>(sign | infinity);
   const double magnitude = std::fabs(value);
-  const double units = magnitude * shape.per_unit();  // exact, or infinite if it overflows
+  const double units = magnitude * shape.per_unit();  // this product is exact, or infinite if it overflows
   // nearbyint rounds ties to even. If it rounds the largest subnormal number up, the bits are those of the smallest
   // normal number.
   if (units < 1 << shape.fraction_bits) return static_cast<uint16_t>(sign | static_cast<int>(std::nearbyint(units)));

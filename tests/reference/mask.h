@@ -8,7 +8,7 @@ namespace reference {
 
 /// The structural part of a mask, given by the number of its sparse mode.
 struct MaskRule {
-  int mode = 1;       ///< 0..8, or kRows
+  int mode = 1;       ///< a sparse mode from 0 to 8, or kRows
   bool band = false;  ///< for mode 0 only: whether pre and next apply, as they do if a mask tensor is given
   int64_t pre = 0, next = 0;
   std::vector<int64_t> prefix = {};  ///< for modes 5 and 6, one entry per batch element

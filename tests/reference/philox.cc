@@ -15,8 +15,8 @@ std::array<uint32_t, 4> Philox4x32(std::array<uint32_t, 4> counter, std::array<u
     const uint64_t p0 = uint64_t{0xD2511F53} * counter[0];
     const uint64_t p1 = uint64_t{0xCD9E8D57} * counter[2];
     counter = {High(p1) ^ counter[1] ^ key[0], Low(p1), High(p0) ^ counter[3] ^ key[1], Low(p0)};
-    key[0] += 0x9E3779B9;  // derived from the golden ratio
-    key[1] += 0xBB67AE85;  // derived from sqrt(3) - 1
+    key[0] += 0x9E3779B9;  // this constant is derived from the golden ratio
+    key[1] += 0xBB67AE85;  // this constant is derived from sqrt(3) - 1
   }
   return counter;
 }

@@ -14,7 +14,7 @@ struct ProductScales {
 };
 
 struct PromptResult {
-  std::vector<double> out;  ///< like out of Forward, not rounded
+  std::vector<double> out;  ///< the output in the order of ForwardResult::out, before it is rounded
   // How far a result may be from `out` if its exponentials and sums are in f32.
   std::vector<double> slack;
 };
@@ -22,9 +22,9 @@ struct PromptResult {
 /// Computes attention of int8 values in double: S = QK deq1 scale + pse, P = exp(S - the row's maximum), P8 =
 /// saturate(rint(P quant1)) with ties to even, and out = sum(P8 V) deq2 / sum(P). A row without keys is 0.
 ///
-/// The slack adds up two errors. In f32, P is off by a few parts in a million. If P quant1 is near a half, it may so
-/// round to the other integer, which changes the output by |V| deq2 / sum(P). The sum of P is off by the same few
-/// parts, which scales the output.
+/// The slack adds up two errors. In f32, P is off by a few parts in a million. If P quant1 is near a half, it may then
+/// round to the other integer. This changes the output by |V| deq2 / sum(P). The sum of P is off by the same few parts,
+/// which scales the output.
 [[nodiscard]] PromptResult PromptInt8(const Problem& problem, const ProductScales& scales);
 
 /// Returns saturate(rint(x * scale + offset)); ties go to the even integer.

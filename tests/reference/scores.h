@@ -17,10 +17,10 @@ template <typename Real>
 struct Score {
   int64_t key = 0;
   Real value = 0;
-  Real drop = 1;         ///< factor of dropout: 0 or 1/keep_prob
-  Real cap_slope = 1;    ///< the derivative of value by scale * QK, divided by scale
-  Real distance = 0;     ///< the derivative of `value` by scale * QK
-  double magnitude = 0;  ///< the factor of the slope
+  Real drop = 1;         ///< the factor of dropout: 0 or 1/keep_prob
+  Real cap_slope = 1;    ///< the derivative of `value` by scale * QK
+  Real distance = 0;     ///< the factor by which the value's slope is multiplied
+  double magnitude = 0;  ///< sum of the magnitudes of the value's terms
 };
 
 /// Returns the factor by which dropout multiplies a pair: 0 if the pair is dropped, 1 / keep_prob if it is kept.

@@ -20,7 +20,8 @@ struct FpControl {
 #if defined(__x86_64__)
 inline constexpr FpControl kFpControls[] = {
     {"Default", 0x1f80},
-    {"FlushToZero", 0x1f80 | 0x8040},               // FTZ and DAZ, as torch.set_flush_denormal(True)
+    // Flush to zero and denormals are zero, as torch.set_flush_denormal(True) sets them.
+    {"FlushToZero", 0x1f80 | 0x8040},
     {"RoundDown", 0x1f80 | 0x2000},                 //
     {"RoundUpAndFlush", 0x1f80 | 0x4000 | 0x8040},  //
     {"TowardsZeroWithFlags", 0x1f80 | 0x6000 | 0x003f},

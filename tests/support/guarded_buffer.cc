@@ -10,7 +10,7 @@ namespace fa::test {
 namespace {
 
 constexpr size_t kAlignment = 64;
-// These are several vectors, so that a store outside the bytes is seen wherever it starts.
+// The canaries are longer than any vector, so a store just outside the bytes changes some of them.
 constexpr size_t kCanaryBytes = 256;
 
 }  // namespace

@@ -10,7 +10,7 @@ namespace fa::test {
 
 /// Where the bytes lie between the two unreadable pages around every buffer.
 enum class Place : uint8_t {
-  kInside,   ///< canaries on both sides
+  kInside,   ///< canaries lie on both sides
   kAtEnd,    ///< the byte after the last is unreadable
   kAtStart,  ///< the byte before the first is unreadable
 };

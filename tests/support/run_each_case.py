@@ -26,7 +26,7 @@ def names_of(binary):
 
 
 def run(binary, name, report):
-    """Runs the case `name`. @return its <testcase>"""
+    """Runs the case `name`. @return its <testcase> element"""
     report.unlink(missing_ok=True)
     status = subprocess.run([binary, f"--gtest_filter={name}", f"--gtest_output=xml:{report}"], check=False).returncode
     cases = list(ElementTree.parse(report).iter("testcase")) if report.exists() else []

@@ -1,4 +1,4 @@
-// Tests that the checks that all forward tests use can fail.
+// Tests the checks that all forward tests use. Each check must be able to fail.
 #include <gtest/gtest-spi.h>
 #include <gtest/gtest.h>
 #include <sys/utsname.h>
@@ -62,7 +62,8 @@ TEST(GuardedBufferDeathTest, TheByteAfterTheLastCannotBeRead) {
 }
 
 // Tests do less under an emulator, so a real machine must never count as one. Under an emulator, uname names the
-// processor for which the program is built. The kernel's file (since Linux 6.1) names the machine's processor.
+// processor for which the program is built. The file /proc/sys/kernel/arch (since Linux 6.1) names the machine's
+// processor.
 TEST(Emulator, IsWhatRunsAProgramOfAnotherProcessor) {
   utsname system{};
   ASSERT_EQ(uname(&system), 0);
@@ -100,7 +101,7 @@ TEST(ForwardTolerance, IsAFewUnitsOfTheLastPlaceOfAnOutput) {
     for (int64_t x = 0; x < 16 * 64; ++x) {
       const double bound = tolerance.Out(x / 64, x);
       EXPECT_GT(bound, unit * std::fabs(want.out[x]));
-      EXPECT_LT(bound, (dtype == DType::kF32 ? 1000 : 4) * unit) << x;  // |v| is around 1
+      EXPECT_LT(bound, (dtype == DType::kF32 ? 1000 : 4) * unit) << x;  // this bound holds for |v| around 1
     }
   }
 }

@@ -196,7 +196,7 @@ HeadTensor MakeHeadTensor(DType dtype, Layout layout, HeadSizes sizes, Padding p
 }
 
 HeadTensor MakeStatistic(bool packed, HeadSizes sizes, int64_t copies, Padding padding, Placement placement) {
-  // A statistic lies like a head whose rows have one column per copy.
+  // A statistic lies in memory as a tensor whose rows have one column per copy.
   const Layout order = packed ? Layout::kTND : Layout::kBNSD;
   sizes.size = copies;
   const HeadStrides stride = StridesOf(order, sizes, {.middle = padding.middle, .outer = padding.outer});

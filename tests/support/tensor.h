@@ -15,10 +15,10 @@ namespace fa::test {
 /// Returns the nearest number of a floating-point type, as double.
 [[nodiscard]] double RoundTo(DType dtype, double value);
 
-/// How a tensor lies in its buffer.
+/// Where a tensor lies in its buffer.
 struct Placement {
   Place place = Place::kInside;
-  int64_t misalignment = 0;  ///< elements past a 64-byte boundary
+  int64_t misalignment = 0;  ///< distance from a 64-byte boundary, in elements
 
   bool operator==(const Placement&) const = default;
 };
@@ -27,7 +27,7 @@ struct Placement {
 /// first element, counted in elements.
 class Tensor {
  public:
-  Tensor() = default;  ///< an absent tensor
+  Tensor() = default;  ///< makes an absent tensor
   Tensor(DType dtype, Dims shape, Dims stride, Placement placement = {});
   Tensor(DType dtype, Dims shape, Dims stride, std::shared_ptr<GuardedBuffer> buffer, int64_t first_element);
 
@@ -90,7 +90,8 @@ struct Padding {
 
 /// Returns the strides of an input tensor of this layout. The output of BNSD_BSND has layout BSND.
 [[nodiscard]] HeadStrides StridesOf(Layout layout, HeadSizes sizes, Padding padding = {});
-/// These functions return a TensorView's shape in this layout, and its stride for these strides.
+/// ShapeOf returns the shape that a TensorView of these sizes has in this layout. StrideDims returns its strides in the
+/// same order of dimensions.
 [[nodiscard]] Dims ShapeOf(Layout layout, HeadSizes sizes);
 [[nodiscard]] Dims StrideDims(Layout layout, const HeadStrides& stride);
 
@@ -108,10 +109,11 @@ class Snapshot {
   void Add(const Tensor& tensor);
   /// Lets the elements of `tensor` change.
   void Allow(const Tensor& tensor);
-  /// Overwrites the bytes that may change with a number that no result has (3.4e38, a NaN, or a key that no sequence
-  /// has). So an element that a call does not write is noticed.
+  /// Overwrites the bytes that may change. The new number is one that no result has: 3.4e38, a NaN, or a key that no
+  /// sequence has. So an element that a call does not write is noticed.
   void Forget() const;
-  /// Returns the index in its buffer of the first byte that changed although it must not, or -1 if there is none.
+  /// Returns the place of the first byte that has changed against the rules, as an index in its buffer. Returns -1 if
+  /// there is none.
   [[nodiscard]] int64_t FirstChange() const;
 
  private:

@@ -27,7 +27,7 @@ std::vector<int64_t> LoadsOfParts(const std::vector<int64_t>& before, const std:
 // all cuts.
 int64_t LeastGreatestLoad(const std::vector<int64_t>& before, size_t parts) {
   const size_t n = before.size();
-  std::vector<int64_t> best(before);  // loads of one part
+  std::vector<int64_t> best(before);  // the greatest loads with one part
   for (size_t part = 1; part < parts; ++part) {
     std::vector<int64_t> next(n, 0);
     for (size_t end = 0; end < n; ++end) {

@@ -36,7 +36,7 @@ bool KeptByDefinition(const ModeCase& mode, int64_t i, int64_t j, int64_t sq, in
     case Mask::Kind::kPrefix: return j < mode.mask.prefix()[0] || j <= i + delta;
     case Mask::Kind::kCausalBandLast: return j <= i + delta + (mode.last ? next : 0);
     case Mask::Kind::kCausalBandFirst: return j <= (mode.first ? i + sk - std::max<int64_t>(sq - next, 0) : i);
-    case Mask::Kind::kRows: break;  // kRows has tests of its own
+    case Mask::Kind::kRows: break;  // kRows is tested elsewhere in this file
   }
   return false;
 }

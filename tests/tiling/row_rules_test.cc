@@ -44,7 +44,7 @@ std::string TextOf(const Mask& mask, int64_t sq, int64_t sk) {
 TEST(MaskText, SaysTheRule) {
   EXPECT_EQ(TextOf(Mask::None(), 4, 6), "no rule");
   EXPECT_EQ(TextOf(Mask::Causal(), 4, 6), "causal");
-  EXPECT_EQ(TextOf(Mask::Causal(), 1, 6), "no rule");  // the row sees every key
+  EXPECT_EQ(TextOf(Mask::Causal(), 1, 6), "no rule");  // the row sees every key, so no rule is needed
   EXPECT_EQ(TextOf(Mask::CausalTopLeft(), 4, 6), "causal from the first row");
   EXPECT_EQ(TextOf(Mask::CausalTopLeft(), 6, 6), "causal");
   EXPECT_EQ(TextOf(Mask::Band(2, 1), 6, 6), "row i: keys i-2 to i+1");
@@ -60,7 +60,7 @@ TEST(MaskText, SaysThatSequencesDiffer) {
   EXPECT_EQ(MaskText(sequences), "causal");
   sequences[2].rule.hi = 0;
   EXPECT_EQ(MaskText(sequences), "rules that differ");
-  sequences[2].sq = 0;  // a sequence without rows is left out
+  sequences[2].sq = 0;  // a sequence without rows is left out of the text
   EXPECT_EQ(MaskText(sequences), "causal");
   for (Sequence& sequence : sequences) sequence.rule.listed = std::make_shared<std::vector<Interval>>(4);
   EXPECT_EQ(MaskText(sequences), "listed rows");

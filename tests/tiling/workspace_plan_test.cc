@@ -21,7 +21,7 @@ TEST(WorkspacePlan, BuffersFollowEachOtherAligned) {
 TEST(WorkspacePlan, WhatExceeds63BitsNeverWrapsRound) {
   constexpr size_t kMost = size_t{1} << 47;
   WorkspacePlan plan;
-  plan.Book("a part", 64, int64_t{1} << 60);  // 2^66 bytes
+  plan.Book("a part", 64, int64_t{1} << 60);  // these are 2^66 bytes
   EXPECT_GT(plan.total_bytes(), kMost);
   plan.Book("the same", 64, int64_t{1} << 60);
   plan.Book("once more", size_t{1} << 62);

@@ -30,7 +30,7 @@ BackwardCall::BackwardCall(std::string layout, const reference::Problem& problem
   std::normal_distribution<double> normal;
   d_out_.resize(p.q.size() / static_cast<size_t>(p.d) * static_cast<size_t>(p.dv));
   for (double& value : d_out_) value = reference::RoundTo(format, normal(random));
-  // The output of BNSD_BSND has layout BSND.
+  // The layout BNSD_BSND has outputs of layout BSND.
   const ForwardCall bsnd("BSND", layout_ == "BNSD_BSND" ? problem : reference::Problem{.lengths = {{1}, {1}}}, format);
   const ForwardCall& owner = layout_ == "BNSD_BSND" ? bsnd : forward;
   npy::Save(PathOf("--dout"), owner.InLayout(d_out_, p.heads, p.lengths.sq, p.dv));

@@ -70,7 +70,7 @@ TEST(CliBench, OtherProgramsMakeFiguresDoubtful) {
 }
 
 TEST(CliBench, DecodeOfAFewBytesHasNoReadRate) {
-  const char* call = "decode --shape 1,1,1,1,2,8 --dtype bf16 --threads 1";  // K and V of 32 bytes each
+  const char* call = "decode --shape 1,1,1,1,2,8 --dtype bf16 --threads 1";  // K and V have 32 bytes each
   const CliResult json_result = RunShortBench(std::string(call) + " --json");
   ASSERT_EQ(json_result.exit_code, 0) << json_result.err;
   const json bench = json::parse(json_result.out);

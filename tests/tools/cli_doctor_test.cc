@@ -70,8 +70,8 @@ TEST(CliDoctor, ColoursAreForTerminals) {
   }
 }
 
-// The doctor names an assumed level that the CPU does not report. If the CPU reports the level, or the process may not
-// assume it, the doctor says nothing.
+// The doctor reports the variable FA_ASSUME_ISA and its value. If the CPU lacks the assumed level, the doctor ends with
+// an error that names the variable.
 TEST(CliDoctor, ALevelTakenForGrantedIsNamed) {
   const CliResult result = RunCli(kShort, "FA_ASSUME_ISA=avx512_bf16");
   if (result.exit_code == 0) {

@@ -1,4 +1,4 @@
-// The tool's output with --json follows docs/schema.
+// The tool's output with --json must satisfy the schemas in docs/schema.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

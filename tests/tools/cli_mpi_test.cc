@@ -32,7 +32,7 @@ struct RankCase {
   const char* name;
   const char* layout;
   reference::Problem problem;
-  std::string flags;  ///< flags of the call
+  std::string flags;  ///< the flags of the call itself
   int ranks;
   std::string cut;  ///< flags that divide the call among the ranks
   Format format = Format::kF32;
@@ -86,8 +86,8 @@ reference::Problem EqualHeads(std::vector<int64_t> sq, std::vector<int64_t> sk) 
   return problem;
 }
 
-/// Returns calls in both directions, over more ranks than this machine may have cores. Each mask, layout, type and way
-/// to cut the rows occurs once.
+/// Returns calls in both directions, over more ranks than this machine may have cores. Together they have each mask,
+/// layout, type and cut of the rows once.
 std::vector<RankCase> ManyRanks() {
   return {
       {"FourOfEqualHeads", "BNSD", EqualHeads({500}, {500}), "", 4, "--strategy heads", Format::kBF16},
@@ -112,7 +112,7 @@ struct BiasedCall {
   const char* layout;
   reference::Problem problem;
   std::vector<int64_t> bias, mask;  ///< shapes; an empty shape means that the call has none
-  std::string flags = {};           ///< flags of the call
+  std::string flags = {};           ///< the flags of the call itself
   bool gradient = true;             ///< whether the bias has a gradient
 };
 

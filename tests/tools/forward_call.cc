@@ -69,7 +69,7 @@ int64_t ForwardCall::At(const std::string& layout, int64_t heads, const std::vec
   const int64_t before = std::accumulate(rows.begin(), rows.begin() + b, int64_t{0});
   if (layout == "BNSD") return ((b * heads + n) * rows[static_cast<size_t>(b)] + i) * columns;
   if (layout == "SBH") return ((i * batch + b) * heads + n) * columns;
-  return ((before + i) * heads + n) * columns;  // BSND, BSH, TND
+  return ((before + i) * heads + n) * columns;  // in BSND, BSH and TND, a row has all heads side by side
 }
 
 std::vector<int64_t> ForwardCall::Shape(const std::string& layout, int64_t heads, const std::vector<int64_t>& rows,

@@ -15,7 +15,8 @@
 
 namespace fa::test {
 
-/// One `fa run forward` with random inputs. They are both in files of a layout, and in double for the reference.
+/// One `fa run forward` with random inputs. The inputs exist twice: in files of a layout, and in double for the
+/// reference.
 class ForwardCall {
  public:
   /// Fills q, k and v of `problem` (and the rope parts, if d_rope > 0) with numbers rounded to `format`, and writes
@@ -24,7 +25,7 @@ class ForwardCall {
               reference::Format format = reference::Format::kF32);
 
   reference::Problem problem;
-  std::string flags;  ///< flags that the command line ends with
+  std::string flags;  ///< the flags at the end of the command line
 
   /// Writes the array to a new file, and adds ` FLAG path` to the flags.
   void AddFile(const std::string& flag, const npy::Array& array);

@@ -26,11 +26,12 @@ uint16_t ToF16(float value) {
   constexpr uint16_t kInfinity = 0x7c00, kNan = 0x7e00;
   if (std::isnan(value)) return sign | kNan;
   if (magnitude >= 65520.0F) return sign | kInfinity;
-  // `unit` is the exponent of the result's last place: -24 for subnormals, exponent - 11 above.
+  // In these lines, `unit` is the exponent of the result's last bit: -24 for subnormal results, and otherwise exponent
+  // - 11.
   int exponent = 0;
-  std::frexp(magnitude, &exponent);  // magnitude in [2^(exponent-1), 2^exponent)
+  std::frexp(magnitude, &exponent);  // magnitude lies in [2^(exponent-1), 2^exponent)
   const int unit = magnitude < 0x1p-14F ? -24 : exponent - 11;
-  const auto units = static_cast<uint32_t>(std::nearbyint(std::ldexp(magnitude, -unit)));  // at most 2048
+  const auto units = static_cast<uint32_t>(std::nearbyint(std::ldexp(magnitude, -unit)));  // `units` is at most 2048
   // If rounding carries out of the fraction, the carry increases the exponent, which is right.
   const uint32_t bits = unit == -24 ? units : (static_cast<uint32_t>(unit + 24) << 10) + units;
   return static_cast<uint16_t>(sign | bits);

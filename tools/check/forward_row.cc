@@ -10,10 +10,10 @@ namespace fa::check {
 namespace {
 
 struct Scores {
-  std::vector<double> p;  // exp(score - max), 0 where masked
+  std::vector<double> p;  // exp(score - max) per key, 0 for a masked key
   double max = 0;
   double sum = 0;
-  double largest_terms = 0;  // A in the bound of forward_row.h
+  double largest_terms = 0;  // the largest |scale| sum_d |q_d k_jd| over the keys j
 };
 
 Scores ComputeScores(const ForwardRowInputs& in) {
@@ -32,7 +32,7 @@ Scores ComputeScores(const ForwardRowInputs& in) {
     max = std::max(max, in.scale * dot);
     scores.largest_terms = std::max(scores.largest_terms, std::fabs(in.scale) * terms);
   }
-  if (std::isinf(max)) {  // the row has no key
+  if (std::isinf(max)) {  // this row has no key
     std::fill(scores.p.begin(), scores.p.end(), 0.0);
     return scores;
   }

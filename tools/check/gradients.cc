@@ -12,7 +12,7 @@ constexpr double kFlushed = 0x1p-126;
 
 struct Product {
   double value = 0;
-  double terms = 0;  // sum of the magnitudes of all terms
+  double terms = 0;  // the sum of the magnitudes of all terms of `value`
 };
 
 Product Dot(const HeadRows& a, int64_t row_a, const HeadRows& b, int64_t row_b) {
@@ -25,7 +25,7 @@ Product Dot(const HeadRows& a, int64_t row_a, const HeadRows& b, int64_t row_b) 
   return dot;
 }
 
-/// One factor of each term of a sum, and how far the factor may be off.
+/// A factor in a term of a sum, and a bound on the factor's error.
 struct Factor {
   double value = 0;
   double error = 0;
@@ -59,7 +59,7 @@ Pair ComputePair(const BackwardHead& head, const RowFacts& facts, int64_t row, i
   return {.p = Rounded({p, p_error}, dtype), .ds = Rounded({p * difference, ds_error}, dtype)};
 }
 
-/// Adds up factor_x row_x over x, and the error of this sum.
+/// Computes the sum over x of factor_x * row_x, and a bound on the error of this sum.
 class RowSum {
  public:
   explicit RowSum(const HeadRows& rows)

@@ -10,18 +10,19 @@
 
 namespace fa::check {
 
-/// What the backward needs from the forward for one query row, and how far correct numbers may be from these.
+/// The numbers of one query row that the backward takes from the forward, each with the error that a correct f32
+/// computation may have.
 struct RowFacts {
   double max = 0, log_sum = 0;  ///< max + log_sum is the row's log-sum-exp
   double lse_error = 0;
-  double delta = 0;  ///< sum_d dO_d O_d
+  double delta = 0;  ///< the sum over columns d of dO_d O_d
   double delta_error = 0;
 };
 
-/// Computes the facts from the statistics and the output that the backward is given. delta then has the error of an f32
-/// inner product.
+/// Computes these numbers from the statistics and the output that the backward is given. delta then has the error of an
+/// f32 inner product.
 [[nodiscard]] RowFacts FactsFromInputs(const HeadRows& out, const HeadRows& d_out, int64_t row, double max, double sum);
-/// Computes the facts from a forward in double. Their errors include those of an f32 forward.
+/// Computes these numbers from a forward in double. Their errors include those of an f32 forward.
 [[nodiscard]] RowFacts FactsFromForward(const ForwardRow& forward, const HeadRows& d_out, int64_t row);
 
 /// One query head with the keys that it sees. `keeps` and `facts` are called only for rows and keys that a gradient
@@ -59,8 +60,8 @@ struct KeyGradients {
 ///   result.
 [[nodiscard]] GradientRow ComputeQueryGradient(const BackwardHead& head, int64_t row);
 
-/// Computes dk_j = scale sum_i dS_ij q_i and dv_j = sum_i P_ij dO_i over the query heads of a group. Their bounds add
-/// up the same errors as that of ComputeQueryGradient.
+/// Computes dk_j = scale sum_i dS_ij q_i and dv_j = sum_i P_ij dO_i over the query heads of a group. The bounds are the
+/// sums of the same errors as in ComputeQueryGradient.
 [[nodiscard]] KeyGradients ComputeKeyGradients(std::span<const BackwardHead> group, int64_t key);
 
 }  // namespace fa::check

@@ -13,7 +13,7 @@ namespace fa::check {
 /// The inputs of the lightning indexer for one query token. Each row of `q` is a head, and each row of `k` is a key.
 struct IndexerToken {
   HeadRows q, k;
-  std::vector<double> weights;  ///< one per head
+  std::vector<double> weights;  ///< one weight per head
   std::vector<int64_t> keys;    ///< the keys that the token sees
 };
 
@@ -24,8 +24,8 @@ struct IndexerRow {
 };
 
 /// Computes score_j = sum_g w_g max(0, q_g k_j) by plain loops. In the bound, u = 2^-24. A product has D multiply-adds
-/// and is off by (D + 2) u sum_d |q_d k_d|. A score is a sum of N terms, each up to |w_g| sum_d |q_d k_d|, which is off
-/// by (N + 2) u times the sum of these limits.
+/// and is off by (D + 2) u sum_d |q_d k_d|. A score is a sum of N terms, each of at most |w_g| sum_d |q_d k_d|. The
+/// score is off by (N + 2) u times the sum of these limits.
 [[nodiscard]] IndexerRow ComputeIndexerRow(const IndexerToken& token);
 
 /// The gradient of each score of a token, and how far a correct gradient may be from it.
@@ -38,16 +38,16 @@ struct ScoreGradient {
 /// Rounding the result adds u_t times the result, where u_t is the unit roundoff of `result`.
 [[nodiscard]] GradientRow ComputeWeightGradient(const IndexerToken& token, const IndexerRow& row,
                                                 const ScoreGradient& gradient, DType result);
-/// Computes d_q_g = sum_j E_j k_j of head g, where E_j = w_g dI_j if S_gj > 0, and otherwise 0. The bound adds up the
-/// same errors as that of ComputeWeightGradient. Rounding E_j to the inputs' type may add that type's unit roundoff. If
-/// S_gj may have either sign, the bound allows both values of E_j.
+/// Computes d_q_g = sum_j E_j k_j of head g, where E_j = w_g dI_j if S_gj > 0, and otherwise 0. The bound is the sum of
+/// the same errors as in ComputeWeightGradient. If the inputs have a 16-bit type, it allows for rounding E_j to that
+/// type. If the error of S_gj leaves its sign unknown, the bound allows both values of E_j.
 [[nodiscard]] GradientRow ComputeIndexQueryGradient(const IndexerToken& token, const IndexerRow& row,
                                                     const ScoreGradient& gradient, int64_t head);
 
 /// The attention whose probabilities the indexer learns, for one query token. Each row of `q` is a head.
 struct TargetToken {
   HeadRows q, k;
-  std::span<const float> max, sum;  ///< one per head
+  std::span<const float> max, sum;  ///< one per head: the softmax statistics of the token's row
   double scale = 1;
 };
 

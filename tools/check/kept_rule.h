@@ -7,9 +7,9 @@
 
 namespace fa::check {
 
-/// What a mask rule needs to know about one sequence of a call.
+/// The facts about one sequence of a call that a mask rule uses.
 struct SequenceFacts {
-  int64_t index = 0;  ///< batch element
+  int64_t index = 0;  ///< the number of the batch element
   int64_t sq = 0, sk = 0;
   bool first_non_empty = false, last_non_empty = false;
 };

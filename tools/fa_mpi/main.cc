@@ -70,7 +70,8 @@ void Main(int argc, char** argv, const fa::tool::RankSession& session) {
   session.Together([&] { fa::tool::Parse(app, argc, argv); });
   std::string words;
   for (int i = 1; i < argc; ++i) words.append(argv[i]).append(1, '\n');
-  words.insert(0, std::to_string(words.size()) + '\n');  // the length comes first, because long lines are cut
+  // The length comes first, because OfFirst cuts long texts: command lines of different lengths then still differ.
+  words.insert(0, std::to_string(words.size()) + '\n');
   const std::string of_first = session.OfFirst(words);
   session.Together([&] {
     if (words.substr(0, of_first.size()) == of_first) return;

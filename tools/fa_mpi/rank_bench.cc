@@ -99,12 +99,12 @@ struct RankBench {
 bench::BracketedTiming Measure(const RankBench& bench, bench::PeakRate& peak, Progress* progress) {
   using Clock = std::chrono::steady_clock;
   const auto peak_of_all = [&](double seconds) {
-    (void)bench.session.OfAll(0);  // all ranks begin together
+    (void)bench.session.OfAll(0);  // waits until all ranks are here, so that they begin together
     const std::vector<double> of_ranks = bench.session.OfAll(peak.Gflops(seconds));
     return std::accumulate(of_ranks.begin(), of_ranks.end(), 0.0);
   };
   const auto time = [&] {
-    (void)bench.session.OfAll(0);  // all ranks begin together
+    (void)bench.session.OfAll(0);  // waits until all ranks are here, so that they begin together
     const Clock::time_point begin = Clock::now();
     bench.call();
     const std::vector<double> of_ranks =
@@ -119,7 +119,7 @@ bench::BracketedTiming Measure(const RankBench& bench, bench::PeakRate& peak, Pr
     spent += rounds.Time(time);
   }
   bench::BracketedTiming timing = rounds.Timing();
-  timing.foreign_cpus.reset();  // the other ranks do not count as foreign load
+  timing.foreign_cpus.reset();  // ForeignLoad counts other ranks on this machine as other programs.
   return timing;
 }
 

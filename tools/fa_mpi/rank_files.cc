@@ -58,7 +58,7 @@ void ReadOwnRows(const std::vector<RankInput>& inputs, const OwnRows& rows, Inpu
 
 RankOutputs::RankOutputs(std::vector<OutputSpec> outputs, const RankSession& session)
     : session_(session), outputs_(std::move(outputs)) {
-  static char present;  // planning only asks whether an output is given
+  static char present;  // planning only asks whether an output is given, so any address will do
   for (const OutputSpec& output : outputs_) {
     *output.view = {&present, output.dtype, Dims(std::span(output.shape)), {}};
     if (!session_.is_first()) continue;
@@ -84,7 +84,7 @@ void RankOutputs::Allocate(const OwnRows& rows) {
 }
 
 void RankOutputs::Commit(const OwnRows& rows) {
-  std::deque<StagedFile> staged;  // only on rank 0
+  std::deque<StagedFile> staged;  // other ranks have no staged files
   const auto named = [](const OutputSpec& output, const auto& work) {
     try {
       work();

@@ -58,7 +58,7 @@ class RankOutputs {
  private:
   const RankSession& session_;
   std::vector<OutputSpec> outputs_;
-  OutputFiles files_;  ///< destinations, on rank 0 only
+  OutputFiles files_;  ///< the destinations; other ranks than 0 have none
   std::deque<Tensor> tensors_;
 };
 

@@ -50,9 +50,9 @@ struct RankFiles {
   }
 };
 
-/// Returns the dimension along which ranks divide the position bias. Every rank has all of it if it holds slopes, a
-/// single row for all queries, or 1024 rows. If every sequence has one row, a flat bias with one row per head is as
-/// long as one with all rows, and is divided like it.
+/// Returns the dimension along which ranks divide the position bias. The bias is not divided if it has slopes, one row
+/// for all queries, or 1024 rows; every rank then has all of it. In TND, a flat bias with one row per head is as long
+/// as one with all rows if every sequence has one row. It is then divided.
 template <typename Args>
 RowAxis RowsOfBias(const AttentionOptions& options, const Args& args) {
   const TensorView& pse = args.pse;

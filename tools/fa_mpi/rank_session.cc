@@ -13,7 +13,7 @@
 namespace fa::tool {
 namespace {
 
-/// How `work` ended on one rank, in the form that is sent.
+/// How `work` ended on one rank, as a message to the other ranks.
 struct Outcome {
   int32_t exit_code = 0;
   std::array<char, 2044> text = {};

@@ -41,7 +41,7 @@ class RowReader {
 /// system gives.
 void WriteHeaderAndLength(std::FILE* file, ElementType type, std::span<const int64_t> shape);
 
-/// Which rows of a larger array, in a file or in memory, another array holds.
+/// The rows of a larger array that a smaller array holds. The larger array lies in a file or in memory.
 struct RowsOfArray {
   std::span<const int64_t> shape;  ///< shape of the larger array
   size_t axis = 0;

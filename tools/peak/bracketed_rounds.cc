@@ -18,9 +18,9 @@ constexpr double kReferenceShare = 0.125, kLongestReference = 0.02;
 // A quiet round may be this much slower than the fastest. On shared cores of an Emerald Rapids, changes of the clock
 // make a quiet core up to 1.35 times slower. A core whose other hyper-thread works is over 1.6 times slower.
 constexpr double kSlowestQuiet = 1.35;
-// This many rates are measured before the first round. If other programs take turns with this one on its CPUs, both
-// rates around a round may be equally low. But at least one of the first rates is then likely to be undisturbed, and
-// shows that the others are low.
+// This many rates are measured before the first round. Programs that take turns with this one on its CPUs may slow both
+// rates around a round equally. At least one of the first rates is then likely to be undisturbed, and shows that both
+// rates are too low.
 constexpr int kFirstRates = 20;
 
 // A round of TimeInRounds takes this share of plan.seconds, but at least kShortestCalls seconds. So it is short enough
@@ -129,7 +129,7 @@ BracketedTiming TimeInRounds(const TimingPlan& plan) {
     plan.call();
     return SecondsSince(begin);
   };
-  (void)once();  // touches the memory and starts the threads
+  (void)once();  // a first call that touches the memory and starts the threads
   const double round_seconds = std::max(kRoundShare * plan.seconds, kShortestCalls);
   const auto calls = std::max<int64_t>(1, static_cast<int64_t>(round_seconds / std::max(once(), 1e-9)));
   BracketedRounds rounds(plan.references);

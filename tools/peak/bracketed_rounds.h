@@ -37,8 +37,9 @@ struct BracketedTiming {
   std::optional<double> busy = {};  ///< the median of the other rounds, if there are both quiet and other rounds
   std::vector<Compared> compared;
   int64_t rounds = 0, quiet = 0;
-  int64_t above = 0;                        ///< rounds in which the call beat both references
-  std::optional<double> foreign_cpus = {};  ///< how many CPUs other programs used meanwhile (ForeignLoad)
+  int64_t above = 0;  ///< rounds in which the call beat both references
+  /// How many CPUs other programs used while the calls were timed (ForeignLoad).
+  std::optional<double> foreign_cpus = {};
 
   /// Returns in one sentence why the figures may be below this machine's best, or "" if there is no doubt.
   [[nodiscard]] std::string Doubt() const;
@@ -59,8 +60,8 @@ class BracketedRounds {
 
  private:
   struct Round {
-    double seconds = 0;                 ///< per call
-    std::vector<double> before, after;  ///< rates of the references
+    double seconds = 0;                 ///< seconds per call
+    std::vector<double> before, after;  ///< the rates of the references before and after the round
   };
   enum class Kind : uint8_t { kQuiet, kBusy, kAbove };
 
@@ -69,12 +70,12 @@ class BracketedRounds {
 
   std::vector<Reference> references_;
   std::vector<Round> rounds_;
-  std::vector<double> rates_;    ///< the rates that were measured last
+  std::vector<double> rates_;    ///< the rates of the references that were measured last
   std::vector<double> fastest_;  ///< the fastest rate of each reference so far
   ForeignLoad load_;
 };
 
-/// How long to time a call, its references, and a function that is told the progress.
+/// What TimeInRounds times, and for how long: a call, its references, and a function that is told the progress.
 struct TimingPlan {
   double seconds = 0;  ///< time of all calls together
   std::function<void()> call;

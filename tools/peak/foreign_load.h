@@ -8,7 +8,7 @@ namespace fa::bench {
 /// If other programs use more CPUs than this, a timing is doubtful. compare.py has the same limit.
 inline constexpr double kMostForeignCpus = 0.1;
 
-/// Measures, from its construction on, how much other programs use the CPUs on which this process may run.
+/// Measures how much other programs have used the CPUs on which this process may run, since the object was made.
 class ForeignLoad {
  public:
   ForeignLoad();
@@ -21,7 +21,7 @@ class ForeignLoad {
   struct Use {
     double wall = 0;
     double busy = -1;  ///< CPU seconds of all programs; -1 if the system does not report them
-    double own = 0;    ///< CPU seconds of this process
+    double own = 0;    ///< CPU seconds that this process has used
   };
   [[nodiscard]] static Use Now();
 

@@ -15,10 +15,10 @@ namespace {
 
 constexpr double kSums = 12;
 
-/// Two registers of operands of each type.
+/// Two registers of random operands, for each type.
 struct VectorOperands {
   alignas(64) float f32[2][16];
-  alignas(64) float halves[16];  // numbers from 1/4 to 3/4
+  alignas(64) float halves[16];  // random numbers from 1/4 to 3/4
   alignas(64) uint16_t bf16[2][32];
   alignas(64) uint8_t bytes[2][64];
 
@@ -65,12 +65,12 @@ void RunSse(int64_t iterations) {
 FA_RUN(RunAvx2, "ymm", "vmovups", f32, FA_FMA_YMM)
 #define FA_FMA_ZMM(n) "vfmadd231ps %%zmm14, %%zmm15, %%zmm" #n "\n\t"
 FA_RUN(RunAvx512, "zmm", "vmovups", f32, FA_FMA_ZMM)
-// Sums of int32 wrap, which costs nothing.
+// Sums of int32 may wrap around. This does not change the loop's speed.
 #define FA_DOT_INT8(n) "vpdpbusd %%zmm14, %%zmm15, %%zmm" #n "\n\t"
 FA_RUN(RunInt8Dot, "zmm", "vmovups", bytes, FA_DOT_INT8)
 
-// Two units with a latency of six cycles need twelve sums, but on a Zen 5 twelve reach only 93 % of the rate of more.
-// So there are 24. Registers from 16 on need not be saved, because compilers do not use them in code without AVX-512.
+// Two units with a latency of six cycles need twelve sums, but on a Zen 5, twelve sums reach only 93 % of the peak. So
+// there are 24. Registers from 16 on need not be saved, because compilers do not use them in code without AVX-512.
 #define FA_TWELVE_MORE(X) X(16) X(17) X(18) X(19) X(20) X(21) X(22) X(23) X(24) X(25) X(26) X(27)
 #define FA_CLEAR_ZMM(n) "vpxord %%zmm" #n ", %%zmm" #n ", %%zmm" #n "\n\t"
 #define FA_DOT_BF16(n) "vdpbf16ps %%zmm14, %%zmm15, %%zmm" #n "\n\t"

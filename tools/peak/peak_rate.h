@@ -23,7 +23,7 @@ class PeakRate {
   /// Prepares for measuring `threads` threads that run at once. The CPU must have the level.
   PeakRate(int threads, Isa isa, DType dtype);
 
-  /// Returns the unit's name, such as "bf16 tile products".
+  /// Returns the name of the arithmetic unit, such as "bf16 tile products".
   [[nodiscard]] const char* unit() const { return loop_.unit; }
   /// Returns the GFLOP/s of all threads together in the best of the rounds, which take about `seconds`.
   [[nodiscard]] double Gflops(double seconds);

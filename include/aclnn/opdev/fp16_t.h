@@ -13,7 +13,7 @@ namespace op {
 /// An IEEE 754 binary16 number. Arithmetic with it is done in float. Numbers of other types are converted to float
 /// first, so a double is rounded twice.
 struct fp16_t {
-  uint16_t val;  ///< the bits
+  uint16_t val;  ///< the bits of the number
 
   fp16_t() : val(0) {}
   /// A uint16_t gives the bits of the number, as on the device. Arguments of all other types give its value.

@@ -81,6 +81,6 @@ if not TYPE_CHECKING:
         if name in ("torch", "torch_npu", "flash_attn", "transformers"):
             try:
                 return importlib.import_module(f"{__name__}.{name}")
-            except ModuleNotFoundError as error:  # hasattr() then returns False
+            except ModuleNotFoundError as error:  # makes hasattr() return False
                 raise AttributeError(str(error)) from error
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -17,7 +17,7 @@ from . import Context, Mask, __version__, _fa, flash_attention, flash_attention_
 
 _PLANNED = ("forward", "backward", "prompt", "decode")
 _DTYPES = ("f32", "bf16", "f16", "float32", "bfloat16", "float16")
-# Environment variables that change speed or results: {name: (effect, values that have it)}. None means every value.
+# Environment variables that change speed or results: {name: (effect, values with this effect)}. None means every value.
 _SPINS = "OpenMP threads spin between their regions on the cores that fa works on"
 _VARIABLES = {
     "FA_FORCE_ISA": ("every call runs at this level", None),
@@ -169,7 +169,7 @@ def _of_pytorch() -> Iterator[str]:
     try:
         import torch
     except (ImportError, OSError) as error:
-        if not isinstance(error, ModuleNotFoundError) or error.name != "torch":  # installed, but broken
+        if not isinstance(error, ModuleNotFoundError) or error.name != "torch":  # PyTorch is installed, but broken
             yield f"PyTorch cannot be imported, so fa.torch cannot be either: {error}"
         return
     amd = "AuthenticAMD" in Path("/proc/cpuinfo").read_text()

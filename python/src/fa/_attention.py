@@ -106,7 +106,7 @@ def flash_attention(
         ValueError: an argument is wrong. The message gives its name, its value and the wanted value.
         TypeError: an argument is no array. MemoryError: out of memory.
     """
-    call = BoundCall(dict(locals()))  # all arguments, because there are no other variables yet
+    call = BoundCall(dict(locals()))  # locals() has exactly the arguments here, because no other variable exists yet.
     results = call.results()
     compute(_fa.forward, {**call.arrays, **results}, *call.rest)
     return AttentionOutput(*results.values())

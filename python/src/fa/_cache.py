@@ -152,8 +152,9 @@ def gather_rows(
 
 
 def stored(name: str, array: Any, like_name: str = "", like: Any = None) -> Any:
-    """Returns the array, as a type of the library whose elements have the same size if the library lacks its type.
-    Raises ValueError if its type differs from the type of `like`, or if no type of the library has that size."""
+    """Returns the array. If the library lacks its type, returns it as a type of the library whose elements have the
+    same size. Raises ValueError if its type differs from the type of `like`, or if no type of the library has that
+    size."""
     if array is None or isinstance(array, DescribedArray):
         return array
     torch, kind = torch_of(array), dtype_name(array.dtype)
@@ -171,7 +172,8 @@ def stored(name: str, array: Any, like_name: str = "", like: Any = None) -> Any:
 
 
 def _is_number(dtype: Any) -> bool:
-    """Whether elements of this NumPy type are real numbers or bool. The 8-bit floats of other packages are of kind V."""
+    """Returns whether elements of this NumPy type are real numbers or bool. The 8-bit floats of other packages are
+    of kind V."""
     kind = getattr(dtype, "kind", "f")
     return (kind in "biuf" or kind == "V" and dtype.names is None) and getattr(dtype, "isnative", True)
 

@@ -1,4 +1,4 @@
-"""The context of calls whose caller passes none."""
+"""The default context, which calls use if the caller passes no context."""
 
 from __future__ import annotations
 

@@ -105,7 +105,7 @@ def decode_attention(
     Raises:
         The same errors as `flash_attention`.
     """
-    given = dict(locals())  # all arguments, because there are no other variables yet
+    given = dict(locals())  # locals() has exactly the arguments here, because no other variable exists yet.
     arrays = arrays_of(given, _ARRAYS)
     del given["lengths_q"], given["lengths_kv"], given["context"], given["return_lse"]
     check_arrays(q=q, optional={"sink": sink, "pse": pse, "query_rope": query_rope})

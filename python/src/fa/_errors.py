@@ -81,7 +81,7 @@ def unfit(error: Exception, function: Callable, *values: Any, **given: Any) -> E
 
 _SEQUENCE = "collections.abc.Sequence"
 _WORDS = {"int": "an integer", "float": "a number", "str": "a string", "bool": "a bool", _SEQUENCE: "integers"}
-_CONVERSIONS = {"int": operator.index, "float": math.fabs}  # float() would take strings
+_CONVERSIONS = {"int": operator.index, "float": math.fabs}  # float() would take strings, which math.fabs refuses
 _UNSIGNED = ("seed", "offset")
 
 
@@ -97,7 +97,7 @@ def _fits(value: Any, wanted: str) -> bool:
 def _converts(conversion: Callable[[Any], Any], value: Any) -> bool:
     try:
         conversion(value)
-    except (TypeError, ValueError, RuntimeError, OverflowError):  # RuntimeError: a tensor of many elements
+    except (TypeError, ValueError, RuntimeError, OverflowError):  # RuntimeError comes from a tensor of many elements
         return False
     return True
 

@@ -195,11 +195,11 @@ def use_torch(
 ) -> bool:
     """Passes the parts of PyTorch that the extension uses. Returns False if PyTorch lacks DLPack's C exchange API."""
 
-# The functions from here on take PyTorch's tensors in layout BNSD or BSND. They allocate the results and keep the plans
-# of small calls. They return None, without effect, for shapes and types that do not fit, for tensors that would have to
-# be copied, and for objects of other classes. `order` says how the output lies in memory: "by row" as [B, S, N, Dv],
-# "dense" in the order of its shape, "as query" like torch.empty_like(query) if value and query have equal head sizes,
-# else "dense".
+# The functions from here on take PyTorch's tensors in layout BNSD or BSND. They allocate the results, and keep the
+# plans of small calls. A call returns None without effect if a shape or type does not fit, if a tensor would have to be
+# copied, or if an argument is no plain tensor. `order` says how the output lies in memory. "by row" means [B, S, N,
+# Dv], and "dense" means the order of its shape. "as query" means the order of torch.empty_like(query) if value and
+# query have equal head sizes, and otherwise "dense".
 def attends(query: Any, key: Any, value: Any, options: AttentionOptions, grouped: bool) -> bool:
     """Returns whether `attend` takes these tensors. With grouped, query may have a multiple of key's heads."""
 

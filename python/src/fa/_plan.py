@@ -39,7 +39,7 @@ _OPERATORS: dict[str, Callable] = {
     "gather": gather_rows,
 }
 _FORWARD_OF = {"backward": "forward", "sparse-backward": "sparse-forward"}
-_LENGTHS = ("cu_q", "cu_kv", "lengths_q", "lengths_kv")  # arguments whose values matter
+_LENGTHS = ("cu_q", "cu_kv", "lengths_q", "lengths_kv")  # arguments whose values the plan needs
 _LISTS = ("k", "v", "lse", "local_out")  # arguments that may be a list of arrays
 _DTYPES = {  # {the library's name of a type: NumPy's name}
     "f32": "float32",

@@ -29,7 +29,8 @@ class SparseAttentionOutput(NamedTuple):
 class SparseAttentionGradients(NamedTuple):
     """Gradients with the shapes and types of their arguments. The gradient of an absent argument is None.
 
-    dq: [B, S1, N, D], TND [T, N, D]; dk, dv: [B, S2, 1, D | Dv]; the ropes likewise; dsink: float32 [N].
+    dq: [B, S1, N, D], TND [T, N, D]; dk, dv: [B, S2, 1, D | Dv]; dq_rope, dk_rope: as dq and dk, with the ropes' head
+    size; dsink: float32 [N].
     """
 
     dq: Any

@@ -52,8 +52,8 @@ def attention(
         kept &= torch.div(place, chunk, rounding_mode="floor") == key // chunk
     if slopes is not None:
         scores = scores - (slopes[:, None, None] * (place - key).abs()).to(scores.dtype)
-    # A row without keys keeps its scores unless there is a sink, because a softmax over nothing, and its gradient,
-    # would be NaN. The row's probabilities are not used.
+    # A softmax over no keys, and its gradient, would be NaN. So a row without keys keeps its scores, unless there is a
+    # sink. The row's probabilities are not used.
     some = kept.any(-1, keepdim=True)
     scores = scores.masked_fill(~kept & some if sink is None else ~kept, -torch.inf)
     if sink is not None:

@@ -139,7 +139,7 @@ def test_caches_are_read_and_written_where_they_lie(seed):
     want = reference(torch.float64)[1]
     want = torch.where(want == -torch.inf, torch.inf, want)
     assert torch.equal(torch.isinf(lse), torch.isinf(want))
-    unit = torch.finfo(case.dtype if tables else torch.float32).eps  # tables: rotated queries are rounded to dtype
+    unit = torch.finfo(case.dtype if tables else torch.float32).eps  # with tables, rotated queries are rounded to dtype
     finite = torch.isfinite(want)
     assert ((lse - want)[finite].abs() <= 64 * unit * (1 + want[finite].abs())).all()
 

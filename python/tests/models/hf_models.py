@@ -139,7 +139,7 @@ def model_of(name: str, *, layers: int = 2, positions: int = 512) -> torch.nn.Mo
     large that the probabilities of keys are far from equal."""
     torch.manual_seed(7)
     config = (DECODERS | OTHERS)[name]()
-    config._experts_implementation = "eager"  # the default implementation does not take float64
+    config._experts_implementation = "eager"  # the default implementation of experts refuses float64
     config.num_hidden_layers = layers
     config.max_position_embeddings = positions
     make = _CLASSES[name] if name in _CLASSES else transformers.AutoModelForCausalLM.from_config

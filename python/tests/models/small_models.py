@@ -11,7 +11,7 @@ from transformers import CONFIG_MAPPING, PreTrainedConfig
 from transformers.models.auto import modeling_auto as auto
 
 VOCABULARY = 128
-LARGEST = 20_000_000  # the most parameters of a model
+LARGEST = 20_000_000  # the largest number of parameters that a model may have
 
 # The classes that build models. A model is built by the first class whose list contains its type.
 _CLASSES = [

@@ -117,8 +117,8 @@ def _cached(model: Any, inputs: dict[str, Any], chosen: list[Tensor] | None) -> 
 
 
 class NotRun(Exception):
-    """Raised if transformers cannot build the small model, or if the model with "eager" fails on the inputs or gives
-    results that are not finite."""
+    """Raised if transformers cannot build the small model. Also raised if the model with "eager" fails on the
+    inputs, or gives results that are not finite."""
 
 
 def _of_eager(kind: str) -> tuple[Any, dict[str, Any], list[Tensor], list[Tensor]]:

@@ -1,4 +1,5 @@
-"""A model gets a ModelMask in place of eager's mask. It must give eager's results whatever the model does with it."""
+"""A model gets a ModelMask in place of eager's mask. The ModelMask must give eager's results, whatever the model
+does with it."""
 
 from __future__ import annotations
 

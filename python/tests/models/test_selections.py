@@ -137,7 +137,8 @@ def test_the_order_of_a_list_changes_no_bit_and_repetitions_nothing(rows, keys, 
     ("rows", "keys", "listed", "ends"), [(300, 333, 50, [128, 256, 300]), (264, 1032, 600, [128, 264])]
 )
 def test_rows_are_computed_in_slabs(rows, keys, listed, ends, dtype, monkeypatch):
-    """A few rows behind the last whole slab belong to it, because kernels of few rows give other bits."""
+    """Rows are computed in slabs. The last slab also has the few rows after it, because kernels of few rows give other
+    bits."""
     mask, lists = _last_rows_of_a_causal_mask(rows, keys), _lists("indices", rows, keys, listed)
     with torch.no_grad():
         whole = attention_forward(_module(), *_tensors(rows, keys, dtype), mask, **lists)[0]
@@ -168,7 +169,7 @@ def test_lists_for_more_groups_than_heads_of_keys():
 
 def test_dropout_is_the_same_backward_and_differs_per_group_of_heads():
     q, k, v = _tensors(30, 30)
-    lists = torch.arange(4).expand(2, HEADS_KV, 30, 4)  # all keys
+    lists = torch.arange(4).expand(2, HEADS_KV, 30, 4)  # each list has all keys
     ones = torch.ones_like(v).requires_grad_()
     out = attention_forward(_module(), q.detach() * 0, k.detach(), ones, None, dropout=0.5, block_indices=lists)[0]
     # `out` is linear in the values, which are 1. So <gradient, 1> equals the sum of `out` only if backward drops the
@@ -223,7 +224,7 @@ def test_wrong_arguments_are_named(given, text, grad):
 @pytest.mark.parametrize("groups", [0, 1, HEADS_KV, HEADS])
 @pytest.mark.parametrize("grad", [False, True])
 def test_wrong_sizes_are_named_with_every_selection(shapes, text, rows, groups, grad):
-    """`groups` of heads have lists of their own, or there are none."""
+    """`groups` of query heads have their own lists, or the call has no lists."""
     query, key, value = _tensors(rows, 300)
     given = {"query": query, "key": key, "value": value} | {name: _random(0, *shape) for name, shape in shapes.items()}
     lists = {"block_indices": _chosen(2, -(-300 // BLOCK), 2, groups, rows)} if groups else {}

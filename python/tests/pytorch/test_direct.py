@@ -37,7 +37,7 @@ CALLS = {
 }
 CHANGES = {
     "dense": lambda t: t,
-    "columns": lambda t: t.transpose(-2, -1).contiguous().transpose(-2, -1),  # innermost stride 5 or 7
+    "columns": lambda t: t.transpose(-2, -1).contiguous().transpose(-2, -1),  # the innermost stride is 5 or 7
     "rows": lambda t: torch.stack([t, t], -2).flatten(-3, -2)[..., ::2, :],
     "expanded": lambda t: t[:1].expand(B, -1, -1, -1),
     "windows": lambda t: t.flatten(-2).unfold(-1, E, 1)[..., : t.shape[-2], :],  # the last two strides are 1

@@ -33,7 +33,8 @@ def assert_as_sequences(places_q, places_kv, rows=(16, 20), heads=(N, N, N), siz
     offsets, gaps, key = nested(leaves[1], places_kv)
     value = torch.nested.nested_tensor_from_jagged(leaves[2], offsets, gaps).transpose(1, 2)
     out = scaled_dot_product_attention(query, key, value, **keywords)
-    assert out.shape == (query.shape[0], max(heads), query.shape[2], size_v)  # query and out share j, so can be added
+    # `query` and `out` have the same ragged dimension j, so they can be added.
+    assert out.shape == (query.shape[0], max(heads), query.shape[2], size_v)
     got = out.transpose(1, 2).values()
     d_out = torch.randn_like(got)
     got = [got, *torch.autograd.grad(got, leaves, d_out)]
@@ -47,7 +48,8 @@ def assert_as_sequences(places_q, places_kv, rows=(16, 20), heads=(N, N, N), siz
         for whole, part, place in zip(want, (own_out, *gradients), (span, *spans), strict=True):
             whole[place] = part.detach().transpose(0, 1)
     for name, g, w in zip(("out", "dq", "dk", "dv"), got, want, strict=True):
-        bound = 0.0 if heads[0] == max(heads) else max(heads) * 2**-22  # a shared head's gradient sums over heads
+        # The gradient of a shared head is a sum over heads.
+        bound = 0.0 if heads[0] == max(heads) else max(heads) * 2**-22
         assert not ((g - w).abs().max() > bound * w.abs().max()), name
 
 
@@ -90,7 +92,7 @@ def test_one_head_without_an_axis_for_it():
 
 def test_dropout_keeps_the_share_and_backward_drops_the_same_pairs():
     query, key = jagged([40, 24], heads=2), jagged([32, 32], heads=2)
-    identity = torch.eye(32)[:, None].expand(32, 2, 32).repeat(2, 1, 1).requires_grad_()  # out is then P
+    identity = torch.eye(32)[:, None].expand(32, 2, 32).repeat(2, 1, 1).requires_grad_()  # with these values, out is P
     value = torch.nested.nested_tensor_from_jagged(identity, key.offsets()).transpose(1, 2)
     out = scaled_dot_product_attention(query, key, value, dropout_p=0.4).transpose(1, 2).values()
     assert abs((out == 0).double().mean().item() - 0.4) < 5 * (0.24 / out.numel()) ** 0.5

@@ -131,7 +131,7 @@ def test_outputs_lie_as_pytorchs(name, by_operator):
         if len(results) == 2:
             theirs, own = (out for out, _ in results)
             agree(own, theirs)
-            assert own.stride() == theirs.stride()  # also if there are no elements
+            assert own.stride() == theirs.stride()  # this must hold even if there are no elements
 
 
 @pytest.mark.parametrize("name", [name for name in INPUTS if "broadcast" not in name and "one head of" not in name])

@@ -166,7 +166,7 @@ def test_training_reads_tensors_where_they_lie_and_saves_no_copies(place, monkey
     own = [t.data_ptr() for t in leaves]
     assert [read[:3] for read in spy.read] == [own, own]
     assert [t.data_ptr() for t in saved[:4]] == [*own, out.data_ptr()]
-    assert sum(t.numel() * t.element_size() for t in saved[4:]) == 2 * 4 * B * N * L  # max and sum, float32
+    assert sum(t.numel() * t.element_size() for t in saved[4:]) == 2 * 4 * B * N * L  # these are max and sum in float32
     doubles = [t.detach().double().requires_grad_() for t in leaves]
     want = torch.autograd.grad(F.scaled_dot_product_attention(*doubles), doubles, d_out.double())
     for got, w in zip(gradients, want, strict=True):
@@ -186,7 +186,7 @@ def test_decode_reads_a_cache_where_it_lies(place, monkeypatch):
 
 
 def test_without_the_step_the_bits_are_the_same(monkeypatch):
-    """Runs as with PyTorch before 2.10, which lacks DLPack's C exchange API. The bits must be the same."""
+    """Makes calls as with PyTorch before 2.10, which lacks DLPack's C exchange API. The bits must be the same."""
     inputs, d_out = qkv(), torch.randn(B, N, L, E)
     pages, table = torch.randn(6, 2, 4, E), torch.arange(6, dtype=torch.int32).view(2, 3)
 

@@ -503,7 +503,8 @@ def transformers_models(rank, ranks):
         raises_on_all(ValueError, text, llama, own, position_ids=cp.positions(own.shape[1])[None])
     with cp.enable(cut="contiguous"), torch.no_grad():
         own = cp.shard(tokens, 1, cut="contiguous")
-        raises_on_all(ValueError, "rank 1: position_ids: 0, want .*", llama, own)  # the default begins at 0
+        # The default position_ids begin at 0 on every rank.
+        raises_on_all(ValueError, "rank 1: position_ids: 0, want .*", llama, own)
     models_with_few_rows(llama, tokens[:, :100])
     chunks()
     assert before == [dict(interface._global_mapping) for interface in (AttentionInterface, AttentionMaskInterface)]

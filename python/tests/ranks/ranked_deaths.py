@@ -14,7 +14,7 @@ SECONDS = 4
 def _others_get_an_error(call) -> None:
     with pytest.raises(RuntimeError):
         call()
-    os._exit(0)  # ends without closing the process group
+    os._exit(0)  # the process ends without closing the process group
 
 
 def leaves_before_the_call(rank, ranks):

@@ -26,7 +26,7 @@ struct AttentionCall {
   int64_t sparse_mode = 0;
   int64_t pse_type = 1;
   const char* softmax_layout_name = "";  ///< what the operator calls `softmax_layout`
-  const char* softmax_layout = nullptr;  ///< null means ""
+  const char* softmax_layout = nullptr;  ///< the operator's softmax layout; null means ""
 };
 
 /// The parameters of AttentionCall in the library's terms.

@@ -192,7 +192,7 @@ Status Renamed(const Status& status, Names names) {
     return std::string(ParameterOf(names, argument)).append(member).append(index);
   };
   std::string text = status.what().Retold(say);
-  // If `text` ends with " or ", as in "want dropMask or ", the parameter after it does not exist, and the " or " is
+  // If `text` ends with " or ", as in "want dropMask or ", the parameter after it does not exist. Then the " or " is
   // removed.
   constexpr std::string_view kOr = " or ";
   if (text.ends_with(kOr)) text.resize(text.size() - kOr.size());

@@ -9,7 +9,7 @@
 
 namespace fa::aclnn {
 
-/// Each operator, as the owner of the parameter names in an error.
+/// The operators. Each operator has its own parameter names in errors.
 enum class Names : uint8_t {
 #define FA_VALUE(name, function, args, options, text) k##name,
   FA_OPERATORS(FA_VALUE)

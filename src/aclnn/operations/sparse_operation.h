@@ -23,7 +23,7 @@ namespace fa::aclnn {
 /// The meaning of an operator's two layout strings.
 struct SparseLayouts {
   Layout layout = Layout::kBSND;
-  bool paged = false;  ///< keys in pages
+  bool paged = false;  ///< whether keys lie in pages
 };
 /// Returns the layout that "BSND" or "TND" names. Null stands for "BSND".
 [[nodiscard]] Result<Layout> SparseLayoutOf(const char* name, const char* layout);
@@ -34,8 +34,8 @@ struct SparseLayouts {
 /// Returns the mask that a sparseMode means.
 [[nodiscard]] Result<SparseMask> SparseMaskOf(int64_t sparse_mode);
 
-/// An operator of the sparse family. Each aclTensor of the caller becomes one tensor of the library's call, except
-/// tensors that the call ignores, and tensors of lengths, whose values are read.
+/// An operator of the sparse family. Each aclTensor of the caller becomes one tensor of the library's call. Exceptions
+/// are tensors that the call ignores, and tensors of lengths, whose values are read.
 ///
 /// If lengths lie in tensors, the first phase plans for the longest possible lengths. This plan checks everything else
 /// and gives the size of the workspace. When the stream executes the call, Run plans again with the lengths that the

@@ -17,7 +17,7 @@ struct aclTensor {
   aclDataType dtype = ACL_DT_UNDEFINED;
   aclFormat format = ACL_FORMAT_UNDEFINED;
   int64_t offset = 0;            ///< offset of the first element, in elements
-  int64_t storage_elements = 0;  ///< elements that storageDims claims, or 0
+  int64_t storage_elements = 0;  ///< number of elements that storageDims claims, or 0
 
   std::atomic<void*> data = nullptr;
 };

@@ -1,6 +1,6 @@
 // "Device" memory is zero-filled host memory from mmap, larger than the program asks for. The reason is that programs
-// for the device copy back up to twice a tensor's bytes, if they read an f16 tensor as f32. Pages that nobody touches
-// take no memory.
+// for the device copy back up to twice a tensor's bytes, if they read an f16 tensor as f32. Untouched pages take no
+// memory.
 #include <sys/mman.h>
 #include <unistd.h>
 

@@ -176,7 +176,8 @@ MutableTensorView Operands::Seen(Slot slot, const CallMemory* memory) const {
   MutableTensorView seen{&present, operand.dtype, operand.seen_shape, operand.seen_stride};
   if (memory == nullptr) return seen;
   seen.data = operand.packed ? memory->workspace + operand.packed_at : Caller(i, *memory).data;
-  if (seen.data == nullptr && ElementsOf(operand.shape) == 0) seen.data = &present;  // null would mean absent
+  // A null address would mean an absent tensor.
+  if (seen.data == nullptr && ElementsOf(operand.shape) == 0) seen.data = &present;
   return seen;
 }
 

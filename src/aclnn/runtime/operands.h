@@ -22,8 +22,8 @@ struct CallMemory {
 
 /// The tensors of one call, copied from their descriptors, in the order of the operator's parameters.
 ///
-/// The library wants an innermost stride of 1. A tensor with another innermost stride is copied to the workspace before
-/// the call, or, if it is an output, copied from there after the call. All other tensors are used in place.
+/// The library wants an innermost stride of 1. An input with another innermost stride is copied to the workspace before
+/// the call. Such an output is copied from there after the call. All other tensors are used in place.
 class Operands {
  public:
   /// The index of an operand. kAbsent is the slot of a null tensor, or of an optional tensor without elements.
@@ -31,12 +31,12 @@ class Operands {
   static constexpr Slot kAbsent = -1;
 
   enum class Form : uint8_t {
-    kRows,       ///< innermost stride 1
-    kAnyStride,  ///< any innermost stride
-    kFlat,       ///< one dimension
-    kDense,      ///< elements without gaps
+    kRows,       ///< the innermost stride must be 1
+    kAnyStride,  ///< the innermost stride may be any number
+    kFlat,       ///< the tensor must have one dimension
+    kDense,      ///< elements must have no gaps between them
     kBytes,      ///< any innermost stride and any type of 1, 2, 4 or 8 bytes, whose elements are only copied
-    kChunks,     ///< as kBytes; the format may also be ACL_FORMAT_FRACTAL_NZ
+    kChunks,     ///< like kBytes, but the format may also be ACL_FORMAT_FRACTAL_NZ
   };
 
   /// Adds a tensor that is read. status() returns the error of the first tensor that cannot be used.
@@ -81,7 +81,7 @@ class Operands {
     bool used = false, output = false;
     DType dtype = DType::kF32;
     Dims shape, stride;            ///< shape and stride of the caller's tensor
-    int64_t offset_bytes = 0;      ///< from the caller's address to the first element
+    int64_t offset_bytes = 0;      ///< bytes from the caller's address to the first element
     Dims seen_shape, seen_stride;  ///< shape and stride that the library gets
     bool packed = false;           ///< whether the library's tensor lies in the workspace
     size_t packed_at = 0;

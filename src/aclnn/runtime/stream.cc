@@ -123,7 +123,7 @@ bool Stream::Push(Job job, const std::function<bool()>& commit) {
   if (here) {
     RunAll(lock);
   } else if (ending) {
-    ran_.wait(lock, [this] { return !busy_; });  // until the exit handler has ended the stream's thread
+    ran_.wait(lock, [this] { return !busy_; });  // waits until the exit handler has ended the stream's thread
     busy_ = true;
     RunAll(lock);
   }

@@ -94,7 +94,7 @@ class Context::Impl {
    private:
     core::Pool<Workspace>::Lease lease_;
   };
-  /// Both lend an object to one call at a time. Both throw std::bad_alloc.
+  /// BorrowExecutor and BorrowWorkspace lend an object to one call at a time. Both throw std::bad_alloc.
   [[nodiscard]] ExecutorLease BorrowExecutor();
   [[nodiscard]] WorkspaceLease BorrowWorkspace();
 

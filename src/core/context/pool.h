@@ -73,8 +73,8 @@ class Pool {
     size_t made = 0;
   };
 
-  // A forked child gets new, empty Objects. It does not touch those of its parent, whose mutex may be held by a thread
-  // that the child lacks.
+  // A forked child gets new, empty Objects. It does not touch its parent's Objects, because a thread that exists only
+  // in the parent may hold their mutex.
   Objects& ObjectsOfThisProcess() {
     Objects* objects = objects_.load(std::memory_order_acquire);
     if (objects->fork_depth == ForkDepth()) return *objects;

@@ -127,7 +127,7 @@ struct LevelFacts {
     return line.kind == RegisteredKernels::Kind::kStrip;
   });
 }
-/// Returns whether a level has an `attend` in f32 of its own, and so kernels of few rows that replace those of the f32
+/// Returns whether a level has an `attend` in f32 of its own. If so, its kernels of few rows replace those of the f32
 /// level below.
 [[nodiscard]] constexpr bool ReplacesFewRows(Isa isa) {
   return isa != F32LevelOf(isa) && registry::Has(isa, RegisteredKernels::Kind::kFewFloats);

@@ -17,8 +17,8 @@ namespace fa::core::kernels {
 /// A masked score, which exp2 turns into exactly 0.
 inline constexpr float kMaskedScore = -__builtin_inff();
 /// The largest |factor * max| that kernels of pairs subtract from an exponent as it is (softmax_shift.inc). Its
-/// rounding changes the exponent by at most 2^-10, and so the result of a row with one key by less than half a unit of
-/// bf16. A shift of 2^31 or more could make every probability of a row 0, or one of them infinite.
+/// rounding changes the exponent by at most 2^-10. That changes the result of a row with one key by less than half a
+/// unit of bf16. A shift of 2^31 or more could make every probability of a row 0, or one of them infinite.
 inline constexpr float kLargestShift = 0x1p15f;
 /// A masked probability in the exact path (product_exact, outer_exact). It is -0, so its sign tells it from a
 /// probability that merely underflowed.
@@ -27,8 +27,8 @@ inline constexpr float kMaskedProbability = -0.0f;
 /// The bytes of a cache line.
 inline constexpr int64_t kLineBytes = 64;
 
-/// The cache lines that strips prefetch while they multiply, a few at a time. Prefetched all at once, they would hold
-/// up the loads that follow.
+/// The cache lines that strips prefetch while they multiply, a few at a time. If all of them were prefetched at once,
+/// they would hold up the loads that follow.
 struct FetchList {
   struct Run {
     const char* begin = nullptr;
@@ -130,7 +130,7 @@ struct BackwardPairsArgs {
   int64_t keys = 0;
   float factor = 0;
   const float *shift = nullptr, *delta = nullptr;
-  KeepArgs keep = {};  ///< no words mean no dropout
+  KeepArgs keep = {};  ///< without words there is no dropout
   float ds_multiplier = 1;
   // The outputs, which overlap neither s nor dp nor each other.
   float *p_lanes = nullptr, *ds_lanes = nullptr;  ///< in the layout that pair_lanes writes
@@ -152,11 +152,11 @@ struct ProductArgs {
   return dtype == DType::kI8 || dtype == DType::kF8E4M3 || dtype == DType::kF8E5M2 || dtype == DType::kI4x8;
 }
 
-/// The numbers for which compressed elements x stand: (x + offset) * scale. Column c of row r has the scale and the
-/// offset number r * row_step + c / group, or number r * row_step if group is 0.
+/// The numbers for which compressed elements x stand: (x + offset) * scale. Column c of row r has scale and offset
+/// number r * row_step + c / group. If group is 0, it has number r * row_step.
 struct Antiquantization {
   const float* scale = nullptr;
-  const float* offset = nullptr;  ///< null: 0
+  const float* offset = nullptr;  ///< offsets; null: all offsets are 0
   int64_t row_step = 0;           ///< from one row to the next; 0: all rows have the same numbers
   int64_t group = 0;              ///< columns that share a number; 0: all columns of a row
 };
@@ -165,7 +165,7 @@ struct Antiquantization {
 struct AttendArgs {
   /// The columns of a head must be a multiple of kColumns, and at most kMostColumns.
   static constexpr int64_t kColumns = 32, kMostColumns = 256;
-  static constexpr int64_t kMostStep = 32;  ///< keys of a step
+  static constexpr int64_t kMostStep = 32;  ///< the most keys per step
   [[nodiscard]] static constexpr bool Fits(int64_t columns) {
     return columns > 0 && columns % kColumns == 0 && columns <= kMostColumns;
   }
@@ -178,16 +178,16 @@ struct AttendArgs {
   float *row_max = nullptr, *row_sum = nullptr;
   float* o = nullptr;
   bool started = false;  ///< whether o has a state already; else o starts at 0
-  /// A hint, which changes no bits, for heads whose K and V have equally many columns: the loop of a step's scores
-  /// prefetches the step's rows of V into L1, and the loop of its product prefetches the rows of K for the next step.
-  /// Lists of addresses then continue with kMostStep addresses after the last row.
+  /// A hint, which changes no bits, for heads whose K and V have equally many columns: the two loops of a step prefetch
+  /// into L1. The scores fetch the step's rows of V, and the product fetches the next step's rows of K. Lists of
+  /// addresses then continue with kMostStep addresses after the last row.
   bool brings = false;
   /// Only for `attend_compressed`: the numbers that elements of K and V stand for, per row or per column (group 0 or
   /// 1).
   Antiquantization k_numbers = {}, v_numbers = {};
 };
 
-/// Which of the heads that AttendArgs::Fits allows `attend` takes.
+/// The heads that `attend` takes, among those that AttendArgs::Fits allows.
 struct AttendedHeads {
   int64_t most_columns = 0;  ///< the most columns of a head; 0: `attend` takes no heads
   bool pairs = false;        ///< whether it multiplies bf16 heads in pairs; otherwise it multiplies f32
@@ -325,7 +325,7 @@ struct FewRowLoops {
 /// `width` floats per column, like a strip's panel.
 struct StripFunctions {
   /// panel[c][lane] = multiplier * row(lane)[c] for c < d; unused lanes are 0. With pairs, rows are bf16 and the
-  /// multiplier is 1, 0 or -1. In strips with in_place the order of the panel depends on d, so a panel must be read
+  /// multiplier is 1, 0 or -1. In strips with in_place the order of the panel depends on d. So a panel must be read
   /// with the d with which it was packed.
   void (*pack_queries)(const LaneRows& rows, int64_t d, float multiplier, float* panel);
 
@@ -387,7 +387,7 @@ struct OuterArgs {
   int64_t rows = 0;          ///< lanes in use of all strips together
   const float* b = nullptr;  ///< the panel of rows that pack_rows writes
   int64_t b_rows = 0;        ///< rows of the panel b
-  int64_t b_first = 0;       ///< the panel's row that belongs to row 0
+  int64_t b_first = 0;       ///< the row of panel b that belongs to row 0 of the sum
   int64_t keys = 0, columns = 0;
   float* c = nullptr;
   int64_t c_stride = 0;
@@ -398,8 +398,8 @@ struct OuterArgs {
 
 /// The most rows per group that pair_rows writes at any level.
 inline constexpr int64_t kMostPairGroup = 32;
-/// At a level whose instructions multiply blocks of pairs, one instruction adds the products of this many elements
-/// along the depth, and pair_rows writes groups of this many rows.
+/// The depth of a block at levels whose instructions multiply blocks of pairs. One instruction adds the products of
+/// this many elements along the depth, and pair_rows writes groups of this many rows.
 inline constexpr int64_t kPairBlockDepth = 4;
 /// How many words a row of a tile of the tile unit has.
 inline constexpr int64_t kTileLanes = 16;
@@ -493,9 +493,9 @@ struct KernelTable {
   [[nodiscard]] const StripKernels& WithRowState(const StripKernels& strip) const {
     return row_state != nullptr ? row_state[&strip - strips] : strip;
   }
-  /// Among the kernels of few rows that take `count` rows, returns those for the fewest rows, or null if there are
-  /// none. They add along the head in another order than strips, so their bits differ. A caller may choose them only by
-  /// properties of the sequence itself.
+  /// Returns the kernels for the fewest rows, among the kernels of few rows that take `count` rows. Returns null if
+  /// there are none. They add along the head in another order than strips, so their bits differ. A caller may choose
+  /// them only by properties of the sequence itself.
   [[nodiscard]] const StripKernels* ForFewRows(int64_t count) const {
     for (int i = 0; i < few_count; ++i) {
       if (few[i].rows >= count) return &few[i];

@@ -19,8 +19,8 @@ extern thread_local constinit TileUse tile_use;
 
 void ReleaseConfiguredTiles() noexcept;
 
-/// While such an object lives, kernels on its thread may configure tiles. Its destructor releases them. Kernels
-/// configure no tiles without one.
+/// While such an object lives, kernels on its thread may configure tiles. Its destructor releases them. Without such an
+/// object, kernels configure no tiles.
 class TileScope {
  public:
   TileScope() noexcept = default;

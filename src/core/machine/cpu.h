@@ -9,7 +9,7 @@
 namespace fa::core {
 
 /// The numbers that decide the instruction-set level. On x86-64 they come from cpuid and xgetbv, on aarch64 from the
-/// kernel. Those of the other family are 0.
+/// kernel. The numbers of the other processor family are 0.
 struct CpuFeatureWords {
   uint32_t leaf1_ecx = 0;
   uint32_t leaf7_ebx = 0;

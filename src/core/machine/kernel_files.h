@@ -29,7 +29,7 @@ class KernelFiles {
   std::string root_;
 };
 
-/// Returns the numbers of such a list from its text: at most kMostCpus numbers, each below kMostCpus.
+/// ParseCpuList returns the numbers of a list such as "0-3,8,10-11": at most kMostCpus numbers, each below kMostCpus.
 inline constexpr int kMostCpus = 1 << 16;
 [[nodiscard]] std::vector<int> ParseCpuList(std::string_view text);
 

@@ -74,8 +74,8 @@ void ReadCaches(const KernelFiles& files, int cpu, Topology& machine) {
   }
 }
 
-/// Returns the path of this process's control group from the line of /proc/self/cgroup that names `controller`. With an
-/// empty `controller`, it is the line that names none, which is that of version 2.
+/// Returns the path of this process's control group from the line of /proc/self/cgroup that names `controller`. An
+/// empty `controller` stands for the line of version 2, which names no controller.
 std::string GroupOf(std::string_view groups, std::string_view controller) {
   while (!groups.empty()) {
     std::string_view line = groups.substr(0, groups.find('\n'));
@@ -129,7 +129,7 @@ int CpuQuota(const std::string& root) {
     std::string group = GroupOf(groups, controller);
     if (group.empty()) return;
     // In a container the path may be that of the host, although only the container's own group is mounted, as the root.
-    // Then the last step of the walk, at the root, finds it.
+    // Then the loop finds the container's group in its last step, at the root.
     for (;;) {
       while (group.ends_with('/')) group.pop_back();
       for (const char* mount : mounts) least = std::min(least, LimitOf(files, mount + group));

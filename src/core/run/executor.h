@@ -17,8 +17,8 @@ using TaskFunction = FunctionRef<void(int32_t, int)>;
 /// Tells a run that an input of its graph has arrived. Each input arrives once per run.
 using OnArrival = FunctionRef<void(int32_t)>;
 
-/// Inputs of a graph that arrive while the graph runs. The thread that called the executor polls for them between its
-/// tasks, and all the time while it has no task, until the last task of the graph has run.
+/// Inputs of a graph that arrive while the graph runs. The thread that called the executor polls for them until the
+/// last task of the graph has run. It polls between its tasks, and all the time while it has no task.
 class Arrivals {
  public:
   virtual ~Arrivals() = default;

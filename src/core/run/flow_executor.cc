@@ -31,8 +31,8 @@ namespace fa::core {
 // ClaimState until none is left for it (GraphRun::Walk). That costs one or two atomic operations per task, less than a
 // message per task.
 //
-// The caller can run every task by itself, and nothing may wait for a message to be delivered, because oneTBB may have
-// no thread for an arena: the program's own tasks keep all threads busy, or global_control or a fork leaves none. So a
+// The caller can run every task by itself. Nothing may wait for a message to be delivered, because oneTBB may have no
+// thread for an arena: the program's own tasks keep all threads busy, or global_control or a fork leaves none. So a
 // thread that a message has woken may walk only if it gets a place. One atomic word per node counts the places. A place
 // is first offered, and then taken by a thread that a message has reached. A walker that finds no more tasks takes back
 // the places on offer. A message that arrives later, in this run or the next, finds no place and ends. The caller waits
@@ -62,8 +62,8 @@ class FlowExecutor::NodeFlow {
     });
   }
 
-  /// Offers up to `wanted` places, as far as places are free, and sends messages for them. Returns the number of
-  /// offered places.
+  /// Offers up to `wanted` places to further threads, as far as places are free, and sends messages for them. Returns
+  /// the number of offered places.
   int Invite(int wanted) noexcept {
     if (SchedulerGivenUp()) return 0;
     int offered = 0, knocks = 0, held = 0;
@@ -80,7 +80,8 @@ class FlowExecutor::NodeFlow {
     if (offered > 0) Knock(knocks);
     return std::max(0, offered);
   }
-  /// Takes a place that has not been offered. Returns false if there is none.
+  /// Takes a place for the calling thread, if the offered and the taken places leave one free. Returns false if none is
+  /// free.
   bool Join() noexcept {
     bool joined = false;
     Change([&](Places& places) {
@@ -96,7 +97,7 @@ class FlowExecutor::NodeFlow {
       return true;
     });
   }
-  /// Takes back the offered places that no thread has taken. Returns the number of these places.
+  /// Withdraws the offers of places that no thread has taken yet. Returns the number of these places.
   int TakeBack() noexcept {
     int offered = 0;
     Change([&](Places& places) { return (offered = std::exchange(places.offered, 0)) > 0; });
@@ -270,8 +271,8 @@ void StopFlows(Flows& flows, Allowance& allowance) noexcept {
     for (auto& flow : flows) Abandon(flow);
     Abandon(allowance);
   }
-  // All messages must have arrived before the first flow is destroyed, because a thread that a late message wakes still
-  // counts itself in the home flow.
+  // All messages must have arrived before the first flow is destroyed. The reason is that a thread that a late message
+  // wakes still counts itself in the home flow.
   for (auto& flow : flows) {
     if (flow != nullptr) flow->Wait();
   }

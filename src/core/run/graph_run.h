@@ -33,7 +33,7 @@ class FirstFailure {
   Status status_;
 };
 
-/// One run of a graph, which every parallel executor makes and whose Walk functions its threads call.
+/// One run of a graph. Every parallel executor makes a GraphRun per run, and its threads call the Walk functions.
 class GraphRun {
  public:
   /// Prepares a run.
@@ -73,7 +73,7 @@ class GraphRun {
     const kernels::TileScope tiles;
     try {
       int32_t task = ClaimState::kNone;
-      int64_t idle = 0;  // polls since the last task
+      int64_t idle = 0;  // number of polls since the last task
       for (;;) {
         if (const int queued = Poll(worker); queued > 0) on_queued(queued);
         if (failure_.failed()) return;

@@ -12,7 +12,7 @@ namespace fa::core {
 /// after a parallel region. So if a program's other operators run on them, no core is left for oneTBB's threads.
 class OpenMpTeam {
  public:
-  /// Does what ShareOpenMpThreads documents.
+  /// Does the work of fa::ShareOpenMpThreads, as fa/context.h documents it.
   [[nodiscard]] static Result<bool> Share(std::string_view runtime);
 
   using Body = FunctionRef<void(int)>;  ///< called with the worker's number

@@ -19,8 +19,8 @@ constexpr auto kParameter = tbb::global_control::max_allowed_parallelism;
 struct Wishes {
   std::mutex mutex;
   std::multiset<int> workers;
-  std::unique_ptr<tbb::global_control> control;  ///< null if oneTBB allows enough threads without it
-  size_t allowed = 0;                            ///< threads that `control` allows
+  std::unique_ptr<tbb::global_control> control;  ///< the control; null if oneTBB allows enough threads without it
+  size_t allowed = 0;                            ///< number of threads that `control` allows
 
   /// Makes the control for the largest number of workers wanted so far, and keeps it until no executor is left.
   /// Allowing too many threads does no harm, but a smaller number would limit the program's own arenas. The next

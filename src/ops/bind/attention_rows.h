@@ -38,8 +38,8 @@ struct MutablePseView {
 
 /// The tensors and numbers that change the scores of a call, and those of dropout.
 struct ScoreInputs : ScoreNumbers {
-  PairView pse = {};            ///< pse types 0 and 1
-  bool compressed_pse = false;  ///< PseRows::compressed
+  PairView pse = {};            ///< bias of pse types 0 and 1
+  bool compressed_pse = false;  ///< whether pse has the compressed form (PseRows::compressed)
   /// Pse types 2 and 3: one f32 slope per sequence b and head n, at (b, n, 0).
   PairView slopes = {};
   std::span<const int64_t> q_start = {}, kv_start = {};  ///< position of row 0 and key 0 per sequence; empty: all 0
@@ -55,16 +55,17 @@ struct ScoreInputs : ScoreNumbers {
   [[nodiscard]] bool has_dropout() const { return keep_bits != nullptr || philox != nullptr; }
 };
 
-/// Scales and offsets of compressed keys or values, where the caller has them. An element's scale lies `group` of its
-/// columns times scale_group after At(b, n, row). With one number for all batch elements, heads or rows a stride is 0.
+/// Scales and offsets of compressed keys or values, in the caller's tensors. The scale of column c lies c / (columns
+/// per group) * scale_group elements after At(b, n, row). If all batch elements, heads or rows share a number, that
+/// stride is 0.
 struct Antiquants {
-  layout::StoredRows scale, offset;  ///< without data: no offsets
+  layout::StoredRows scale, offset;  ///< `offset` has null data if there are no offsets
   int64_t scale_group = 0, offset_group = 0;
-  int64_t groups = 1;  ///< scales of a row
+  int64_t groups = 1;  ///< number of scales per row
   bool per_row = false;
 };
 
-/// rows of packed tensors that belong to no sequence; their outputs are written as 0
+/// The tensors of a dense forward in a run, with their layouts and addresses.
 struct ForwardRows {
   layout::RowsView q = {}, q_rope = {};
   layout::StoredRows k = {}, k_rope = {}, v = {};
@@ -74,10 +75,10 @@ struct ForwardRows {
 
   layout::MutableRowsView out = {};
   layout::MutableStatsView softmax_max = {}, softmax_sum = {}, lse = {};
-  /// Whether softmax_max and softmax_sum of a row without keys are 0, not those of a masked row.
+  /// Whether softmax_max and softmax_sum of a row without keys are 0. If not, they are those of a masked row.
   bool selected_keys = false;
   tiling::Interval unused_rows = {};  ///< rows of packed tensors that belong to no sequence; they are written as 0
-  int64_t padded_rows = 0;            ///< BoundAttention::padded_rows
+  int64_t padded_rows = 0;            ///< as BoundAttention::padded_rows
 };
 
 /// The addresses of the tensors that change scores; null: absent.

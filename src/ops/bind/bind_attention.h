@@ -23,8 +23,8 @@ struct PairRows {
   DType dtype = DType::kF32;
   std::vector<PerSequence> sequences;  ///< one layout per sequence
 
-  /// Offset returns the number of elements before head 0, row 0 of sequence b, and Of returns the layout of the
-  /// sequence's rows from there on.
+  /// Offset returns the number of elements before head 0, row 0 of sequence b. Of returns the layout of the sequence's
+  /// rows from there on.
   [[nodiscard]] int64_t Offset(int64_t b) const { return sequences[static_cast<size_t>(b)].offset; }
   [[nodiscard]] layout::Rows Of(int64_t b) const {
     const PerSequence& of = sequences[static_cast<size_t>(b)];
@@ -40,7 +40,7 @@ struct PseRows : PairRows {
   /// the stored row m = i mod 1024, shifted by sk - 1024 + m - i columns. So it finds the values at the same distances
   /// from the diagonal.
   bool compressed = false;
-  bool sums = false;  ///< for a gradient: whether tiles add to f32 sums that the caller of the program keeps
+  bool sums = false;  ///< for a gradient: whether tiles add to f32 sums in memory that the program's caller gives
 
   /// For a gradient: returns whether tiles add to f32 sums instead of writing values.
   [[nodiscard]] bool adds() const { return shared_batch || shared_rows || sums; }
@@ -74,14 +74,14 @@ struct BoundAttention : ScoreNumbers {
   PhiloxState philox;
 
   int64_t tail_row_begin = 0, tail_row_end = 0;  ///< TND rows past the last prefix sum, whose outputs are written as 0
-  /// If the call gives lengths: the rows per batch element, of which those beyond the length are written as 0.
-  /// Otherwise 0.
+  /// If the call gives lengths, the number of rows per batch element. Rows beyond an element's length are written as 0.
+  /// Without lengths it is 0.
   int64_t padded_rows = 0;
 
   std::vector<PlannedTensor> planned;          ///< the tensors of the planned call, as TensorsOf lists them
   std::vector<int64_t> cu_q, cu_kv;            ///< the planned prefix sums
   std::vector<int64_t> lengths_q, lengths_kv;  ///< the planned lengths, as the caller gave them
-  /// Whether softmax_max and softmax_sum of a row without keys are 0, not those of a masked row.
+  /// Whether softmax_max and softmax_sum of a row without keys are 0. If not, they are those of a masked row.
   bool selected_keys = false;
   /// Whether K and V lie as a KeyStorage says. Then tiles may have to copy them to f32 rows.
   bool decode = false;

@@ -15,7 +15,7 @@ inline constexpr int64_t kCompressedRows = 1024;
 
 /// The sizes that the functions below share, besides those in BoundAttention::problem.
 struct CallSizes {
-  int64_t sequences = 0;           ///< batch elements or packed sequences
+  int64_t sequences = 0;           ///< number of batch elements or packed sequences
   int64_t q_rows = 0, k_rows = 0;  ///< rows of query and key: size of dimension S, or T for TND
   int64_t max_sq = 0, max_sk = 0;  ///< lengths of the longest sequence
 };
@@ -69,7 +69,7 @@ struct Binding {
   const AttentionOptions& options;
   BoundAttention& bound;
   Direction direction = Direction::kForward;
-  const Inference* inference = nullptr;  ///< null for a training operator
+  const Inference* inference = nullptr;  ///< what inference operators add; null for a training operator
   CallSizes sizes = {};
 
   [[nodiscard]] bool packed() const { return options.layout == Layout::kTND; }
@@ -85,7 +85,7 @@ struct Binding {
 [[nodiscard]] Status BindPse(Binding& call);         ///< binds pse, slopes
 [[nodiscard]] Status BindDropout(Binding& call);     ///< binds drop_mask, keep_prob, seed
 
-/// Calls all Bind functions above.
+/// Calls all Bind functions of this file, in their order.
 [[nodiscard]] Status BindParts(Binding& call);
 
 /// Binds a prompt or decode call as BindAttention binds a training call. The caller then sets BoundAttention::planned.

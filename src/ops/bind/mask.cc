@@ -14,7 +14,7 @@ namespace {
 
 constinit const std::vector<int64_t> kNoRows;
 
-constexpr int64_t kSide = 2048;  // side of the compressed triangle
+constexpr int64_t kSide = 2048;  // number of rows and columns of the compressed triangle
 // In mode 6, the mask has this many rows below the triangle. Their left half is kept and their right half is dropped.
 constexpr int64_t kPrefixRows = 1024;
 

@@ -37,12 +37,13 @@ struct RowSizes {
   int64_t heads = 1, size = 0;
 };
 
-/// Strides of the rows' elements and of the cache's, in elements. A head is cut into `chunks` chunks of `chunk`.
+/// Strides, in elements, of the elements of a row and of the same elements in the cache. A head is cut into `chunks`
+/// chunks of `chunk` elements.
 struct Elements {
   int64_t heads = 1, chunks = 1, chunk = 0;
   int64_t row_head = 0, row_element = 0;
   int64_t cache_head = 0, cache_chunk = 0, cache_element = 0;
-  int page_row_dim = 1;  ///< the cache's dimension of the rows of a page
+  int page_row_dim = 1;  ///< index of the cache's dimension that counts the rows of a page
 };
 
 Status BindHeads(const NamedTensor& rows, const NamedTensor& cache, const Dims& stride, CacheForm form,

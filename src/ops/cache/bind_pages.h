@@ -28,8 +28,8 @@ struct BoundPages {
   [[nodiscard]] int64_t PlaceOf(int64_t page, int64_t row) const { return page * page_stride + row * page_row_stride; }
 };
 
-/// Checks rows [T, N, D] and a cache of this form, and returns how a row is copied into the cache, or, if `from_cache`,
-/// out of it. The tensor that is written must keep its elements apart.
+/// Checks rows [T, N, D] and a cache of this form. Returns how a row is copied into the cache or, if `from_cache`, out
+/// of it. No two elements of the tensor that is written may share memory.
 [[nodiscard]] Result<BoundPages> BindPages(const NamedTensor& rows, const NamedTensor& cache, CacheForm form,
                                            bool from_cache);
 

@@ -29,7 +29,7 @@ struct BoundGather {
   int64_t rows = 0, sequences = 0, table_columns = 0;
   bool cumulative = false;
   ops::BoundPages key, value;
-  DType dtype = DType::kF32;  ///< of key_cache
+  DType dtype = DType::kF32;  ///< type of key_cache
   CacheForm form = CacheForm::kBnBsND;
   std::vector<ops::PlannedTensor> planned;
 
@@ -84,7 +84,7 @@ Result<BoundGather> BindGather(const GatherRowsArgs& args, const GatherRowsOptio
   return bound;
 }
 
-/// The contents of a call that say which rows are read.
+/// The contents of the tensors that say which rows a call reads.
 struct Sequences {
   Sequences(const BoundGather& of, const GatherRowsArgs& args)
       : bound(of),
@@ -166,7 +166,7 @@ void GatherSequence(const Sequences& sequences, const GatheredRows& keys, const 
 /// Copies the output's rows of an interval.
 void GatherInterval(const Sequences& sequences, const GatheredRows& keys, const GatheredRows& values,
                     tiling::Interval rows) {
-  int64_t start = 0;  // the output's row at which sequence b begins; no sum is larger than the number of rows
+  int64_t start = 0;  // the output's row at which sequence b begins; lengths are clipped, so it cannot overflow
   for (int64_t b = 0; b < sequences.bound.sequences && start < rows.end; ++b) {
     const int64_t length = std::min(sequences.Length(b), rows.end - start);
     if (start + length > rows.begin) {

@@ -13,7 +13,7 @@ namespace fa::ops {
 /// The entries of an i32 or i64 tensor of one or two dimensions.
 class IndexTensor {
  public:
-  IndexTensor() = default;  ///< absent
+  IndexTensor() = default;  ///< makes an absent tensor
   IndexTensor(const void* data, DType dtype, const Dims& shape, const Dims& stride);
 
   [[nodiscard]] bool absent() const { return data_ == nullptr; }
@@ -29,13 +29,13 @@ class IndexTensor {
     std::memcpy(&value, at, sizeof value);
     return value;
   }
-  /// Returns the largest of the first `count` entries of one dimension.
+  /// Returns the largest of the first `count` entries. The tensor must have one dimension.
   [[nodiscard]] int64_t Max(int64_t count) const;
 
  private:
   const std::byte* data_ = nullptr;
   bool wide_ = false;
-  int64_t stride_[2] = {0, 0};  // in bytes
+  int64_t stride_[2] = {0, 0};  // strides in bytes
 };
 
 /// Checks a tensor of i32 or i64 with `rank` dimensions and any strides.

@@ -8,8 +8,8 @@
 namespace fa::ops {
 namespace {
 
-// The rows that are copied piece by piece. Eight chunks of 32 bytes, the device's size, are whole cache lines of the
-// cache, and eight lines of rows stay in the first-level cache until their second chunk is read.
+// The number of rows that are copied together, piece by piece. Eight chunks of 32 bytes, the device's size, are whole
+// cache lines of the cache. Eight lines of rows stay in L1 until their second chunk is read.
 constexpr int64_t kTogether = 8;
 
 // Copies one piece of each row. A size that the compiler knows becomes a few moves.

@@ -13,11 +13,12 @@ struct RowDim {
   int64_t size = 1, from = 0, to = 0;
 };
 
-/// A row as pieces of bytes that are contiguous in both tensors, in nested loops, and the strides between rows.
+/// How a row is copied: nested loops over pieces of bytes that are contiguous in both tensors, and the strides between
+/// rows.
 struct RowCopy {
   static constexpr int kLoops = 3;
   int64_t piece_bytes = 0;
-  std::array<RowDim, kLoops> loops;  ///< outermost first
+  std::array<RowDim, kLoops> loops;  ///< the loops over a row's pieces, outermost first
   int64_t from_row = 0, to_row = 0;
   bool one_piece = false;  ///< whether a row has one piece, and rows follow one another without gaps in both tensors
 };
@@ -34,8 +35,8 @@ struct RowRun {
   int64_t rows = 0;
 };
 
-/// Copies rows. A few of them are copied piece by piece, so that neighbours in a cache in chunks fill a cache line
-/// while it is near.
+/// Copies rows. A few rows are copied together, piece by piece. If the cache keeps rows in chunks, neighbouring rows
+/// share its cache lines, and each line is filled while it is in L1.
 void CopyRows(const RowCopy& copy, const RowRun& run);
 /// Sets rows to 0.
 void ClearRows(const RowCopy& copy, std::byte* to, int64_t rows);

@@ -32,7 +32,7 @@ struct BoundScatter {
   int64_t rows = 0;
   ops::BoundPages key, value;
   bool has_value = false;
-  DType dtype = DType::kF32;  ///< of key
+  DType dtype = DType::kF32;  ///< type of key
   CacheForm form = CacheForm::kBnBsND;
   std::vector<ops::PlannedTensor> planned;
 
@@ -80,7 +80,7 @@ Result<BoundScatter> BindScatter(const ScatterRowsArgs& args, const ScatterRowsO
 
 ops::IndexTensor Indices(const TensorView& tensor) { return {tensor.data, tensor.dtype, tensor.shape, tensor.stride}; }
 
-/// Returns the number of places of a cache. All sizes below 2^60 are exact.
+/// Returns the number of places of a cache. The number is exact for all sizes below 2^60.
 int64_t PlacesOf(const ops::BoundPages& cache) {
   int64_t places = 0;
   return __builtin_mul_overflow(cache.pages, cache.page_rows, &places) ? INT64_MAX : places;

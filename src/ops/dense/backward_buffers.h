@@ -27,8 +27,8 @@ struct BackwardSlot {
   float* q = nullptr;         ///< one panel of pack_rows for each tile of rows
   float* q_rope = nullptr;    ///< panels of pack_rows
   float* d_out = nullptr;     ///< panels of pack_rows
-  float* dk = nullptr;        ///< rows [d + d_rope]
-  float* dv = nullptr;        ///< rows [dv]
+  float* dk = nullptr;        ///< rows of dK with its rope part, [d + d_rope]
+  float* dv = nullptr;        ///< rows of dV, [dv]
   /// Rows [d + d_rope], or pairs of rows for kernels of pairs. Unused if kernels read the caller's rows.
   float* k = nullptr;
   float* v = nullptr;  ///< rows [dv]; unused if kernels read the caller's rows

@@ -58,7 +58,7 @@ class BackwardTile {
   [[nodiscard]] bool KeysFinite(Tile& tile) const;
   [[nodiscard]] bool QueryPanelsFinite(Tile& tile) const;
   [[nodiscard]] bool has_dpse() const { return rows_.dpse.data != nullptr; }
-  /// Returns whether dS is also read as f32, besides the products with it.
+  /// Returns whether dS is also read as f32, and not only by the products.
   [[nodiscard]] bool reads_ds() const { return has_dpse() || rows_.dslopes.data != nullptr || rows_.scores.caps(); }
   void OptionalGradients(const Tile& tile, const ColumnStrip& strip) const;
   void BiasGradient(const Tile& tile, const ColumnStrip& strip) const;

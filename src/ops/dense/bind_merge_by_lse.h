@@ -20,12 +20,12 @@ struct BoundMergeByLse {
   int64_t rows = 0, columns = 0;
   DType dtype = DType::kF32;
   float lse_without_keys = 0;
-  std::vector<int64_t> lse;           ///< stride per part
-  std::vector<RowStrides> local_out;  ///< per part
+  std::vector<int64_t> lse;           ///< stride of each part's lse
+  std::vector<RowStrides> local_out;  ///< strides of each part
   RowStrides out;
   int64_t lse_out = 0;                                        ///< stride
   std::vector<PlannedTensor> planned;                         ///< outputs, as TensorsOf lists them
-  std::vector<PlannedTensor> planned_lse, planned_local_out;  ///< per part
+  std::vector<PlannedTensor> planned_lse, planned_local_out;  ///< what the plan keeps about the tensors of each part
 };
 
 /// Finds every user error of the call that does not depend on addresses or contents.

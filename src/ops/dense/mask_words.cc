@@ -44,7 +44,8 @@ MaskWords::MaskWords(const BoundAttention& bound, int workers) {
   const std::vector<PairRows::PerSequence>& bytes = bound.dense_mask.sequences;
   int64_t rows = 0, words = 0;
   for (size_t b = 0; b < bytes.size(); ++b) {
-    // Sequences that share a mask, which all of TND do, share its words. So the first one makes them for the longest.
+    // Sequences that share a mask share its words; with TND all sequences do. The first sequence makes the words, as
+    // many as the longest one needs.
     const auto same = [&](const PairRows::PerSequence& x) { return x.offset == bytes[b].offset; };
     const auto before = std::find_if(bytes.begin(), bytes.begin() + static_cast<int64_t>(b), same) - bytes.begin();
     if (before < static_cast<int64_t>(b)) {

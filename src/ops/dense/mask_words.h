@@ -18,7 +18,7 @@ namespace fa::ops {
 /// no words, because its tiles read each byte only once.
 class MaskWords {
  public:
-  /// The caller keeps `bound`.
+  /// `bound` must outlive the object.
   MaskWords(const BoundAttention& bound, int workers);
   /// Adds the memory of the words, if there are any, to the workspace of a program.
   template <typename Program>
@@ -27,7 +27,7 @@ class MaskWords {
     words_at_ = program.Book("words of the dense mask", words_ * sizeof(uint64_t));
     state_at_ = program.Book("run state of the mask", core::RunStateBytes(plan_.graph));
   }
-  /// Makes the words from scores.dense_mask, which then stands for them.
+  /// Makes the words from the bytes of scores.dense_mask, and lets scores.dense_mask describe the words.
   [[nodiscard]] Status Make(const GraphRunner& runner, std::byte* workspace, ScoreInputs* scores) const;
 
  private:

@@ -41,7 +41,7 @@ struct IndexerShape {
   DType dtype = DType::kF32;
   int64_t heads = 0, d = 0;
   layout::Rows q, k;
-  layout::Rows weights;  ///< layout of the weights; those of a query token are the row at (b, 0, s)
+  layout::Rows weights;  ///< layout of the weights; the weights of a query token are the row at (b, 0, s)
 
   /// Returns the heads of a query token as rows, one per head.
   [[nodiscard]] core::kernels::RowBlock Heads(const layout::RowsView& of, const SparseToken& token) const {
@@ -68,14 +68,14 @@ struct IndexerShape {
 /// The sizes of a selection.
 struct SelectionProblem {
   const SparseSequences& sequences;
-  int64_t entries;  ///< keys selected per token
+  int64_t entries;  ///< number of keys selected per token
 };
 
 /// A validated call of the lightning indexer.
 struct BoundIndexer {
   IndexerShape shape;
   layout::Rows indices, values;
-  int64_t entries = 0;  ///< keys selected per token
+  int64_t entries = 0;  ///< number of keys selected per token
   bool has_values = false;
   bool paged = false;
   layout::BlockTable table;  ///< layout of the pages, without the table's entries

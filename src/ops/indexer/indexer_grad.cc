@@ -42,7 +42,7 @@ struct GradProgram {
   ops::IndexerGradient gradient;
   ops::GatherShape gather;
   ops::KeySumTasks tasks;
-  size_t scratch_bytes;  // scratch of one worker
+  size_t scratch_bytes;  // number of bytes of one worker's scratch
   size_t scratch;
 };
 

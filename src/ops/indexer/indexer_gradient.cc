@@ -122,12 +122,12 @@ void IndexerGradient::AddSelected(const SelectedBlock& block, const Token& token
   for (int64_t i = 0; i < count; ++i) block.targets[i] = sums.Row(sequence, keys[i]);
   turn.WaitFor(keys[count - 1] + 1);
   for (int64_t begin = 0, end = 0; begin < count; begin = end) {
-    // A key may stand twice. A run of different keys ends before the second copy.
+    // The selection may have a key twice. A run of different keys ends before the second copy.
     end = begin + 1;
     while (end < count && keys[end] != keys[end - 1]) ++end;
     AddKeySide(block.s, count, begin, end, block.targets + begin, token);
   }
-  // The last key may stand again at the beginning of the next block, so only the keys below it are finished.
+  // The last key may also be the first of the next block, so only the keys below it are finished.
   if (block.first + count < block.selected.count) turn.Publish(keys[count]);
 }
 

@@ -37,10 +37,10 @@ struct IndexerProgram {
   const core::kernels::KernelTable& table;
   const core::kernels::IndexerKernels& kernels;
   HeadStrips strips;
-  bool widens;  ///< whether the kernels cannot take queries as they lie
+  bool widens;  ///< whether queries are converted to f32, because the kernels cannot read their type
   GatherShape gather;
   tiling::IndexerPlan plan;
-  int64_t row_floats;                ///< floats from one token's scores to the next token's
+  int64_t row_floats;                ///< number of floats from one token's scores to the next token's
   size_t step_bytes, scratch_bytes;  ///< bytes per worker
 
   // Offsets in the workspace.
@@ -72,7 +72,7 @@ class IndexerTile {
     float* panel;    ///< a packed strip of keys, or the packed heads of a token
     float* queries;  ///< widened queries [token][head][d]
     float* weights;  ///< [token][head]
-    float* tile;     ///< scores before their sum
+    float* tile;     ///< scores of each head, before they are summed over the heads
     int32_t* block;  ///< numbers of the keys of a block
     GatherPanels gathered;
     std::byte* step;

@@ -68,7 +68,7 @@ class ScoreSample {
     kernels.order_scores(values.data(), size_, keys_.data());
   }
   /// Returns a rank in the sample. With independent scores, at least `wanted` of all `count` scores lie at or below the
-  /// sample's key of this rank, except in one case in a thousand. The rank is three standard deviations above the
+  /// sample's key of this rank. That fails in one case in a thousand. The rank is three standard deviations above the
   /// expected number of samples among the wanted scores.
   [[nodiscard]] int64_t SafeRank(int64_t wanted, int64_t count) const {
     const double share = static_cast<double>(wanted) / static_cast<double>(count), size = static_cast<double>(size_);
@@ -163,7 +163,7 @@ int64_t TopK::Select(const float* scores, int64_t count, int32_t* indices) const
   }
   const int64_t sorted = std::min(below, wanted);
   Sort(below, sorted, sample, cut, indices);
-  // At the cut: equal scores, in the order of their indices.
+  // These entries have the score of the cut. They are written in the order of their indices.
   std::copy(indices_ + sorted, indices_ + wanted, indices + sorted);
   return wanted;
 }

@@ -45,7 +45,7 @@ Status CheckAntiquant(const DecodeBinding& call, const char* name, const TensorV
                                  std::to_string(d) + "] or [2," + std::to_string(heads * d) + "]");
 }
 
-/// Returns the numbers of keys (side 0) or values (side 1) in a combined tensor.
+/// Returns the layout of the scales or offsets of keys (side 0) or values (side 1) in a combined tensor.
 BoundNumbers NumbersOfSide(const DecodeBinding& call, const TensorView& tensor, int64_t side) {
   const Dims stride = FilledStride(tensor.shape, tensor.stride);
   const int rank = tensor.shape.rank();
@@ -94,7 +94,7 @@ struct Operand {
   int64_t columns;
 };
 
-/// Checks a dimension of a scale, whose numbers may hold for all.
+/// Checks one dimension of a scale. Its size must be `want`, or 1 if one number holds for all indices of the dimension.
 Status CheckOneOr(const char* name, const TensorView& tensor, int dim, int64_t want, bool or_more, const char* of) {
   const int64_t size = tensor.shape[dim];
   if (size == 1 || size == want || (or_more && size > want)) return Status::Ok();
@@ -148,7 +148,7 @@ Status BindOperand(const DecodeBinding& call, const Operand& operand, BoundAntiq
   return Status::Ok();
 }
 
-/// Checks that there are no scales and offsets, or none but the combined ones.
+/// Checks that there are no scales and offsets or, if `combined`, only antiquant_scale and antiquant_offset.
 Status CheckNone(const DecodeBinding& call, bool combined) {
   const DecodeAttentionArgs& args = call.args;
   const std::pair<const char*, const TensorView*> all[] = {{"k_scale", &args.k_scale},

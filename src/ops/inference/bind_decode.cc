@@ -224,7 +224,7 @@ std::string NameInList(const char* list, std::span<const TensorView> tensors, si
 }
 
 Status BindDense(DecodeBinding& call, std::span<const int64_t> lengths_kv) {
-  // Whether k_rope is present is the same as for q_rope. Its address is known only in a run.
+  // k_rope is present exactly if q_rope is. Its address is known only in a run.
   if (call.has_rope()) call.k_rope.data = call.args.q_rope.data;
   auto bound = BindInference({.q = call.args.q,
                               .k = call.k,
@@ -254,7 +254,7 @@ Result<BoundDecode> BindDecode(const DecodeAttentionArgs& args, const DecodeAtte
 
 namespace {
 
-/// Returns check(tensor) for an element of a list. Only an error costs the making of the element's name.
+/// Returns check(tensor) for an element of a list. The element's name is made only if there is an error.
 template <typename Check>
 Status CheckInList(const char* list, std::span<const TensorView> tensors, size_t i, const Check& check) {
   if (check(ListedTensor(list, tensors[i])).ok()) return Status::Ok();
@@ -333,7 +333,7 @@ Status CheckDecodeRunArgs(const BoundDecode& bound, const DecodeAttentionArgs& a
   return bound.storage.paged() ? CheckBlockTable(bound, args.block_table) : Status::Ok();
 }
 
-/// Returns the numbers of a tensor, whose layout is bound.
+/// Returns the scales or the offsets that lie in `tensor`, whose layout is `bound`.
 layout::StoredRows NumbersOf(const TensorView& tensor, const BoundNumbers& bound, const layout::BlockTable& table) {
   if (tensor.data == nullptr) return {};
   const auto* data = static_cast<const std::byte*>(tensor.data);

@@ -16,21 +16,21 @@ namespace fa::ops {
 /// The layout of the scales or offsets of compressed keys or values. `rows` has a stride of 0 where one number holds
 /// for all batch elements, heads or rows.
 struct BoundNumbers {
-  int64_t begin = 0;  ///< elements before the first number
+  int64_t begin = 0;  ///< number of elements before the first scale or offset
   layout::Rows rows;
   int64_t group = 0;  ///< elements from one group of columns to the next
 };
 /// The layout of the scales and offsets of keys or of values.
 struct BoundAntiquants {
   BoundNumbers scale, offset;
-  int64_t groups = 1;  ///< scales of a row
+  int64_t groups = 1;  ///< number of scales per row
   bool per_row = false;
   bool paged = false;  ///< whether rows.batch leads from page to page
 };
 
 /// The layout of a decode's keys and values.
 struct KeyStorage {
-  /// If each batch element has its own tensor: the layouts of these. Otherwise, and with pages, empty.
+  /// The layouts of the tensors, if each batch element has its own. Otherwise, and with pages, the lists are empty.
   std::vector<layout::Rows> k, k_rope, v;
   layout::BlockTable table;  ///< layout of the pages, without the table's entries
   bool quantized = false;    ///< whether keys are compressed, for queries of a float type

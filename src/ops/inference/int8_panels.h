@@ -53,8 +53,8 @@ class Int8Panels {
   [[nodiscard]] int64_t v_stride() const { return BlockWords(plan_.slot_rows, kernels_); }
 
  private:
-  /// Returns the words of a block of columns of V. For the tile unit (blocks of one column) a block has one more cache
-  /// line, because blocks that lie a power of two apart would share a few sets of L1.
+  /// Returns the words of a block of columns of V. Blocks for the tile unit have one column, and one more cache line.
+  /// Without it, blocks that lie a power of two apart would share a few sets of L1.
   [[nodiscard]] static int64_t BlockWords(int64_t slot_rows, const core::kernels::Int8Table& kernels) {
     constexpr int64_t kLineWords = 16;
     return slot_rows / kernels.group * kernels.columns + (kernels.columns == 1 ? kLineWords : 0);

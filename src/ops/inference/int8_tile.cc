@@ -77,8 +77,8 @@ const core::kernels::StripKernels& Int8Kernels::PassesOf(const core::kernels::In
 
 Int8Kernels Int8KernelsOf(const Context& context) {
   const core::kernels::Int8Table& words = core::kernels::Int8KernelsFor(context.isa());
-  // The passes take f32 scores, so those of any type serve. At a level with a tile unit, strips of pairs have the
-  // widths of the strips of words.
+  // The passes take f32 scores, so the passes of any type's strips serve. At a level with a tile unit, strips of pairs
+  // have the widths of the strips of words.
   return {words, core::kernels::Kernels(words.isa, DType::kBF16)};
 }
 

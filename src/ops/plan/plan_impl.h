@@ -14,7 +14,7 @@ namespace fa {
 
 namespace ops {
 
-/// The interface through which a program runs its graph.
+/// The interface through which an operator's program runs its task graph.
 class GraphRunner {
  public:
   [[nodiscard]] virtual Status RunGraph(const core::TaskGraph& graph, core::TaskFunction run_task,

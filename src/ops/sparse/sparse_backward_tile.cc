@@ -221,7 +221,7 @@ void SparseBackwardTile::Accumulate(Tile& tile, int64_t begin) const {
   const std::span<const int32_t> block = tile.keys.span(begin, begin + plan_.block_k);
   const auto count = std::ssize(block);
   AimAt(tile, block);
-  // The sums are listed first, because they are needed before the rows of the next block.
+  // The keys' sums are listed for prefetching before the rows of the next block, because they are needed first.
   FetchRuns next(tile.scratch.runs);
   const auto sums = [&](float* const* rows_of, int64_t size) {
     for (int64_t i = 0; i < count; ++i) next.Add(rows_of[i], size * static_cast<int64_t>(sizeof(float)));
@@ -258,7 +258,7 @@ void SparseBackwardTile::Accumulate(Tile& tile, int64_t begin) const {
   const int32_t last = block.back();
   tile.turn.WaitFor(last + 1);
   KeyGradients(tile, block);
-  // If the last key stands again in the next block, it is not finished.
+  // If the last key is also the first of the next block, it is not finished.
   const int64_t end = begin + count;
   const bool goes_on = end < tile.keys.count && tile.keys.keys[end] == last;
   if (tile.last_heads) tile.turn.Publish(goes_on ? last : last + 1);

@@ -56,7 +56,7 @@ struct SparseForwardTile::Scratch {
   std::span<FetchRuns::Run> runs;  ///< memory to list the rows of the next block
   TileScratch tile;
   float* raw_scores = nullptr;  ///< strip after strip, [max_keys][width]
-  float* sums = nullptr;        ///< per key, the sum of the probabilities of all heads
+  float* sums = nullptr;        ///< for each key: the sum of the probabilities of all heads
 };
 
 /// Some heads of a token.
@@ -172,7 +172,8 @@ void SparseForwardTile::VisitKeys(const Heads& heads, const SelectedKeys& keys, 
     gathered_.AddRows(heads.place, keys.span(begin, begin + plan_.block_k), runs);
     return runs;
   };
-  // Packing the queries takes as long as the first rows take to arrive.
+  // The first rows are prefetched before the queries are packed, because packing takes as long as the rows take to
+  // arrive.
   runs_of(0).Fetch();
   strips_.Open(heads.rows, buffers_.few, &all, scratch.tile, strips);
   for (int64_t begin = 0; begin < keys.count; begin += plan_.block_k) {
@@ -198,7 +199,7 @@ void SparseForwardTile::VisitBlock(Interval block, const KeyRows& rows, const Sc
     for (int64_t s = 0; s < strips.size(); ++s) {
       strips_.VisitBlockInFlight(strips[s], block, rows, scratch.tile, flight);
     }
-    return ForwardStrips::EndFlight(flight);  // the next block's rows overwrite this block's
+    return ForwardStrips::EndFlight(flight);  // the next block's rows will overwrite this block's
   }
   int64_t lanes = 0;  // number of lanes of the strips before this one
   for (int64_t s = 0; s < strips.size(); ++s) {

@@ -13,8 +13,9 @@ namespace fa::ops {
 inline constexpr int64_t kMostNumbers = 4096;
 
 /// Returns the scales and offsets of the rows `keys` of a head, as f32 for the kernels.
-/// @param columns  of a head
-/// @param floats  2 * kMostNumbers floats. Per row and group, keys.size() * groups must be at most kMostNumbers.
+/// @param columns  the number of columns of a head
+/// @param floats  2 * kMostNumbers floats. If scales differ per row and group, keys.size() * groups is at most
+///   kMostNumbers
 [[nodiscard]] core::kernels::Antiquantization ReadAntiquants(const Antiquants& of,
                                                              const core::kernels::RowFunctions& kernels,
                                                              int64_t sequence, int64_t head_kv, tiling::Interval keys,

@@ -25,7 +25,7 @@ void WriteStatistic(const layout::MutableStatsView& to, int64_t b, int64_t n, in
   if (to.data != nullptr) to.Write(b, n, row, value);
 }
 
-/// Returns whether scales depend on the row and on the column. attend_compressed takes no such scales.
+/// Returns whether scales depend on both the row and the column. attend_compressed takes no such scales.
 bool PerRowAndGroup(const Antiquants& of) { return of.per_row && of.groups > 1; }
 
 /// Lists addresses of rows in pages, one page at a time. Past the last of `rows` rows it lists the last row.
@@ -139,7 +139,7 @@ int64_t ForwardStrips::AttendedEnd(const RunningStrip& strip, Interval keys) con
   if (!attends || keys.empty()) return keys.begin;
   // The function `attend` sums its keys in another order than the other kernels. So the bounds of its keys must not
   // depend on how rows are cut into tiles, and follow from all rows of the sequence. If the tile has only some of the
-  // rows, the bounds are the ones that a tile of all rows would have in this part of the keys.
+  // rows, it uses the bounds that a tile of all rows would have in this part of the keys.
   const auto& sequence = problem_.sequences[static_cast<size_t>(strip.lanes.sequence)];
   Interval full = strip.full, visited = keys;
   if (sequence.kept_by_all) {
@@ -150,7 +150,7 @@ int64_t ForwardStrips::AttendedEnd(const RunningStrip& strip, Interval keys) con
     visited = {std::max(hull.begin, first), std::min(hull.end, first + part_keys)};
   }
   if (full.begin > visited.begin || full.end <= visited.begin) return keys.begin;
-  assert(visited.begin == keys.begin);  // all rows see this key
+  assert(visited.begin == keys.begin);  // all rows see the first key
   return full.end >= visited.end ? visited.end : std::max(full.end / kKeyStep * kKeyStep, visited.begin);
 }
 
@@ -340,7 +340,7 @@ void ForwardStrips::Finish(const RunningStrip& strip, const TileScratch& scratch
   } else {
     FinishPlainRows(strip, multiplier, zero);
   }
-  // The backup, which lies next to the state, is no longer needed: an int8 output is staged there.
+  // An int8 output is staged in the memory of the backup, which lies next to the state and is no longer needed.
   WriteOutputRows(rows_.out, problem_.dv, sequence.q_offset, strip,
                   {.state = strip.state, .multiplier = multiplier, .zero = zero, .staging = scratch.backup},
                   quantization_);

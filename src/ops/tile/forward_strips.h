@@ -46,7 +46,7 @@ class BlocksInFlight {
     LaneArray<float> alpha;
   };
   std::array<Block, kScoreTilesInFlight> blocks_;
-  int next_ = 0;              ///< index of the block whose scores come next, and of the score tile for it
+  int next_ = 0;              ///< index of the block, and of its score tile, whose scores are computed next
   Block* softmax_ = nullptr;  ///< the block that has scores, or null
   Block* product_ = nullptr;  ///< the block that has probabilities, or null
   const core::kernels::StripKernels* kernels_ = nullptr;
@@ -63,7 +63,7 @@ class ForwardStrips {
  public:
   using Strips = StripArray<RunningStrip, kMaxTileStrips>;
 
-  /// The caller keeps all arguments. @param quantization  null if the output is of a float type
+  /// All arguments must outlive the object. @param quantization  null if the output is of a float type
   ForwardStrips(const tiling::AttentionProblem& problem, const core::kernels::KernelTable& table,
                 const ForwardRows& rows, const OutputQuantization* quantization)
       : problem_(problem),
@@ -76,7 +76,7 @@ class ForwardStrips {
 
   /// Cuts the rows into strips and packs their queries.
   /// @param few   the kernels of few rows if the whole group has few rows, otherwise null
-  /// @param keys  the keys that all rows keep, in place of the sequence's rule
+  /// @param keys  the keys that all rows keep; if null, the sequence's rule gives each row's keys
   /// @param row_state  whether strips have their output state by rows
   void Open(const FoldedRows& rows, const core::kernels::StripKernels* few, const tiling::Interval* keys,
             const TileScratch& scratch, Strips& strips, bool row_state = false) const;

@@ -16,8 +16,8 @@ struct GradStrip : Strip {
   float* do_panel = nullptr;  ///< packed dO [dv][width]
   /// dQ^T [d + d_rope][width]; with state_by_row dQ [row][d] and then [row][d_rope].
   float* dq = nullptr;
-  float* shift = nullptr;             ///< per lane: RowShift of its statistics
-  float* delta = nullptr;             ///< per lane: rowsum(dO * O)
+  float* shift = nullptr;             ///< for each lane: RowShift of its statistics
+  float* delta = nullptr;             ///< for each lane: rowsum(dO * O)
   float *s = nullptr, *dp = nullptr;  ///< [key][width]: s has scores, then P; dp has dP, then dS
   /// P and dS for the product `outer`: s and dp themselves or, for kernels of pairs, words.
   float *p = nullptr, *ds = nullptr;
@@ -81,7 +81,7 @@ void OpenGradStrip(const tiling::AttentionProblem& problem, const GradInputs& in
 void CentreFarRows(const GradInputs& inputs, int64_t row_offset, const Strip& strip, float unit, int64_t keys,
                    float* s);
 
-/// Writes 0 to dQ of a strip that has no keys, hence no product.
+/// Writes 0 to dQ of a strip without keys, for which no product is computed.
 void ClearQueryGradients(const tiling::AttentionProblem& problem, const GradStrip& strip);
 
 /// Writes rows(lane)[c] = multiplier[lane] * panel[c][lane], rounded once, or 0 if zero[lane] is not 0.

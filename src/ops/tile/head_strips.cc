@@ -9,7 +9,7 @@
 namespace fa::ops {
 namespace {
 
-/// Among the kernels that leave the fewest lanes without a head, returns the widest.
+/// Returns the widest of the kernels that leave the fewest lanes without a head.
 const core::kernels::StripKernels* FittingKernels(const core::kernels::KernelTable& table, int64_t heads) {
   const auto lanes = [heads](const core::kernels::StripKernels& kernels) {
     return core::RoundUp(heads, kernels.width);

@@ -49,7 +49,7 @@ struct KeyRows {
   int64_t first = 0;
   /// Whether each row of k_rope lies right behind its row of k, so that one product may run over both.
   bool rope_behind = false;
-  /// If keys and values lie in pages: the pages. Then k, k_rope and v begin with row 0 of page 0, and their fetch_ahead
+  /// The pages, if keys and values lie in pages. Then k, k_rope and v begin with row 0 of page 0, and their fetch_ahead
   /// counts rows of the head, across pages. The head has `end` rows.
   layout::HeadRows k_pages = {}, k_rope_pages = {}, v_pages = {};
   int64_t end = 0;

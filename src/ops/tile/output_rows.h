@@ -18,7 +18,7 @@ struct OutputQuantization {
 /// The output state of a finished strip.
 struct FinishedStrip {
   const float* state = nullptr;
-  const float* multiplier = nullptr;  ///< per lane
+  const float* multiplier = nullptr;  ///< one factor per lane
   const int32_t* zero = nullptr;      ///< one per lane: not 0 if the row is to be written as 0
   float* staging = nullptr;           ///< kMaxStripWidth rows of dv floats, for an int8 output
 };

@@ -32,7 +32,8 @@ uint32_t LoadBits(const uint8_t* bytes, int64_t index, int64_t n) {
 }
 
 int32_t SaturateToInt32(int64_t x) {
-  // The kernel adds a key offset below 2^16. Beyond 2^24, f32 rounds the distance anyway.
+  // Distances are clamped to this bound, so that the kernel can add a key offset below 2^16. Beyond 2^24, f32 rounds
+  // the distance anyway.
   constexpr int64_t kBound = std::numeric_limits<int32_t>::max() - (1 << 16);
   return static_cast<int32_t>(std::clamp(x, -kBound, kBound));
 }
@@ -66,7 +67,7 @@ void ScorePasses::ListRows(const StripRows& strip, const PassRows& rows, tiling:
   if (!reads_pse()) return;
   const auto element = static_cast<int64_t>(SizeOf(inputs_.pse.Of(strip.sequence).rows.dtype));
   for (int64_t i = 0; i < strip.count; ++i) {
-    if (i > 0 && rows.pse[i] == rows.pse[i - 1]) continue;  // one row stands for all queries or heads
+    if (i > 0 && rows.pse[i] == rows.pse[i - 1]) continue;  // rows or heads may share one row of pse
     runs.AddLines(rows.pse[i] + keys.begin * element, keys.size() * element);
   }
 }
@@ -209,7 +210,7 @@ tiling::Interval ScorePasses::KeptKeys(const core::kernels::StripKernels& kernel
   PassRows rows;
   Locate(strip, rows);
   DroppedPairs dropped;
-  // Returns a bit per key of `part` that some row keeps.
+  // Returns a word whose bit i is set if some row keeps key i of `part`.
   const auto kept = [&](tiling::Interval part) {
     const uint64_t inside = ~uint64_t{0} >> (64 - part.size());
     if (inputs_.dense_mask.where->dtype == DType::kI64) {

@@ -67,7 +67,7 @@ class DroppedPairs {
 /// backward run the same passes.
 class ScorePasses {
  public:
-  /// The caller keeps the problem and the inputs.
+  /// The problem and the inputs must outlive the object.
   ScorePasses(const tiling::AttentionProblem& problem, const ScoreInputs& inputs)
       : problem_(problem), inputs_(inputs), scale_(problem.dtype, inputs) {}
 

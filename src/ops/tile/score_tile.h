@@ -26,7 +26,7 @@ struct BesideScores {
 /// share this class.
 class ScoreTile {
  public:
-  /// The caller keeps the problem and the inputs.
+  /// The problem, the kernel table and the inputs must outlive the object.
   ScoreTile(const tiling::AttentionProblem& problem, const core::kernels::KernelTable& table, const ScoreInputs& inputs)
       : problem_(problem), table_(table), passes_(problem, inputs) {}
 
@@ -45,15 +45,15 @@ class ScoreTile {
     };
     return Fill(strip, keys, products, staging, s, block_max, capped);
   }
-  /// Works like Fill above, with any function `products(keys, s, row_max, reads)`. `products` writes the inner products
-  /// of a non-empty range of keys. If row_max is given, `products` raises row_max to the largest product. If `reads` is
-  /// given, `products` fetches the listed lines. `reads` has room for kPassKeys more runs.
+  /// Works like the other Fill, with any function `products(keys, s, row_max, reads)`. `products` writes the inner
+  /// products of a non-empty range of keys. If row_max is given, `products` raises row_max to the largest product. If
+  /// `reads` is given, `products` fetches the listed lines. `reads` has room for kPassKeys more runs.
   template <typename Products>
   bool Fill(const Strip& strip, tiling::Interval keys, const Products& products, float* staging, float* s,
             float* block_max, float* capped) const;
 
-  /// Returns the keys of an interval that the strip must visit: the part of its hull there, without keys at both ends
-  /// that the dense mask drops for every row.
+  /// Returns the keys of `block` that the strip must visit. They are the part of its hull in `block`, without keys at
+  /// both ends that the dense mask drops for every row.
   [[nodiscard]] tiling::Interval KeptKeys(const Strip& strip, tiling::Interval block) const {
     return passes_.KeptKeys(*strip.kernels, strip.lanes, strip.KeysIn(block));
   }

@@ -45,7 +45,7 @@ alignas(64) inline constexpr auto kUnitAlpha = [] {
 /// The (row, head) of a sequence for each lane of a strip.
 struct StripRows {
   int64_t sequence = 0;
-  int64_t count = 0;  ///< lanes in use
+  int64_t count = 0;  ///< number of lanes in use
   int64_t width = 0;
   LaneArray<int64_t> row;
   LaneArray<int64_t> head;

@@ -28,8 +28,9 @@ class TileFetch {
   /// @param next     the tile after `item`, or null
   void List(const tiling::AttentionProblem& problem, const ForwardRows& rows, int64_t block_k,
             const tiling::ForwardItem& item, const tiling::ForwardItem* next);
-  /// Backward: lists the rows of Q, its rope part, dO and O that the tile `next` packs, and its rows of K, of its rope
-  /// part and of V, unless `item` reads the same keys. If all these lines take more than `most_bytes`, lists nothing.
+  /// Backward: lists the rows of Q, its rope part, dO and O that the tile `next` packs. Unless `item` reads the same
+  /// keys, also lists the tile's rows of K, its rope part and V. If all these lines take more than `most_bytes`, lists
+  /// nothing.
   void List(const tiling::AttentionProblem& problem, const GradRows& rows, const tiling::BackwardItem& item,
             const tiling::BackwardItem& next, int64_t most_bytes);
 

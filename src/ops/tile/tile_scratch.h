@@ -19,8 +19,8 @@ struct TileScratch {
   float* state = nullptr;    ///< output state, strip after strip: [dv][width]
   float* backup = nullptr;   ///< [dv][width]: a copy of a strip's state, taken before a block that may have to be
                              ///< repeated on the exact path
-  float* scores = nullptr;   ///< [block_k][width], or several such tiles
-  int64_t score_floats = 0;  ///< floats from one tile to the next
+  float* scores = nullptr;   ///< scores [block_k][width], or several such tiles
+  int64_t score_floats = 0;  ///< number of floats from one tile to the next
   float* stats = nullptr;    ///< strip after strip: row_max and row_sum, each [width]
   float *k_block = nullptr, *k_rope_block = nullptr, *v_block = nullptr;  ///< converted rows of one key block
   float* bias = nullptr;  ///< [width][block_k]: staged rows of a compressed pse

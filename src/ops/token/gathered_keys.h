@@ -42,15 +42,16 @@ struct GatherShape {
   DType dtype = DType::kF32;
   KeyForm form = KeyForm::kF32;
   int64_t d = 0, d_rope = 0;
-  int64_t dv = 0;         ///< columns of V; 0 if there are no values
+  int64_t dv = 0;         ///< number of columns of V; 0 if there are no values
   bool shared_v = false;  ///< whether V is the first dv columns of K
-  /// With pairs: whether V is unchanged, as in the backward, which computes dP from V as it computes scores from K.
+  /// With KeyForm::kPairs: whether V is unchanged, as in the backward, which computes dP from V as it computes scores
+  /// from K.
   bool natural_v = false;
-  bool pair_k = false;       ///< with pairs: whether K becomes pairs of rows too, for the backward's product with dS
+  bool pair_k = false;       ///< with KeyForm::kPairs: whether K becomes pairs of rows too, for the product with dS
   int64_t block = 0;         ///< even number of keys that are gathered at a time; 0 if rows are read in place
   int64_t values_ahead = 0;  ///< how many rows ahead values that are read in place are prefetched
-  /// With pairs: whether scores read rows of K in place (StripKernels::scores_by_address). Then only rows for products
-  /// that take pairs are copied: V, and K for dS.
+  /// With KeyForm::kPairs: whether scores read rows of K in place (StripKernels::scores_by_address). Then only rows for
+  /// products that take pairs are copied: V, and K for dS.
   bool by_address = false;
 
   [[nodiscard]] int64_t columns() const { return d + d_rope; }
@@ -84,10 +85,10 @@ struct GatheredBlock {
 };
 
 /// Copies the rows of selected keys next to each other, so that the kernels of the dense operators run on them. Copying
-/// a row takes about a tenth of the time of one strip's two products with it, and the strips of all heads use the copy.
-/// A backward multiplies a row five times, a forward only twice. If scores read rows by address instead, a forward of
-/// 32 heads takes 2 % less time. With 64 heads it takes 1 % less, and with 128 heads 0.5 % (Zen 4). A backward takes
-/// the same time either way.
+/// a row takes about a tenth of the time of one strip's two products with it. The strips of all heads use the copy. A
+/// backward multiplies a row five times, a forward only twice. If scores read rows by address instead, a forward of 32
+/// heads takes 2 % less time. With 64 heads it takes 1 % less, and with 128 heads 0.5 % (Zen 4). A backward takes the
+/// same time either way.
 class GatheredKeys {
  public:
   /// Kernels that read rows in place prefetch the row that lies this many keys ahead, as in a decode. 16 keys are as
@@ -108,7 +109,8 @@ class GatheredKeys {
   /// Returns the rows of all of a token's keys in place, for kernels that take rows by address.
   [[nodiscard]] KeyRows InPlace(const KeyPlace& place, std::span<const int32_t> keys,
                                 const KeyAddresses& addresses) const;
-  /// Prefetches the first rows, before which no row is read during which kernels could prefetch them.
+  /// Prefetches the first `count` rows. Kernels prefetch a row while they read an earlier one, and no row is earlier
+  /// than these.
   void FetchFirst(const KeyRows& rows, int64_t count) const;
   /// Adds the rows of the keys to `runs`, at most three runs per key.
   void AddRows(const KeyPlace& place, std::span<const int32_t> keys, FetchRuns& runs) const;

@@ -53,8 +53,8 @@ void CopyOnce(const Index* list, int64_t size, Index* to) {
   for (int64_t i = 0; i < size; ++i) to[i] = __atomic_load_n(list + i, __ATOMIC_RELAXED);
 }
 
-// Of the entries that are read, returns the index of the first that is neither -1 nor a block, or `slots` if there is
-// none.
+// Returns the index of the first entry that is neither -1 nor a block, among the entries that are read. Returns `slots`
+// if there is none.
 template <typename Index>
 int64_t FirstInvalid(const Index* list, int64_t slots, int64_t blocks) {
   for (int64_t i = 0; i < slots; ++i) {
@@ -97,7 +97,7 @@ Status CheckLists(const KeyLists& lists, const void* indices, const SparseSequen
 KeyLists::KeyLists(const TensorView& indices, bool packed, int64_t block_size_of_call)
     : rows{.dtype = indices.dtype}, block_size(block_size_of_call) {
   entries = indices.shape[indices.shape.rank() - 1];
-  if (entries == 0) return;  // the tensor may have no address
+  if (entries == 0) return;  // without entries, the tensor may have no address
   const Dims stride = layout::FilledStride(indices.shape, indices.stride);
   rows.batch = packed ? 0 : stride[0];
   rows.row = stride[packed ? 0 : 1];

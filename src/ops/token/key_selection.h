@@ -24,7 +24,7 @@ struct KeyLists {
   /// The list of token s of batch element b is the row at (b, 0, s); i32 or i64.
   layout::Rows rows{.dtype = DType::kI32};
   int64_t entries = 0;     ///< length of a list
-  int64_t block_size = 1;  ///< keys per entry
+  int64_t block_size = 1;  ///< number of keys per entry
 
   /// Returns the number of entries of a list that are read if keys below `limit` may be selected.
   [[nodiscard]] int64_t Slots(int64_t limit) const;
@@ -34,10 +34,10 @@ struct KeyLists {
 
 /// The keys that one query token selects.
 struct SelectedKeys {
-  const int32_t* keys = nullptr;   ///< keys in ascending order; a key that is selected twice stands twice
+  const int32_t* keys = nullptr;   ///< keys in ascending order; a key that is selected twice is listed twice
   const int32_t* slots = nullptr;  ///< the list's entry for each key; equal keys have ascending entries
   int64_t count = 0;
-  bool distinct = true;  ///< whether no key stands twice
+  bool distinct = true;  ///< whether no key is listed twice
 
   /// Returns the keys with numbers in [begin, end), as far as they exist.
   [[nodiscard]] std::span<const int32_t> span(int64_t begin, int64_t end) const {

@@ -45,7 +45,7 @@ class KeySumTasks {
   };
   static constexpr size_t kMaxTargets = 3;
 
-  /// One run of a graph of these tasks.
+  /// One run of a graph of tasks that clear, add to and write sums.
   class Run {
    public:
     Run(const KeySumTasks& tasks, const SparseSequences& sequences, const core::kernels::RowKernels& kernels,
@@ -66,7 +66,7 @@ class KeySumTasks {
         const PhaseArrival arrival(added_);
         run_unit(unit);
       } else {
-        // The task waits for the tasks that clear too, because a token that adds nothing has not waited for them.
+        // The task also waits for the tasks that clear sums, because tokens that add nothing do not wait for them.
         cleared_.Wait();
         added_.Wait();
         Write(unit - tasks_.plan_.units);

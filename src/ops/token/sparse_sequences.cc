@@ -32,7 +32,8 @@ Status TooManyTokens(const char* name, int64_t tokens) {
 }
 
 Status CheckSums(const Side& side) {
-  // A usual mistake is to give lengths instead of prefix sums. If the lengths ascend, the check above does not find it.
+  // A usual mistake is to give lengths instead of prefix sums. If the lengths ascend, the check for ascending sums does
+  // not find it.
   int64_t sum = 0;
   bool overflow = false;
   for (const int64_t length : side.lengths) overflow = overflow || __builtin_add_overflow(sum, length, &sum);

@@ -19,7 +19,7 @@ using tiling::SparseToken;
 struct SparseLengths {
   Layout layout = Layout::kBSND;  ///< BSND or TND
   bool paged = false;             ///< whether keys lie in pages
-  int64_t batch = 0;              ///< BSND
+  int64_t batch = 0;              ///< number of batch elements, for BSND
   int64_t q_rows = 0, k_rows = 0;
   std::span<const int64_t> lengths_q = {}, lengths_kv = {};
   SparseMask mask = SparseMask::kRightDownCausal;

@@ -180,7 +180,7 @@ Status SparseTensors::CheckIndices(const TensorView& indices) const {
     return WrongType(kName, indices.dtype, "i32 or i64");
   const int last = leading() + 1;
   const int64_t entries = indices.shape.rank() == last + 1 ? indices.shape[last] : 0;
-  // K is bounded too, because every entry of a list is read, however few keys there are.
+  // The length K of a list is bounded too, because every entry is read, however few keys there are.
   if (entries > tiling::kMostKeys) {
     return WrongSize(kName, last, entries, "want at most " + std::to_string(tiling::kMostKeys));
   }

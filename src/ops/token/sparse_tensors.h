@@ -70,12 +70,12 @@ class SparseTensors {
   [[nodiscard]] bool packed() const { return layout_ == Layout::kTND; }
   [[nodiscard]] bool paged() const { return page_rows_ >= 0; }
   [[nodiscard]] DType dtype() const { return dtype_; }
-  /// Returns 0 with TND, whose tensors do not tell the number of sequences.
+  /// Returns the number of batch elements, or 0 with TND, whose tensors do not tell the number of sequences.
   [[nodiscard]] int64_t batch() const { return batch_; }
   [[nodiscard]] int64_t q_rows() const { return q_rows_; }
   /// Returns the layout of the pages of checked keys, without the table's entries.
   [[nodiscard]] layout::BlockTable PagesOf(const TensorView& block_table) const;
-  /// Returns the rows of keys. With pages these are as many rows as the table can hold.
+  /// Returns the number of rows of keys. With pages, this is the number of rows that the table can hold.
   [[nodiscard]] int64_t k_rows() const { return k_rows_; }
   [[nodiscard]] int64_t page_rows() const { return page_rows_; }
   [[nodiscard]] int64_t blocks() const { return blocks_; }  ///< number of pages

@@ -124,7 +124,8 @@ FixedText Shortened(std::string_view text) {
   return shortened;
 }
 
-/// Returns the text of a status as it is sent. If there is no memory for the marks kMention and kPart, it has none.
+/// Returns the text of a status as it is sent. If there is no memory for the marks kMention and kPart, the text has no
+/// marks.
 FixedText TextOf(const Status& status) {
   try {
     return Shortened(Marked(status.what()));

@@ -36,7 +36,7 @@ struct RankFacts {
   Isa isa = Isa::kPortable;
   int workers = 1;
   int64_t memory_bytes = 0;       ///< memory that the rank's plan may take
-  uint32_t pse_forms = kAnyForm;  ///< ScoreRows::pse_forms
+  uint32_t pse_forms = kAnyForm;  ///< forms of pse that the sizes on this rank allow (ScoreRows::pse_forms)
 };
 
 /// What all ranks know after they have exchanged their RankFacts.

@@ -16,9 +16,9 @@ struct BoundGradRanks {
   layout::Rows d_out, dq, dk, dv, dq_rope, dk_rope;  ///< layouts of this rank's tensors
   bool has_dpse = false, has_dslopes = false, has_dsink = false;
   PseRows dpse;  ///< layout of dpse on this rank: the rows of its own queries, or the sum over the rows of all ranks
-  int64_t dslopes_batch_stride = 0;  ///< like the member of BoundAttentionGrad
+  int64_t dslopes_batch_stride = 0;  ///< stride of dslopes from one batch element to the next, as in BoundAttentionGrad
   bool dslopes_shared = false;
-  std::vector<tiling::Interval> key_tails;  ///< own keys that belong to no sequence, like BoundRanks::tails
+  std::vector<tiling::Interval> key_tails;  ///< this rank's keys that belong to no sequence, counted in its tensors
 };
 
 /// Finds the errors of this rank's arguments.
@@ -31,7 +31,7 @@ struct BoundGradRanks {
 
 [[nodiscard]] inline tiling::RankCall& CallOf(BoundGradRanks& bound) { return bound.forward.call; }
 [[nodiscard]] inline uint32_t FormsOf(const BoundGradRanks& bound) { return FormsOf(bound.forward); }
-/// Works like UseForms of the forward (bind_ranks.h).
+/// Decides the form of pse, and with it the strategy, as UseForms of the forward does (bind_ranks.h).
 [[nodiscard]] Status UseForms(uint32_t forms, BoundGradRanks& bound);
 
 /// Returns whether dpse is a sum over the rows of all ranks.

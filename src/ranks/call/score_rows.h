@@ -18,12 +18,12 @@ namespace fa::ops {
 
 /// Forms of pse, as bits: the rows of the rank's own queries, one row for all queries, or the compressed form of 1024
 /// rows. The size on one rank may allow two forms: one row or 1024 rows may also be the rank's own rows. The call uses
-/// a form that the sizes on all ranks allow; of several, it uses the first.
+/// a form that the sizes on all ranks allow. If there are several, it uses the first.
 inline constexpr uint32_t kOwnRows = 1, kSharedRow = 2, kCompressed = 4, kAnyForm = kOwnRows | kSharedRow | kCompressed;
 /// Returns the first of the allowed forms, which is the form of the call.
 [[nodiscard]] constexpr uint32_t FormOf(uint32_t forms) { return forms & -forms; }
 
-/// What follows from the sizes of pse and the dense mask on a rank.
+/// What the sizes of pse and of the dense mask tell about a rank.
 struct ScoreRows {
   uint32_t pse_forms = kAnyForm;                    ///< allowed forms of pse; kAnyForm if there is no bias with rows
   bool own_mask_rows = false;                       ///< the dense mask has the rows of this rank's queries
@@ -34,8 +34,8 @@ struct ScoreRows {
   [[nodiscard]] bool rows_stay() const { return own_mask_rows || pse_forms == kOwnRows; }
 };
 
-/// The arguments from whose sizes it follows which rows of pse and the dense mask a rank has. The prefix sums have not
-/// been checked yet.
+/// The arguments whose sizes tell which rows of pse and of the dense mask a rank has. The prefix sums have not been
+/// checked yet.
 struct ScoreArguments {
   const TensorView &q, &pse, &dpse, &dense_mask;
   std::span<const int64_t> cu_q, cu_kv;

@@ -114,8 +114,8 @@ class Maker {
       if (item.last_of_column) last[column] = task;
       if (item.row_begin == item.row_end) continue;
       const auto rows = static_cast<size_t>(item.head * row_groups_ + row_group + item.row_begin / cut_.block_q);
-      // The items are in topological order. So of the block's tiles with these rows, the loop meets first the one that
-      // runs first.
+      // The items are in topological order. So the first tile of these rows that the loop meets in the block is the one
+      // that runs first.
       int32_t& before = last_of_rows_[rows];
       if (before != kNone && before < begin) AddEdge(before, task);
       before = task;
@@ -137,8 +137,8 @@ class Maker {
     }
   }
 
-  /// Adds edges so that a column overwrites its place in a copy of K and V only after the column that was there before
-  /// has ended. A block may have fewer columns than the copy holds.
+  /// Adds edges for columns that use the same place in a copy of K and V. A column overwrites its place only after the
+  /// column that was there before has ended. A block may have fewer columns than the copy holds.
   void WaitForCopy(const Columns& first, const Columns& last, Columns& in_copy) {
     const auto heads = static_cast<size_t>(call_.heads_kv);
     const size_t columns = first.size() / heads, held = in_copy.size() / heads;
@@ -165,7 +165,7 @@ class Maker {
     for (int64_t part = 0; part < std::ssize(call_.parts); ++part) (void)Append(TilesOf(part, cut_), 0, 0);
   }
 
-  // Of each tile, the successors in its own block come first, so that the first one is the next tile of the column.
+  // The successors of a tile in its own block come first, so that the first one is the next tile of the column.
   void Finish() {
     core::TaskGraph& graph = this->graph();
     graph.task_count = static_cast<int32_t>(result_.plan.items.size());

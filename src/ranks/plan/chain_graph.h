@@ -16,7 +16,7 @@ namespace fa::tiling {
 struct ChainBlock {
   SumBlock of;
   int32_t tiles = 0;
-  int32_t arrival = -1;  ///< index of the block's sums among the graph's arrivals; -1: the sums are here
+  int32_t arrival = -1;  ///< index of the block's sums among the graph's arrivals; -1: no message brings the sums
   int32_t before = -1;  ///< this rank's previous block of the same chunk, which uses the same memory for sums; -1: none
   int32_t copy = 0;     ///< index of the copy that keeps K and V of the chunk, if tiles copy K and V
 
@@ -24,12 +24,12 @@ struct ChainBlock {
   [[nodiscard]] bool sends() const { return of.to >= 0 && of.to != of.rank; }
 };
 
-/// If rows stay on their rank: all tiles of one rank in a unit of the backward, as one graph. The first tile of a
-/// block's column waits for the arrival of the block's sums, or, if the chunk's previous block is on the same rank, for
-/// the last tile of its column there. A tile waits for the tile of the same rows in the column before. A column waits
-/// until the copy of K and V that it uses is free. Each of these edges leads from an earlier block to a later block of
-/// the rank's order. So no rank waits forever, as long as messages of earlier blocks do not wait for messages of later
-/// blocks.
+/// All tiles of one rank in a unit of the backward, as one graph, for calls in which rows stay on their rank. The first
+/// tile of a block's column waits for the arrival of the block's sums. If the chunk's previous block is on the same
+/// rank, it waits for the last tile of that block's column instead. A tile waits for the tile of the same rows in the
+/// column before. A column waits until the copy of K and V that it uses is free. Each of these edges leads from an
+/// earlier block to a later block of the rank's order. So no rank waits forever, as long as messages of earlier blocks
+/// do not wait for messages of later blocks.
 struct ChainGraph {
   /// BackwardItem::key_sums is an index into `blocks`; tiles of rows without keys belong to no block.
   BackwardPlan plan;

@@ -12,7 +12,7 @@ namespace {
 /// Adds tiles that show, for the picture of a plan, which rows each rank computes in a unit and how far their keys
 /// reach. The rows are cut into pieces, since each piece has its own keys.
 void AddTiles(const RankCall& call, const RankPlan& plan, const RankUnit& unit, std::vector<PlanTile>& tiles) {
-  constexpr int kMostPieces = 16, kPiecesOfAll = 256;  // more pieces would be too small to see
+  constexpr int kMostPieces = 16, kPiecesOfAll = 256;  // more pieces than these would be too small to see
   constexpr int64_t kMostTiles = int64_t{1} << 20;     // after this number of tiles, further units are left out
   const int64_t pieces = std::clamp(kPiecesOfAll / call.ranks(), 1, kMostPieces);
   const AttentionProblem& problem = call.problem;

@@ -16,8 +16,8 @@ namespace {
 using Strategy = SequenceShards::Strategy;
 
 // These limits decide how many heads in flight a plan chooses for a backward. With more heads, ranks wait less, because
-// tiles of all heads run side by side and chunks of keys can be finer. The plan takes no more heads once it reaches
-// kGoodEfficiency, or if more heads make the run less than 1 % faster (kWorthwhile), because heads take memory.
+// tiles of all heads run side by side and chunks of keys can be finer. Heads take memory. So the plan takes no more
+// heads once it reaches kGoodEfficiency, or if more heads make the run less than 1 % faster (kWorthwhile).
 constexpr double kGoodEfficiency = 0.95, kWorthwhile = 1.01;
 
 // The memory per worker that the heads in flight may take if the plan chooses their number. Servers have at least 2 GiB
@@ -69,8 +69,8 @@ std::vector<RankUnit> MakeUnits(const RankCall& call, Strategy strategy, int64_t
   return units;
 }
 
-/// Bytes per row and kv head: of keys (K, V) and queries that go to the rank that computes with them, and of results
-/// that go back. The bytes of `every_key`, one gradient of a bias per key, go to all ranks.
+/// Bytes per row and kv head. Keys (K, V) and queries go to the rank that computes with them, and results go back. The
+/// bytes of `every_key`, one gradient of a bias per key, go to all ranks.
 struct RowBytes {
   int64_t key = 0, query = 0, key_back = 0, query_back = 0, every_key = 0;
 };
@@ -100,7 +100,7 @@ int64_t SumBytes(const RankCall& call) {
 }
 
 /// Checks an upper bound of the bytes that are sent. Every rank receives at most all rows and all keys. The sums of a
-/// key pass through every part of the rows once per query head of a group, and a rank has up to two parts.
+/// key pass through every part of the rows, once per query head of a group. A rank has up to two parts.
 /// @throws PlanTooLarge  if the bytes that a rank sends, receives or stages in a run could exceed 64 bits
 void CheckBytes(const RankCall& call) {
   const RowBytes of = RowBytesOf(call);
@@ -506,8 +506,8 @@ int64_t MostChosenHeads(const RankCall& call, Strategy strategy) {
   return std::min(MostHeads(call, strategy), core::CeilDiv(call.problem.heads_kv, int64_t{2}));
 }
 
-/// Makes a plan with the given strategy. A forward computes one kv head at a time unless the caller asks for more,
-/// because no rank of a forward waits for another rank's products.
+/// Makes a plan with the given strategy. In a forward no rank waits for another rank's products. So a forward computes
+/// one kv head at a time unless the caller asks for more.
 RankPlan PlanStrategy(const RankCall& call, Strategy strategy) {
   RankPlan best = PlanHeads(call, strategy, std::max<int64_t>(call.heads_in_flight, 1));
   if (!call.backward || call.heads_in_flight > 0) return best;

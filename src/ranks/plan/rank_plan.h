@@ -19,13 +19,13 @@ namespace fa::tiling {
 [[nodiscard]] double FlopsPerWorker(Isa isa, DType dtype);
 
 /// Cutting an axis at multiples of this number does not change the bits of the results. Such a cut separates no pair of
-/// rows (bf16) and no register block (at most 32 rows), and it lies where a tile of rows begins in one process.
+/// rows (bf16) and no register block (at most 32 rows). In one process, a tile of rows begins there too.
 inline constexpr int64_t kRowUnit = 128;
 
 /// Every rank's connection to the other ranks.
 struct Network {
   double bytes_per_s = 12.5e9;
-  double latency_s = 5e-6;  ///< of each message
+  double latency_s = 5e-6;  ///< time that a message takes on top of the time for its bytes
 };
 
 /// One attention call over ranks, as the planner sees the call.
@@ -39,12 +39,12 @@ struct RankCall {
   int64_t parameter_floats = 0;
   bool key_bias = false;    ///< backward: whether a bias with one row for all queries has a gradient
   int64_t summed_rows = 1;  ///< backward: how many rows one instruction sums (RowsSummedAtOnce)
-  /// Backward: whether a rank can compute rows of another rank. It can if neither pse nor the mask has rows of its own
-  /// on each rank.
+  /// Backward: whether a rank can compute rows of another rank. It cannot if each rank has only its own rows of pse or
+  /// of the mask.
   bool rows_may_move = false;
-  int64_t statistics = 0;  ///< statistics per row that a forward writes
+  int64_t statistics = 0;  ///< number of statistics per row that a forward writes
   SequenceShards::Strategy strategy = SequenceShards::Strategy::kAuto;
-  int64_t heads_in_flight = 0;     ///< 0: the plan chooses
+  int64_t heads_in_flight = 0;     ///< kv heads that a rank works on at a time; 0: the plan chooses
   int workers = 1;                 ///< threads per rank
   double flops_per_worker = 64e9;  ///< FLOPs per second of one worker
   Network network;
@@ -82,15 +82,17 @@ struct RankPlan {
   /// With kSequence, the query rows that each rank computes. These are usually the rows that it holds. But if rows may
   /// move in a packed backward, rows that one instruction sums all go to the rank that holds the first of them.
   RowShards q;
-  int64_t moved_rows = 0;           ///< number of rows that a rank computes for another rank (see ComputesCopies)
-  std::vector<int64_t> sent_bytes;  ///< for each rank, in one run; bytes that a rank keeps for itself do not count
+  int64_t moved_rows = 0;  ///< number of rows that a rank computes for another rank (see ComputesCopies)
+  /// For each rank, the bytes that it sends and receives in one run. Bytes that a rank keeps for itself do not count.
+  std::vector<int64_t> sent_bytes;
   std::vector<int64_t> received_bytes;
-  std::vector<int64_t> staged_bytes;  ///< for each rank: K and V (with kHeads also Q and O) of the units in flight
+  std::vector<int64_t> staged_bytes;  ///< bytes per rank of K and V (kHeads: also Q and O) of the units in flight
   std::vector<double> flops;          ///< FLOPs of each rank
-  std::vector<double> product_seconds, message_seconds, end_seconds;  ///< predicted for each rank; messages may overlap
-  double seconds = 0;                                                 ///< predicted time of the whole run
-  double efficiency = 1;  ///< time in products, summed over all ranks, as a fraction of `seconds` times ranks
-  double hidden = 1;      ///< fraction of the messages' time that passes during products
+  /// The predicted times of each rank. Messages and products may overlap.
+  std::vector<double> product_seconds, message_seconds, end_seconds;
+  double seconds = 0;     ///< predicted time of the whole run
+  double efficiency = 1;  ///< time of all ranks in matrix products, as a fraction of `seconds` times ranks
+  double hidden = 1;      ///< fraction of the messages' time during which matrix products are computed
 };
 
 /// Returns RankCall::parameter_floats: one for dsink and one for dslopes, or one per sequence if the batch does not
@@ -114,7 +116,7 @@ struct RankPlan {
 
 /// Rows that one rank holds and another rank computes, with their places on both ranks.
 struct MovedRows {
-  std::vector<PlacedRows> held, computed;  ///< the same rows in the same order
+  std::vector<PlacedRows> held, computed;  ///< `held` and `computed` list the same rows in the same order
 };
 /// With kSequence, returns the query rows that rank `from` holds and rank `to` computes.
 [[nodiscard]] MovedRows RowsBetween(const RankCall& call, const RankPlan& plan, int from, int to);

@@ -18,7 +18,7 @@ inline constexpr int64_t kColumnKeys = 128;
 
 /// Some keys of a sequence. Their sums of dK and dV go from rank to rank in one message.
 struct SumChunk {
-  int64_t sequence = 0;  ///< counted from the unit's first sequence
+  int64_t sequence = 0;  ///< number of the sequence, counted from the unit's first sequence
   Interval keys;         ///< keys of the sequence; they begin at a multiple of kColumnKeys
   int64_t at = 0;        ///< position of the chunk's sums among the unit's sums, in keys
   int last = -1;         ///< the rank that adds last; -1: no row keeps any of the keys
@@ -33,7 +33,7 @@ struct SumBlock {
   Interval rows = {};      ///< rows of the sequence
   Interval heads = {};     ///< query heads of the group
   double seconds = 0;      ///< predicted time for which the block keeps the rank's workers busy
-  double late = 0;         ///< predicted time from then until the block ends, while tiles of the next blocks run
+  double late = 0;         ///< predicted time from the end of `seconds` until the block ends
   int from = -1, to = -1;  ///< ranks that the block's sums come from and go to; -1: the sums begin, or end, here
   /// Whether the block is the first, or the last, of its chunk with these heads.
   bool begins_heads = true, ends_heads = true;
@@ -41,12 +41,13 @@ struct SumBlock {
 
 /// The order in which ranks add their blocks to the sums. In each chunk, blocks are added in the order of one process:
 /// head after head of the group, and rows ascending within a head. A block ends where the rows of a rank end. Every row
-/// is computed with the chunks in the order in which one process computes it with their columns.
+/// takes the chunks in the order in which one process takes their columns.
 struct SumSchedule {
   std::vector<SumChunk> chunks;
-  std::vector<SumBlock> blocks;   ///< in one order for all ranks; as every rank follows it, no rank waits forever
-  int64_t keys = 0;               ///< keys of all chunks
-  int32_t travelling_chunks = 0;  ///< chunks whose sums travel
+  /// The blocks of all ranks in one order. Every rank follows this order, so no rank waits forever.
+  std::vector<SumBlock> blocks;
+  int64_t keys = 0;               ///< number of keys of all chunks
+  int32_t travelling_chunks = 0;  ///< number of chunks whose sums go from rank to rank
   /// Whether there are so few chunks per part of rows that ranks wait for a block's last column.
   bool few_chunks = false;
 };
@@ -56,9 +57,9 @@ struct SumCall {
   const std::vector<Sequence>& sequences;
   Interval of;  ///< the sequences of the unit
   const RowShards& q;
-  int64_t group = 1;          ///< query heads per kv head
+  int64_t group = 1;          ///< number of query heads per kv head
   bool head_by_head = false;  ///< whether each block has one query head even if one rank holds all rows of a sequence
-  int64_t heads_kv = 1;       ///< kv heads of the unit
+  int64_t heads_kv = 1;       ///< number of kv heads of the unit
   int workers = 1;            ///< threads per rank; if there are enough columns, a chunk has a column for every thread
   double pair_seconds = 0;    ///< time per kept (query head, row, key) if all workers compute
   double key_seconds = 0;     ///< time to send the sums of one key of the unit
@@ -77,8 +78,8 @@ struct SumCall {
 [[nodiscard]] int64_t MostSumBlocks(int64_t sk, int64_t parts, int64_t group);
 
 /// Makes the schedule of a unit.
-/// @throws PlanTooLarge if there are too many blocks for 32-bit indices or for the memory, or if the sums of more than
-/// kMostTravellingChunks chunks go from rank to rank
+/// @throws PlanTooLarge if 32-bit indices or the memory do not suffice for the blocks, or if more than
+/// kMostTravellingChunks chunks have sums that go from rank to rank
 [[nodiscard]] SumSchedule MakeSumSchedule(const SumCall& call);
 
 /// Returns the predicted time of `units` units, one after the other. Every rank computes its blocks in their order, and

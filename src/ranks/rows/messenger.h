@@ -36,8 +36,8 @@ class Pointers {
   size_t count_ = 0;
 };
 
-/// Addresses of the tensors of a unit's two exchanges: rows that arrive before it is computed, and results that go
-/// back.
+/// Addresses of the tensors of a unit's two exchanges: rows that arrive before the unit is computed, and results that
+/// go back.
 struct UnitPlaces {
   Pointers<const std::byte> in_from, back_from;
   Pointers<std::byte> in_to, back_to;
@@ -68,7 +68,7 @@ class Messenger {
   /// @param data  for each tensor of from_, the address of kv head 0
   [[nodiscard]] Status Start(const UnitMessages& messages, int tag, std::span<const std::byte* const> data,
                              const ExchangeBuffers& buffers) const;
-  /// Packs the rows that the rank keeps for itself, after the messages that it sends.
+  /// Packs the rows that the rank keeps for itself into the send buffer, behind the messages.
   void Keep(const UnitMessages& messages, std::span<const std::byte* const> from, const ExchangeBuffers& buffers) const;
   /// Unpacks the kept rows to their place.
   void PutKept(const UnitMessages& messages, std::span<std::byte* const> to, const ExchangeBuffers& buffers) const;

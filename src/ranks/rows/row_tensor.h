@@ -13,7 +13,7 @@ namespace fa::ops {
 /// The layout of a tensor whose rows are sent between ranks, within one batch element. A RowTensor has no address.
 struct RowTensor {
   tiling::RowAxis axis = tiling::RowAxis::kQuery;
-  int64_t heads_per_kv = 1;  ///< heads of the tensor per kv head: the group for tensors of queries, else 1
+  int64_t heads_per_kv = 1;  ///< number of heads of the tensor per kv head: the group for tensors of queries, else 1
   int64_t columns = 0;
   layout::Rows rows = {};               ///< layout of the rows; rows.batch is not used
   int64_t copies = 1, copy_stride = 0;  ///< a statistic may have several equal copies (layout::Stats)

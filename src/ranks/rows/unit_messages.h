@@ -13,7 +13,7 @@
 
 namespace fa::ops {
 
-/// The tags below this one carry the rows of the units in flight and the results that go back.
+/// The number of tags for units. These tags carry the rows of the units in flight and the results that go back.
 inline constexpr int kUnitTags = 2 * tiling::kUnitsInFlight;
 /// Tags of moved rows and of their gradients. These tags follow the tag of the sums for dsink and dslopes.
 inline constexpr int kMoveTag = kUnitTags + 1, kMoveBackTag = kUnitTags + 2;
@@ -26,11 +26,11 @@ inline constexpr int kMoveTag = kUnitTags + 1, kMoveBackTag = kUnitTags + 2;
 /// Where staged rows lie. The needed intervals lie one after the other, with rows of zeros before and after each.
 /// Kernels read keys in steps, so they may read a masked key next to a kept key.
 struct StagedRows {
-  std::vector<tiling::PlacedRows> runs;   ///< rows of the axis, ascending
-  std::vector<tiling::PlacedRows> zeros;  ///< rows.size() rows of 0, beginning at `at`
+  std::vector<tiling::PlacedRows> runs;   ///< the staged rows of the axis, ascending
+  std::vector<tiling::PlacedRows> zeros;  ///< each has rows.size() rows of zeros, which begin at `at`
   int64_t rows = 0;
-  /// Kernels count rows from key 0, which need not be staged. So its position may lie this many rows before the first
-  /// staged row. Nobody reads these rows.
+  /// Kernels count rows from key 0, which need not be staged. So the position of key 0 may lie this many rows before
+  /// the first staged row. Nobody reads the rows between.
   int64_t lead = 0;
 
   /// Lays out the intervals `needed`.

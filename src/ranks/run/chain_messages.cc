@@ -9,8 +9,8 @@
 namespace fa::ops {
 namespace {
 
-// Each chunk that travels has a tag of its own, since ranks send and receive the sums of different chunks in different
-// orders. These tags follow all others (unit_messages.h).
+// Each chunk whose sums go from rank to rank has a tag of its own, since ranks send and receive chunks in different
+// orders. These tags follow all other tags (unit_messages.h).
 constexpr int kFirstTag = kMoveBackTag + 1;
 static_assert(kFirstTag + tiling::kMostTravellingChunks <= Transport::kTags);
 

@@ -25,14 +25,15 @@ namespace fa::ops {
 /// order of blocks. So the first block in that order for which some rank waits depends only on blocks that have ended,
 /// and its sums arrive.
 ///
-/// If the transport can test messages, every poll tests one message that is under way, because a transport may move
-/// messages only while it is called. The message is one with sums if there is one, and otherwise one of UnitProgress.
+/// A transport may move messages only while it is called. So if it can test messages, every poll tests one message that
+/// is under way. The message is one with sums if there is one, and otherwise one of UnitProgress.
 class ChainMessages final : public core::Arrivals {
  public:
   /// The state of a block during a run.
   struct BlockState {
     std::atomic<int32_t> tiles_left;
-    bool received = false;                    ///< whether the block's sums have arrived, or are here from the start
+    bool received = false;                    ///< whether the block's sums have arrived, or are on this rank from the
+                                              ///< start
     bool sent = false;                        ///< whether the block's sums are on their way, or the block sends no sums
     Transport::Request request = kNoRequest;  ///< the request of arriving sums
   };
@@ -50,7 +51,7 @@ class ChainMessages final : public core::Arrivals {
       const tiling::SumChunk& of = chunks[static_cast<size_t>(chunk)];
       return {data + of.at * floats_per_key, static_cast<size_t>(of.keys.size() * floats_per_key)};
     }
-    /// Returns the index of `chunk` among the chunks that travel.
+    /// Returns the index of `chunk` among the chunks whose sums go from rank to rank.
     [[nodiscard]] int32_t TravelNumberOf(int32_t chunk) const {
       return chunks[static_cast<size_t>(chunk)].travel_number;
     }
@@ -59,7 +60,8 @@ class ChainMessages final : public core::Arrivals {
   /// Prepares the messages of one unit.
   /// @param blocks  the rank's blocks of the unit
   /// @param states  one state per block
-  /// @param leaving  for each chunk that travels, the request of its last send, or kNoRequest once that send has ended
+  /// @param leaving  for each chunk whose sums go from rank to rank, the request of its last send, or kNoRequest once
+  ///   that send has ended
   /// @param others  the other messages; a poll tests one of them if it has no sums to test, because one test moves all
   ///   messages
   ChainMessages(Transport& transport, std::span<const tiling::ChainBlock> blocks, std::span<BlockState> states,
@@ -102,8 +104,8 @@ class ChainMessages final : public core::Arrivals {
   UnitProgress& others_;
   bool in_order_;
   bool tested_ = false;    ///< whether this poll has tested a message
-  size_t first_ = 0;       ///< all blocks before this one have run, and their sums are on their way
-  size_t first_kept_ = 0;  ///< the sums of all blocks before this one have left, or stay on this rank
+  size_t first_ = 0;       ///< number of blocks, from the first on, that have run and whose sums are on their way
+  size_t first_kept_ = 0;  ///< number of blocks, from the first on, whose sums have left or stay on this rank
   Status failed_;          ///< after an error nothing more is sent or received
 };
 

@@ -125,8 +125,8 @@ tiling::PlanFacts GradChain::Facts() const {
   return FactsOf(bound_.forward.problem, machine_, graph_.plan, {table_.widest().name});
 }
 
-/// Counts the receives that a poll may start, and one send per chunk for each unit in flight, because a unit sends the
-/// sums of a chunk again only after its last send of them has ended.
+/// Counts the receives that a poll may start, and one send per chunk for each unit in flight. One send suffices,
+/// because a unit sends the sums of a chunk again only after its last send of them has ended.
 MessagesUnderWay GradChain::UnderWay() const {
   const auto sends = [](const tiling::ChainBlock& block) { return block.sends(); };
   const int64_t sent = std::count_if(graph_.blocks.begin(), graph_.blocks.end(), sends);

@@ -24,8 +24,8 @@ namespace fa::ops {
 
 /// What one rank does in a unit of the backward, if rows stay on their rank. The rank's blocks of the schedule form one
 /// graph of tiles. The packed rows and their dQ stay in one slot per kv head from the first block to the last. Sums of
-/// dK and dV arrive from the rank that holds the rows before, and go to the rank that holds the rows after. Meanwhile
-/// tiles of other blocks run.
+/// dK and dV arrive from the rank that holds the preceding rows, and go to the rank that holds the following rows.
+/// Meanwhile tiles of other blocks run.
 class GradChain {
  public:
   /// Makes the graph of tiles.
@@ -42,13 +42,13 @@ class GradChain {
 
   /// Returns the size in bytes of all sums of the unit. Their memory must not be reused before FinishSends.
   [[nodiscard]] size_t SumBytes() const;
-  /// Returns the number of send requests, one for each chunk that travels.
+  /// Returns the number of send requests, one for each chunk whose sums go from rank to rank.
   [[nodiscard]] size_t RequestCount() const { return static_cast<size_t>(schedule_->travelling_chunks); }
   /// Returns the most messages that are under way while a unit runs, including sums of the unit before that are still
   /// being sent.
   [[nodiscard]] MessagesUnderWay UnderWay() const;
 
-  /// Memory that must outlive the unit's run, because some of its sums may still be being sent.
+  /// Memory that must outlive the unit's run, because messages may still read its sums after the run.
   struct Travelling {
     float* sums = nullptr;
     Transport::Request* requests = nullptr;
@@ -61,7 +61,7 @@ class GradChain {
     const StagedRows& rows;
   };
   /// Runs the graph. `progress` polls the other messages. `computed` gets the first error in computing tiles; messages
-  /// go on after it.
+  /// go on after such an error.
   [[nodiscard]] Status Run(Context& context, Transport& transport, const GradRows& rows, const Finished& finished,
                            const Travelling& travelling, UnitProgress& progress, std::byte* workspace,
                            Status& computed) const;
@@ -73,7 +73,7 @@ class GradChain {
   [[nodiscard]] tiling::ChainGraph MakeGraph(const std::vector<tiling::RowPart>& parts,
                                              const std::vector<tiling::Sequence>& whole, int64_t first_sequence,
                                              int rank) const;
-  /// Adds the FLOPs of the rank's tiles to `plan`. Whole strips count as visited.
+  /// Adds the FLOPs of the rank's tiles to `plan`. As visited pairs, whole strips are counted.
   void AddFlops(tiling::BackwardPlan& plan) const;
   /// Returns the number of columns per kv head that run at one time, so that every worker has a column of some head.
   [[nodiscard]] int64_t ColumnsAtOnce(const tiling::Machine& machine) const;

@@ -23,12 +23,13 @@ class GradUnit : public UnitTensors<AttentionGradArgs> {
 
   /// Returns the number of the unit's first sequence, which is also the unit's batch element.
   [[nodiscard]] int64_t first_sequence() const { return first_sequence_; }
-  /// Returns the program, or null if this rank has nothing to compute or if rows stay.
+  /// Returns the program, or null if this rank has nothing to compute or if rows stay on their rank.
   [[nodiscard]] const BackwardProgram* program() const { return program_.get(); }
-  /// Returns the graph of tiles that this rank computes if rows stay, or null if rows do not stay or it has none.
+  /// Returns the graph of tiles that this rank computes if rows stay on their rank. Returns null if rows do not stay,
+  /// or if the rank has no tiles.
   [[nodiscard]] const GradChain* chain() const { return chain_.get(); }
   [[nodiscard]] GradChain::Finished FinishedRows(std::byte* staged) const;
-  /// If rows stay, writes 0 to the gradients of this rank's keys that no row keeps.
+  /// If rows stay on their rank, writes 0 to the gradients of this rank's keys that no row keeps.
   void ClearUnseenKeys(const AttentionGradArgs& args) const;
 
   /// Copies the bias gradient, summed over rows, from the program's workspace to the memory from which it is sent.
@@ -54,10 +55,11 @@ class GradUnit : public UnitTensors<AttentionGradArgs> {
 
   const BoundGradRanks& bound_;
   int64_t first_sequence_ = 0;
-  tiling::Interval key_axis_;                    ///< rows of the key axis that belong to the unit
-  StagedRows finished_;                          ///< if rows stay, keys whose gradients this rank finishes
-  std::vector<tiling::PlacedRows> unseen_;       ///< if rows stay, this rank's keys that no row keeps
-  std::vector<tiling::Interval> unseen_of_all_;  ///< if rows stay, keys of all ranks that no row keeps
+  tiling::Interval key_axis_;  ///< rows of the key axis that belong to the unit
+  /// If rows stay on their rank, the keys whose gradients this rank finishes.
+  StagedRows finished_;
+  std::vector<tiling::PlacedRows> unseen_;       ///< if rows stay on their rank: this rank's keys that no row keeps
+  std::vector<tiling::Interval> unseen_of_all_;  ///< if rows stay on their rank: keys of all ranks that no row keeps
   size_t bias_from_ = 0, bias_to_ = 0;           ///< where the sums of the bias gradient are staged, if has_bias()
   std::unique_ptr<const BackwardProgram> program_;
   std::unique_ptr<const GradChain> chain_;

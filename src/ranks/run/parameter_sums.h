@@ -41,7 +41,8 @@ class ParameterSums {
     const tiling::Sequence& sequence;
     int64_t b = 0, head = 0;
     float sink = 0;
-    const float *delta = nullptr, *slope_rows = nullptr;  ///< null: not wanted
+    /// One value per row for dsink, and one for dslopes. Null means that the gradient is not wanted.
+    const float *delta = nullptr, *slope_rows = nullptr;
   };
   static void Add(const Rows& rows, Chain& chain);
   /// Takes the sum of sequence `b` into the sums over the batch of `head`.

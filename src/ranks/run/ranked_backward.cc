@@ -204,7 +204,7 @@ class RankedBackward final : public ops::RankedImpl<AttentionGradArgs> {
     std::byte* staged = runs_.Staged(workspace);
     units_[u].ClearUnseenBias(staged);
     const int64_t group = bound_.forward.whole.problem.group();
-    // If rows stay, all ranks compute the same heads, so the first rank's heads are all.
+    // If rows stay on their rank, all ranks compute the same heads. So the heads of the first rank are all heads.
     for (int rank = 0; rank < (rows_stay() ? 1 : bound_.forward.call.ranks()); ++rank) {
       const tiling::Interval heads = unit.heads[static_cast<size_t>(rank)];
       for (int64_t head = heads.begin * group; head < heads.end * group; ++head) {

@@ -14,8 +14,8 @@
 
 namespace fa::ops {
 
-/// If rows stay: the terms that each of a rank's rows adds to dsink and dslopes. They are kept until all units have
-/// run. Only then do the unfinished sums pass from rank to rank, in the order of the batch and of its rows.
+/// The terms that each of a rank's rows adds to dsink and dslopes, if rows stay on their rank. They are kept until all
+/// units have run. After that, the unfinished sums pass from rank to rank, in the order of the batch and of its rows.
 class RowsOfSums {
  public:
   RowsOfSums() = default;

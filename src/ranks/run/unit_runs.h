@@ -21,15 +21,15 @@ namespace fa::ops {
 /// Runs the units of a call over ranks, one after the other. While a unit is computed, the rows of the next unit and
 /// the results of the unit before are on their way.
 ///
-/// No rank waits forever, because all ranks do the same steps of Run for the same units in one order, and a rank waits
-/// only for steps that other ranks do earlier in this order.
+/// No rank waits forever. All ranks do the same steps of Run for the same units in one order. A rank waits only for
+/// steps that other ranks do earlier in this order.
 template <typename Unit>
 class UnitRuns {
  public:
   explicit UnitRuns(const std::deque<Unit>& units) : units_(units) {}
 
   /// Books the memory of a run in its workspace.
-  /// @param results_travel  whether units send results back
+  /// @param results_travel  whether units send results back to other ranks
   void Book(bool results_travel, tiling::WorkspacePlan& workspace) {
     size_t send[2] = {}, receive[2] = {}, staged = 0;
     int64_t requests[2] = {};
@@ -159,7 +159,8 @@ class UnitRuns {
   const std::deque<Unit>& units_;
   bool results_travel_ = false;
   MessagesUnderWay under_way_;
-  Booked booked_[2][tiling::kUnitsInFlight];  ///< for arriving rows and for results; successive units use them in turn
+  /// Memory for arriving rows, and memory for results. Successive units use the parts of each in turn.
+  Booked booked_[2][tiling::kUnitsInFlight];
   size_t staged_ = 0;
 };
 

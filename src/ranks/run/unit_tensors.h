@@ -31,7 +31,7 @@ class UnitTensors {
   [[nodiscard]] const std::vector<RowTensor>& back_from() const { return back_from_; }
   [[nodiscard]] const std::vector<RowTensor>& back_to() const { return back_to_; }
   [[nodiscard]] size_t staged_bytes() const { return staged_bytes_; }
-  [[nodiscard]] tiling::Interval heads() const { return heads_; }  ///< kv heads
+  [[nodiscard]] tiling::Interval heads() const { return heads_; }  ///< kv heads of the unit that this rank computes
 
   /// Returns the addresses of the tensors of in_from(), in_to(), back_from() and back_to().
   [[nodiscard]] UnitPlaces PlacesOf(const Args& args, std::byte* staged) const {
@@ -121,9 +121,9 @@ class UnitTensors {
   StagedRows queries_, keys_;
   UnitMessages in_, back_;
   std::vector<RowTensor> in_from_, in_to_, back_from_, back_to_;
-  std::vector<Input> inputs_;            ///< the tensors of in_from_, as members of the arguments
-  std::vector<Output> outputs_;          ///< the tensors of back_to_, as members of the arguments
-  std::vector<size_t> in_at_, back_at_;  ///< where in_to_ and back_from_ are staged
+  std::vector<Input> inputs_;            ///< the members of the arguments that hold the tensors of in_from_
+  std::vector<Output> outputs_;          ///< the members of the arguments that hold the tensors of back_to_
+  std::vector<size_t> in_at_, back_at_;  ///< offsets, in the staged memory, of the tensors of in_to_ and back_from_
   size_t staged_bytes_ = 0;
 };
 

@@ -19,8 +19,8 @@ using core::CeilDiv;
 
 __extension__ using Int128 = __int128;
 
-// Returns the sum of floor((a i + b) / m) over 0 <= i < n, with a, b >= 0 and m > 0, by the steps of Euclid's
-// algorithm.
+// Returns the sum of floor((a i + b) / m) over 0 <= i < n. It requires a, b >= 0 and m > 0, and takes the steps of
+// Euclid's algorithm.
 double FloorSum(Int128 n, Int128 m, Int128 a, Int128 b) {
   Int128 sum = 0;
   while (n > 0) {

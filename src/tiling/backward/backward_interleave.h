@@ -10,8 +10,8 @@ namespace fa::tiling {
 /// The order in which (sequence, kv head) pairs stand in the list of tasks that workers claim. It may depend on the
 /// number of workers, because it changes no sum.
 struct BackwardInterleave {
-  int64_t pairs = 1;  ///< pairs in flight at one time; their bands take turns, and each pair has a slot
-  int64_t band = 1;   ///< columns of a pair that are claimed together
+  int64_t pairs = 1;  ///< (sequence, kv head) pairs in flight at one time; their bands take turns
+  int64_t band = 1;   ///< number of columns of a pair that are claimed together
 };
 
 [[nodiscard]] BackwardInterleave ChooseBackwardInterleave(const AttentionProblem& problem, int workers);

@@ -9,7 +9,8 @@ namespace {
 
 constexpr int32_t kNone = -1;
 
-/// One band of one pair. Its tiles have consecutive task ids.
+/// A band: some neighbouring columns of keys of one (sequence, kv head) pair. The tiles of a band have consecutive task
+/// ids.
 struct Turn {
   int64_t pair = 0, band = 0;
 };
@@ -33,10 +34,10 @@ class PairOrder {
   struct Placed {
     int32_t slot = 0;
     int32_t join_in = kNone, join_out = kNone;
-    int64_t bands_at = 0;  // where the pair's bands begin in band_begin_
+    int64_t bands_at = 0;  // index in band_begin_ of the pair's first band
   };
 
-  // Decides the order of the bands, the slots and the joins.
+  // Decides the order of the bands, and gives each pair its slot and its joins.
   void TakeTurns() {
     struct Active {
       int64_t pair, next_band;

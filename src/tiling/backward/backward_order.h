@@ -16,9 +16,10 @@ struct HeadPair {
   const PairTiles* tiles = nullptr;
 };
 
-/// Fills in plan.items, plan.graph and plan.slots. The bands of interleave.pairs pairs take turns. A finished pair
-/// gives its slot to the next pair. A join stands between two pairs that use one slot. The join waits for every tile of
-/// the earlier pair that has no successor in that pair. Then it releases the first tiles of the later pair.
+/// Fills in plan.items, plan.graph and plan.slots. The bands of interleave.pairs pairs follow each other in turn. A
+/// finished pair gives its slot to the next pair. A join stands between two pairs that use one slot. The join waits for
+/// every tile of the earlier pair that has no successor in that pair. Then it releases the first tiles of the later
+/// pair.
 void OrderPairs(std::span<const HeadPair> pairs, const BackwardInterleave& interleave, int64_t group, int workers,
                 BackwardPlan& plan);
 

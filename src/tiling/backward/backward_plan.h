@@ -16,19 +16,19 @@ namespace fa::tiling {
 struct BackwardItem {
   int64_t sequence = 0;
   int64_t head_kv = 0;
-  int64_t head = 0;                    ///< query head
-  int32_t key_sums = 0;                ///< if sums of keys are kept after the graph has run: index of the tile's sums
+  int64_t head = 0;                    ///< the tile's query head
+  int32_t key_sums = 0;                ///< index of the tile's sums, if sums of keys outlive the run of the graph
   int32_t slot = 0;                    ///< index of the slot, which has the buffers of the tile's (sequence, kv head)
-  int64_t row_begin = 0, row_end = 0;  ///< empty: no row visits the column, and zeros are written to its dK and dV
-  int64_t key_begin = 0, key_end = 0;  ///< empty: the rows have no keys, and zeros are written to their dQ
+  int64_t row_begin = 0, row_end = 0;  ///< rows; empty: no row visits the column, so its dK and dV are 0
+  int64_t key_begin = 0, key_end = 0;  ///< keys; empty: the rows have no keys, so their dQ is 0
   bool first_of_rows = false, last_of_rows = false;
   bool first_of_column = false, last_of_column = false;
-  int64_t cost = 0;  ///< groups of kKeyStep keys that the tile visits, summed over its strips
+  int64_t cost = 0;  ///< number of groups of kKeyStep keys that the tile visits, summed over its strips
 };
 
 /// The plan of the dense backward as plain data. It is a pure function of (AttentionProblem, Machine). Bits depend on
-/// block_k, which depends on d, d_rope, dv and the ISA, and on the direction of the columns, which depends on the mask
-/// rule of the sequence. block_q, slots and the order of claims change no bits.
+/// block_k and on the direction of the columns. block_k depends on d, d_rope, dv and the ISA; the direction depends on
+/// the mask rule of the sequence. block_q, slots and the order of claims change no bits.
 ///
 /// Task ids: tiles [0, items.size()) in claim order, then joins. A join does no work. It waits for the tiles of one
 /// (sequence, kv head) and releases the tiles of the next one in the same slot.
@@ -46,18 +46,20 @@ struct BackwardItem {
 /// as long as it can.
 struct BackwardPlan {
   int64_t block_q = 128;  ///< rows of a tile
-  int64_t block_k = 128;  ///< keys of a column
+  int64_t block_k = 128;  ///< number of keys of a column
   std::string reason;
   std::vector<BackwardItem> items;
   core::TaskGraph graph;
-  int64_t slots = 0;  ///< (sequence, kv head) pairs in flight
+  int64_t slots = 0;  ///< number of (sequence, kv head) pairs in flight
   /// Whether the query heads of a pair are computed one after the other, in the same rows of its slot.
   bool head_by_head = false;
   /// For each sequence, the row in the slot at which its rows begin. Empty: the rows of every sequence begin at row 0.
   std::vector<int64_t> slot_row_of;
-  int64_t slot_rows = 0;  ///< rows of the largest pair: sq rounded up to block_q, times the group unless head_by_head
+  int64_t slot_rows = 0;  ///< number of rows of the largest pair: sq rounded up to block_q, times the group unless
+                          ///< head_by_head
   int64_t slot_keys = 0;  ///< longest sk, rounded up to block_k
-  double flops = 0, flops_full = 0, flops_visited = 0;  ///< as in PlanInfo; 2 * (3 (d + d_rope) + 2 dv) per pair
+  /// Floating-point operations, as in PlanInfo. A (row, key) pair takes 2 * (3 (d + d_rope) + 2 dv).
+  double flops = 0, flops_full = 0, flops_visited = 0;
   std::vector<double> load;
   double efficiency = 1;
 };

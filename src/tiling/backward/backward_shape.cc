@@ -43,8 +43,9 @@ int64_t ChooseBlockK(const AttentionProblem& problem, Isa isa) {
   return block_k;
 }
 
-// Returns the share of the workers' time that goes into products, by a model: the workers walk one pair together, its
-// rows add their columns in ascending order, and each worker starts one row group after the previous worker.
+// Predicts the share of the workers' time that goes into matrix products. In this model all workers work on one
+// (sequence, kv head) pair. Row groups add their columns in ascending order, and each worker starts one row group after
+// the previous worker.
 double PredictedUse(const Sequence& sequence, int64_t group, const BackwardShape& shape, int64_t strip_rows,
                     int64_t workers) {
   const auto columns = static_cast<double>(CeilDiv(sequence.sk, shape.block_k));
@@ -70,7 +71,8 @@ int64_t ChooseBlockQ(const AttentionProblem& problem, const Machine& machine, co
     heaviest = &sequence;
   }
   const int64_t most_rows = std::min(whole_strips(kFullBlockQ + strip - 1), core::RoundUp(longest, strip));
-  // If columns descend, all of them can start at once, so smaller tiles gain nothing.
+  // If row groups take columns from the last key to the first, all columns can start at once, so smaller tiles gain
+  // nothing.
   if (heaviest == nullptr || interleave.band == 1 || ColumnsDescend(heaviest->rule)) return most_rows;
   const double flops_per_row = BackwardFlopsPerPair(problem) * static_cast<double>(block_k);
   const auto use = [&](int64_t block_q) {

@@ -17,7 +17,7 @@ inline constexpr int64_t kMaxColumnKeys = 128;
 /// 64 or 32. block_q, a multiple of machine.strip_rows, may follow the number of workers.
 struct BackwardShape {
   int64_t block_q = 128, block_k = 128;
-  std::string reason;  ///< in words, for Describe()
+  std::string reason;  ///< the reason for these sizes, in words, for Describe()
 };
 
 [[nodiscard]] BackwardShape ChooseBackwardShape(const AttentionProblem& problem, const Machine& machine,

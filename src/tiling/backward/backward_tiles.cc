@@ -12,7 +12,7 @@ namespace {
 
 using core::CeilDiv;
 
-/// Makes the tiles column by column, then sorts the tiles of each band by their steps (PairTiles).
+/// Makes the tiles column by column, then sorts the tiles of each band by their steps. PairTiles says what a step is.
 class TileMaker {
  public:
   TileMaker(const RowRule& rule, const BackwardCut& cut)
@@ -148,8 +148,8 @@ class TileMaker {
     before_in_column = before_in_rows = id;
   }
 
-  /// Makes the newest tile, which is the first of its row group, wait for the previous head's last tile of the same row
-  /// group, whose rows of the slot it takes over.
+  /// Makes the newest tile, the first of its row group, wait for the last tile of the same row group of the previous
+  /// head. The new row group takes over that group's rows of the slot.
   void WaitForSlotRows(int64_t head, int64_t row_group) {
     if (!cut_.head_by_head || head == 0) return;
     const int32_t before = LastOfRows(head - 1, row_group);
@@ -180,7 +180,7 @@ class TileMaker {
   // Adds tiles for the row groups without keys, whose dQ is 0. Such tiles wait only for their slot, and they stand in
   // the last band.
   void AddRowsWithoutKeys() {
-    if (row_groups_ == 0) return;  // there are no rows, for any number of heads
+    if (row_groups_ == 0) return;  // without rows there are no tiles
     for (int64_t head = 0; head < cut_.group; ++head) {
       for (int64_t r = 0; r < row_groups_; ++r) {
         if (LastOfRows(head, r) != PairTile::kNone) continue;
@@ -225,11 +225,11 @@ class TileMaker {
   const BackwardCut& cut_;
   const int64_t row_groups_, columns_;
   Interval columns_made_;
-  std::vector<bool> visited_before_, visited_after_;  // whether columns not made visit a row group; empty: no
+  std::vector<bool> visited_before_, visited_after_;  // whether columns that are not made yet visit a row group
   std::vector<Interval> strip_keys_;
-  std::vector<int32_t> last_of_rows_;    // per (head, row group), the last of its tiles made so far
-  std::vector<int32_t> last_of_column_;  // per column, the last of its tiles made so far
-  std::vector<int32_t> steps_;           // per tile, its step (see PairTiles)
+  std::vector<int32_t> last_of_rows_;    // for each (head, row group): the last of its tiles made so far
+  std::vector<int32_t> last_of_column_;  // for each column: the last of its tiles made so far
+  std::vector<int32_t> steps_;           // for each tile: its step, as PairTiles explains
   PairTiles result_;
 };
 

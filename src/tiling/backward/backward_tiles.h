@@ -21,8 +21,8 @@ enum class ColumnOrder : uint8_t {
 struct BackwardCut {
   int64_t block_q = 128, block_k = 128;
   int64_t strip_rows = 32;
-  int64_t group = 1;  ///< query heads per kv head
-  int64_t band = 1;   ///< columns of a band, whose tiles are claimed step by step
+  int64_t group = 1;  ///< number of query heads per kv head
+  int64_t band = 1;   ///< number of columns of a band, whose tiles are claimed in the order of their steps (PairTiles)
   /// Whether all columns of a query head come before the columns of the next head, which takes over the slot's rows.
   /// This order needs a band of one column.
   bool head_by_head = false;
@@ -39,19 +39,19 @@ struct PairTile {
 
   BackwardItem item;  ///< head counts from 0 inside the group; sequence, head_kv and slot are not filled in
   int32_t band = 0;
-  int32_t next_in_column = kNone, next_in_rows = kNone;  ///< the tiles that wait for this one
-  bool waits = false;                                    ///< whether it waits for a tile of the pair
+  int32_t next_in_column = kNone, next_in_rows = kNone;  ///< the tiles that wait for this one; kNone if there is none
+  bool waits = false;                                    ///< whether this tile waits for another tile of the pair
 };
 
 /// The tiles of a pair in claim order, which is a topological order. The bands stand in the order in which row groups
-/// add columns. In a band, tiles are ordered by step. A tile's step is one more than the largest step of the tiles of
-/// the band for which it waits, and 0 if there are none. So the tiles of a band of one column run from the column's
+/// add columns. In a band, tiles are ordered by step. A tile that waits for no tile of its band has step 0. Any other
+/// tile has one step more than the last of those tiles. So the tiles of a band of one column run from the column's
 /// first row to its last. With head_by_head such a band is the column's part of one query head. Pairs with equal rules
 /// have equal tiles.
 struct PairTiles {
   std::vector<PairTile> tiles;
   std::vector<int64_t> band_begin;  ///< where the tiles of each band begin in `tiles`, then tiles.size()
-  double visited_pairs = 0;         ///< (row, key) pairs that the strips visit, each clipped to its own keys
+  double visited_pairs = 0;         ///< number of (row, key) pairs that the strips visit; each visits its own keys
 
   [[nodiscard]] int64_t bands() const { return static_cast<int64_t>(band_begin.size()) - 1; }
 };

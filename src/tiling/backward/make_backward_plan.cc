@@ -21,13 +21,14 @@ namespace {
 
 using core::RoundUp;
 
-/// Makes the pairs and their tiles. Consecutive sequences with equal rules share their tiles.
+/// Makes the (sequence, kv head) pairs and their tiles. Consecutive sequences with equal rules share their tiles.
 class PairMaker {
  public:
   PairMaker(const AttentionProblem& problem, const Machine& machine, const BackwardCut& cut, BackwardPlan& plan)
       : problem_(problem), machine_(machine), cut_(cut), plan_(plan) {}
 
-  /// Makes all pairs. The heaviest pairs come first, so that no worker is left with a long one at the end.
+  /// Makes all (sequence, kv head) pairs. The heaviest pairs come first, so that no worker is left with a long one at
+  /// the end.
   std::vector<HeadPair> MakeAll() {
     CheckSize();
     for (size_t s = 0; s < problem_.sequences.size(); ++s) {
@@ -140,8 +141,8 @@ BackwardPlan MakeBackwardPlan(const AttentionProblem& problem, const Machine& ma
   BackwardPlan plan;
   const BackwardInterleave interleave = ChooseBackwardInterleave(problem, machine.workers);
   BackwardShape shape = ChooseBackwardShape(problem, machine, interleave);
-  // If a pair computes one query head at a time, its slot is smaller, and its panels leave room in the caches. But if
-  // several workers share a pair, they need the longer columns that all its heads give.
+  // If a (sequence, kv head) pair computes one query head at a time, its slot is smaller, and its panels leave room in
+  // the caches. But if several workers share a pair, they need the longer columns that all its heads give.
   plan.head_by_head = interleave.band == 1 && problem.group() > 1;
   plan.block_q = shape.block_q;
   plan.block_k = shape.block_k;

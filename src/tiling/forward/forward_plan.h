@@ -20,11 +20,11 @@ struct ForwardItem {
   int64_t heads = 1;
   int64_t row_begin = 0, row_end = 0;
   Interval keys;      ///< smallest interval that holds the kept keys of the tile's rows
-  int64_t cost = 0;   ///< key blocks visited, summed over strips; an empty row block still costs 1
+  int64_t cost = 0;   ///< number of key blocks visited, summed over strips; an empty row block still costs 1
   int32_t slot = -1;  ///< slot of its packed K and V; -1: K and V are read in place
-  /// If the keys of the rows are cut into parts, each part is an item, and a merge with number `merge` adds their
-  /// states. This item is part number `part` of `parts`. The states of the merge begin at first_state, in the order of
-  /// the parts. Items of one merge follow each other.
+  /// If the keys of the rows are cut into parts, each part is an item. The merge with number `merge` then joins the
+  /// online-softmax states of the parts. This item is part number `part` of `parts`. The states of the merge begin at
+  /// first_state, in the order of the parts. Items of one merge follow each other.
   int32_t part = 0, parts = 1;
   int32_t merge = -1;
   int64_t first_state = -1;
@@ -47,14 +47,17 @@ struct ForwardPlan {
   std::vector<PackItem> packs;
   core::TaskGraph graph;
   bool pack_k = false, pack_v = false;
-  bool brings_rows = false;                             ///< if there are few rows: BringsRows of the machine
-  int64_t merges = 0, states = 0;                       ///< merges and states of tiles whose keys are cut
-  int64_t state_rows = 0;                               ///< most rows of a tile whose keys are cut
-  int64_t kv_slots = 0;                                 ///< heads in flight, <= workers + 1
+  /// Whether kernels for few rows prefetch rows of keys (BringsRows of the machine).
+  bool brings_rows = false;
+  /// The numbers of merges and of their states, for tiles whose keys are cut.
+  int64_t merges = 0, states = 0;
+  int64_t state_rows = 0;  ///< most rows of a tile whose keys are cut
+  /// The number of slots. A slot holds the packed K and V of one head at a time, and there are at most workers + 1.
+  int64_t kv_slots = 0;
   int64_t slot_rows = 0;                                ///< longest sk of a packed sequence, rounded up to 8
-  double flops = 0, flops_full = 0, flops_visited = 0;  ///< as in PlanInfo
+  double flops = 0, flops_full = 0, flops_visited = 0;  ///< floating-point operations, as in PlanInfo
   std::vector<double> load;                             ///< predicted time of each worker's range; the longest is 1
-  double efficiency = 1;  ///< from a simulation of claims and edges in which a task takes its cost as time
+  double efficiency = 1;  ///< efficiency of a simulated run in which each task takes its cost as time
 };
 
 }  // namespace fa::tiling

@@ -64,7 +64,7 @@ class ItemMaker {
   }
 
   // Returns a lower bound for the number of states of the tiles of one kv head. In every chunk of heads, each part of
-  // the keys is visited by some row block. A row block has no state only if it visits a single part.
+  // the keys is visited by some row block. Only a row block that visits a single part needs no state.
   [[nodiscard]] int64_t FewestStates(const Sequence& sequence, const RowCut& cut) const {
     const Interval keys = sequence.rule.KeysOfRows({0, sequence.sq});
     if (keys.empty()) return 0;
@@ -171,7 +171,7 @@ class ItemMaker {
     }
   }
 
-  // Adds the tile, or one item per part of its keys.
+  // Adds the tile as one item, or as one item per part of its keys.
   void AddParts(const Sequence& sequence, ForwardItem item, int64_t weight) {
     const int64_t part_keys = PartKeys(sequence);
     const Interval hull = item.keys;
@@ -203,7 +203,7 @@ class ItemMaker {
   const int64_t strip_rows_;
   ForwardPlan& plan_;
 
-  std::optional<RowRule> measured_;  // the rule that cut_ and blocks_ were made for
+  std::optional<RowRule> measured_;  // the rule for which cut_ and blocks_ were made
   RowCut cut_;
   std::vector<TileWork> blocks_;  // the work of the sequence's row blocks
 };

@@ -46,14 +46,14 @@ double CountTasksOfPacks(std::span<const HeadTiles> heads, int64_t pack_rows) {
 }
 
 // Returns the predicted time of packing `rows` rows. The unit, as in TileWork::weight, is the time of one strip with
-// one key. A strip of 32 rows takes 32 * 2 * (d + dv) flops per key, which is some 0.14 us at d = dv = 128 and 117
-// GFLOP/s. Packing a row of K and a row of V writes 1 KiB, which takes 0.1 us at 10 GB/s. So a row of K with a row of V
-// counts as one unit, and a row of only one of them as half a unit.
+// one key. A strip of 32 rows takes 32 * 2 * (d + dv) flops per key: some 0.14 us at d = dv = 128 and 117 GFLOP/s.
+// Packing a row of K and a row of V writes 1 KiB, which takes 0.1 us at 10 GB/s. So a row of K and a row of V count as
+// one unit together, and as half a unit each.
 int64_t PackDuration(int64_t rows, const ForwardPlan& plan) {
   return plan.pack_k && plan.pack_v ? rows : CeilDiv(rows, 2);
 }
 
-// Returns whether the head fills a whole range after the range in which it starts.
+// Returns whether the head's tiles begin in the range of an earlier worker and fill the whole range of a later worker.
 bool FillsARange(const PackedHead& head, std::span<const int64_t> cuts, size_t worker) {
   for (size_t next = worker + 1; next + 1 < cuts.size() && cuts[next + 1] <= head.item_end; ++next) {
     if (cuts[next] < cuts[next + 1]) return true;
@@ -137,8 +137,8 @@ void AddPackEdges(std::span<PackedHead> packed, ForwardPlan& plan, std::vector<i
     graph.successors.push_back(static_cast<int32_t>(to));
     ++graph.predecessor_count[static_cast<size_t>(to)];
   };
-  // The loops below add the successors of each task in the order of task ids (tiles, packs, joins), because the graph
-  // stores the lists in that order.
+  // The loops below add the successors of each task. They go in the order of task ids (tiles, packs, joins), because
+  // the graph stores the lists in that order.
   const auto end_task = [&graph] { graph.successor_begin.push_back(std::ssize(graph.successors)); };
   auto owner = packed.begin();
   for (int64_t item = 0; item < items; ++item) {
@@ -154,7 +154,8 @@ void AddPackEdges(std::span<PackedHead> packed, ForwardPlan& plan, std::vector<i
   }
   std::vector<int64_t> tiles;
   for (const PackedHead& head : packed) {
-    // The join releases the tiles in this order, the heavy ones first, if workers have claimed them before.
+    // If workers have claimed the tiles before the join completes, the join releases them in this order, the heavy ones
+    // first.
     tiles.resize(static_cast<size_t>(head.item_end - head.item_begin));
     std::iota(tiles.begin(), tiles.end(), head.item_begin);
     std::sort(tiles.begin(), tiles.end(), [&durations](int64_t a, int64_t b) {

@@ -14,10 +14,10 @@ namespace fa::tiling {
 /// packed head with index `successor` reuses the slot, join_out stands between the tiles of this head and the packs of
 /// that head.
 struct PackedHead {
-  int64_t head = 0;  ///< index into the HeadTiles
+  int64_t head = 0;  ///< index of the head's HeadTiles
   int64_t item_begin = 0, item_end = 0;
   int64_t pack_begin = 0, pack_end = 0;
-  int64_t pack_duration = 0;  ///< sum over all its packs
+  int64_t pack_duration = 0;  ///< predicted time of all its packs together
   int32_t slot = 0;
   bool slot_is_free = true;  ///< whether no earlier head uses the slot
   int64_t successor = -1;

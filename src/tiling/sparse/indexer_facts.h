@@ -18,7 +18,7 @@ struct IndexerSizes {
   std::string result;  ///< what the call computes from a token's scores: "the 2048 best"
   DType dtype = DType::kF32;
   int64_t heads = 0, d = 0;
-  int64_t key_width = 0;  ///< keys along the lanes of a strip
+  int64_t key_width = 0;  ///< number of keys along the lanes of a strip
 };
 
 /// Returns the facts about the plan of a call that scores keys. They keep references to the plan.

@@ -18,10 +18,10 @@ struct IndexerGradProblem {
 
   const SparseSequences& sequences;
   DType dtype = DType::kF32;
-  int64_t heads = 0, d = 0;     ///< heads and columns of the indexer
+  int64_t heads = 0, d = 0;     ///< numbers of heads and of columns of the indexer
   int64_t entries = kEveryKey;  ///< most keys per token
   int64_t attention_width = 0;  ///< heads * (d + d_rope) of the attention whose scores a loss computes; 0: no attention
-  bool walks_twice = false;     ///< whether a loss computes a row's probabilities once more, after their sum
+  bool walks_twice = false;     ///< whether a loss computes a row's probabilities again, after their sum is known
 };
 
 /// The plan by which gradients of the indexer are computed. Tasks of tokens add to sums of keys (KeySumPlan), one block
@@ -31,7 +31,7 @@ struct IndexerGradPlan {
   int64_t block_k = 0;             ///< keys that a task multiplies and differentiates at a time
   int64_t tokens_per_task = 1;     ///< most tokens of a task
   std::vector<TokenGroup> groups;  ///< tokens that go through the keys together, as one task; empty: one token per task
-  int64_t units = 0;               ///< tasks of tokens
+  int64_t units = 0;               ///< number of tasks of tokens
   double flops = 0;
   std::string reason;
 };

@@ -19,13 +19,13 @@ struct IndexerItem {
 };
 
 /// The tasks of an indexer's forward. The forward computes a row of scores for each token, and then selects keys from
-/// the row or takes the row's statistics. How tokens are grouped and keys are cut changes no bit, because no score
-/// depends on another.
+/// the row or takes the row's statistics. The grouping of tokens and the cut of keys change no bits, because every
+/// score is computed by itself.
 struct IndexerPlan {
-  std::vector<IndexerItem> items;  ///< one task each
-  /// Whether keys are cut. If so, the scores lie in the workspace, and one further task per token selects from the
-  /// token's scores, or takes their statistics, after the items that compute them. Otherwise an item has all keys that
-  /// its tokens may see, and its task does both.
+  std::vector<IndexerItem> items;  ///< the items; each is one task
+  /// Whether keys are cut. If so, the scores lie in the workspace. After the items that compute a token's scores, one
+  /// further task selects from them or takes their statistics. Otherwise an item has all keys that its tokens may see,
+  /// and its task does both.
   bool cut = false;
   int64_t group = 0;  ///< most tokens per item
   core::TaskGraph graph;

@@ -13,9 +13,9 @@ struct SparseProblem {
   const AttentionProblem& attention;  ///< the equivalent dense call with one key head
   const SparseSequences& sequences;
   int64_t entries = 0;        ///< length of the list of a token
-  int64_t block_size = 1;     ///< keys that an entry stands for
-  bool has_v = false;         ///< otherwise the values are the first columns of the keys
-  bool paged = false;         ///< keys lie in pages
+  int64_t block_size = 1;     ///< number of keys that an entry stands for
+  bool has_v = false;         ///< whether values have their own tensor; else they are the first columns of keys
+  bool paged = false;         ///< whether keys lie in pages
   bool whole_tokens = false;  ///< one task computes all heads of a token, for the mean over the heads
 
   /// Returns the largest number of keys that the token can have.

@@ -25,7 +25,7 @@ struct SparseSequence {
 /// One query token: a row of one sequence.
 struct SparseToken {
   int64_t sequence = 0;  ///< number of the sequence, which is also the batch element
-  int64_t row = 0;       ///< within the sequence
+  int64_t row = 0;       ///< row within the sequence
 };
 
 /// The sequences of a call of the sparse operators. Tokens are numbered in order through all sequences.
@@ -34,7 +34,7 @@ struct SparseSequences {
   SparseMask mask = SparseMask::kRightDownCausal;
   int64_t tokens = 0;
   int64_t max_sk = 0;
-  bool packed = false;                         ///< TND
+  bool packed = false;                         ///< whether the layout is TND
   int64_t q_rows = 0, k_rows = 0;              ///< rows of the tensors: S1 and S2, or T; pages: room in the table
   std::vector<int64_t> lengths_q, lengths_kv;  ///< the lengths as the caller gave them
 

@@ -11,7 +11,8 @@
 
 namespace fa::test {
 
-/// A case as a program calls it. The tensors are those of a BackwardProblem; the object makes the statistics itself.
+/// A case of the backward as a program calls the interface. The tensors are those of a BackwardProblem; this object
+/// makes the statistics itself.
 class BackwardFace {
  public:
   explicit BackwardFace(const BackwardCase& c, const std::string& softmax_layout = "");

@@ -109,7 +109,7 @@ std::vector<float> Statistics::Placed(const std::vector<double>& values) const {
 
 void Statistics::Set(const std::vector<double>& values) {
   const std::vector<float> placed = Placed(values);
-  std::copy(placed.begin(), placed.end(), values_.begin());  // in place, because descriptors point here
+  std::copy(placed.begin(), placed.end(), values_.begin());  // copied in place, because descriptors point to values_
 }
 
 ::testing::AssertionResult Statistics::Holds(const std::vector<double>& values) const {

@@ -44,7 +44,8 @@ class Statistics {
   std::vector<float> values_;
 };
 
-/// A case as a program calls it. The tensors are those of a ForwardProblem; the object makes the statistics itself.
+/// A case of the forward as a program calls the interface. The tensors are those of a ForwardProblem; this object makes
+/// the statistics itself.
 class ForwardFace {
  public:
   explicit ForwardFace(const ForwardCase& c, const std::string& softmax_layout = "");

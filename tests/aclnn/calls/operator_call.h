@@ -42,7 +42,7 @@ struct ClaimedSize {
 class OperatorCall {
  public:
   struct Tensor {
-    std::string name;  ///< as the interface spells it
+    std::string name;  ///< the operator's name in the interface
     bool output = false;
     aclDataType dtype = ACL_FLOAT;
     std::vector<int64_t> shape, stride;

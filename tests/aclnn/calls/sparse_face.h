@@ -31,7 +31,7 @@ enum class SparseOperator : uint8_t {
   kDenseLoss
 };
 
-/// All parameters of the family; each operator has some of them.
+/// All parameters of the sparse operators. Each operator has some of them.
 struct SparseParameters {
   const aclTensor *query = nullptr, *key = nullptr, *value = nullptr, *query_rope = nullptr, *key_rope = nullptr;
   const aclTensor *indices = nullptr, *block_table = nullptr, *q_lengths = nullptr, *kv_lengths = nullptr;
@@ -45,7 +45,7 @@ struct SparseParameters {
   int64_t block_size = 1, sparse_mode = 3, pre = -5, next = 9, attention_mode = 2, count = 0, head_num = 0;
   bool return_lse = true, return_values = true, deterministic = true;
   std::string layout = "BSND", layout_kv = "BSND";
-  bool no_layout = false;  ///< the strings of the layouts are null
+  bool no_layout = false;  ///< whether the strings of the layouts are null
 };
 
 [[nodiscard]] aclnnStatus GetWorkspaceSize(SparseOperator op, const SparseParameters& p, uint64_t* size,

@@ -235,7 +235,7 @@ TEST_F(Fork, WhatAChildHasQueuedIsDoneWhenItExits) {
   ASSERT_NE(shared, MAP_FAILED);
   EXPECT_TRUE(RunsInAChild(
       [&] {
-        auto& queued = *new LargeCall;  // outlives the child's main
+        auto& queued = *new LargeCall;  // the object outlives the child's main
         queued.Write(static_cast<float*>(shared));
         return Check(queued.Start(nullptr) == ACLNN_SUCCESS);
       },

@@ -249,7 +249,7 @@ TEST_F(Streams, AWaitThatRacesWithARecordDoesNotWaitForItsOwnStream) {
   for (int i = 0; i < kRounds; ++i) EXPECT_EQ(aclrtRecordEvent(event, stream_), ACL_SUCCESS);
   waiter.join();
   const aclError error = aclrtSynchronizeStreamWithTimeout(stream_, kWatchdogMs);
-  if (error != ACL_SUCCESS) std::abort();  // destroying the stream would hang
+  if (error != ACL_SUCCESS) std::abort();  // without abort, destroying the stream would hang
   EXPECT_EQ(aclrtDestroyEvent(event), ACL_SUCCESS);
 }
 

@@ -140,7 +140,8 @@ TEST(ContextImpl, KeepsTheMemoryOfSmallWorkspacesOnly) {
   Context::Impl impl({.workers = 2}, TwoNodesOf64());
   ASSERT_TRUE(impl.BorrowWorkspace()->Reserve(size_t{1} << 20).ok());
   EXPECT_EQ(impl.BorrowWorkspace()->size(), size_t{1} << 20);
-  ASSERT_TRUE(impl.BorrowWorkspace()->Reserve((size_t{256} << 20) + 1).ok());  // untouched pages cost nothing
+  // Pages that are never touched take no memory.
+  ASSERT_TRUE(impl.BorrowWorkspace()->Reserve((size_t{256} << 20) + 1).ok());
   EXPECT_EQ(impl.BorrowWorkspace()->size(), 0u);
 }
 

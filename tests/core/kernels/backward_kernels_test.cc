@@ -12,7 +12,7 @@ namespace {
 
 class BackwardKernelsTest : public KernelTest {
  protected:
-  /// Packs the matrix as `outer` reads it, and expects that no element after the panel is written.
+  /// Packs the matrix into the panel that `outer` reads. Expects that no element after the panel is written.
   [[nodiscard]] std::vector<float> Panel(Matrix& b) const {
     const auto size = static_cast<size_t>(b.rows() * row_kernels().PanelColumns(b.columns()));
     std::vector<float> panel(size + 64, kNan);
@@ -24,7 +24,8 @@ class BackwardKernelsTest : public KernelTest {
 
 INSTANTIATE_TEST_SUITE_P(Registry, BackwardKernelsTest, testing::ValuesIn(Levels()), LevelName);
 
-/// A logical matrix a(key, row) in the order of the strips: [strip][key][width]. Lanes that hold no row are NaN.
+/// A matrix a(key, row) as the kernels store it: [strip][key][lane]. A strip has one row per lane. Lanes without a row
+/// are NaN.
 struct StripTiles {
   StripTiles(int64_t width, int64_t rows, int64_t keys, uint32_t seed) : width(width), keys(keys) {
     strips = (rows + width - 1) / width;
@@ -134,7 +135,7 @@ TEST_P(BackwardKernelsTest, SoftmaxEpilogueGivesProbabilitiesAndTheirGradients) 
     Matrix shift(1, width(), width(), 12), delta(1, width(), width(), 13);
     s.at(0, 0) = kMaskedScore;
     dp.at(0, 0) = kNan;     // no kernel may read this NaN, because its pair is masked
-    shift.at(0, 1) = kInf;  // inf stands for a row without keys, or for a lane without a row
+    shift.at(0, 1) = kInf;  // an infinite shift stands for a row without keys, or for a lane without a row
     const Matrix scores = s, gradients = dp;
     kernels().backward_softmax(s.data(), dp.data(), keys, kFactor, shift.data(), delta.data());
     EXPECT_EQ(s.at(0, 0), 0.0f);
@@ -145,7 +146,7 @@ TEST_P(BackwardKernelsTest, SoftmaxEpilogueGivesProbabilitiesAndTheirGradients) 
         if (lane == 1) {
           ASSERT_EQ(s.at(key, lane), 0.0f);
           ASSERT_EQ(dp.at(key, lane), 0.0f);
-          ASSERT_FALSE(std::signbit(dp.at(key, lane)));  // -0 would mark a masked pair
+          ASSERT_FALSE(std::signbit(dp.at(key, lane)));  // a result of -0 would mark a masked pair
           continue;
         }
         const double p = std::exp2(kFactor * static_cast<double>(scores.at(key, lane)) - shift.at(0, lane));

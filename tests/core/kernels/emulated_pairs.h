@@ -6,7 +6,7 @@
 namespace fa::core::kernels {
 
 /// Returns kernels of bf16 pairs that any CPU executes, because they compute VDPBF16PS element by element. They have
-/// the source of the avx512_bf16 level and give the bits of the instruction. Their strips have 4 lanes.
+/// the source of the avx512_bf16 level and give the bits of the instruction. They compute 4 rows at once, one per lane.
 [[nodiscard]] const KernelTable& EmulatedPairs();
 
 }  // namespace fa::core::kernels

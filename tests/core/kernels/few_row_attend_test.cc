@@ -90,7 +90,8 @@ struct Rows {
 
 constexpr float kFactor = 0.125f * 1.44269504f;
 
-/// Sizes of a head. Some have a loop written for them. Rows of V are as long as rows of K, longer or shorter.
+/// Sizes of a head. For some sizes kernels have a loop of their own. Rows of V are as long as rows of K, longer or
+/// shorter.
 struct HeadColumns {
   int64_t d, dv;
 };
@@ -333,7 +334,7 @@ TEST_P(FewRowAttendTest, AProbabilityThatWouldBeSubnormalIsZero) {
   for (int64_t c = 0; c < kD; ++c) {
     for (int64_t row = 0; row < rows(); ++row) q.Set(row, c, c == 0 ? 64.0f : 0.0f);
     k.Set(0, c, 0);
-    k.Set(1, c, c == 0 ? -11.0f : 0.0f);  // 2^(kFactor * 64 * -11) = 2^-126.96
+    k.Set(1, c, c == 0 ? -11.0f : 0.0f);  // this key's probability is 2^(kFactor * 64 * -11) = 2^-126.96
     v.Set(0, c, 0);
     v.Set(1, c, 65504.0f);
   }
@@ -357,12 +358,12 @@ TEST_P(FewRowAttendTest, ARowWithoutFiniteScoresSpoilsNoOther) {
   }
 }
 
-// Tests scores so large that score - maximum would have no correct digit unless the maximum is subtracted before the
-// factor is applied. The largest scores have probability 1, and all others 0. Only every other row has such scores, so
-// that one vector has rows of both kinds.
+// Tests scores so large that score - maximum is exact only if the maximum is subtracted before the factor is applied.
+// The largest scores have probability 1, and all others 0. Only every other row has such scores, so that one vector has
+// rows of both kinds.
 TEST_P(FewRowAttendTest, ScoresOfAMillionMillionTakeTheirMaximumOffFirst) {
   constexpr int64_t kD = 64, kKeys = 44, kEqual = 11;
-  const bool f16 = dtype() == DType::kF16;  // f16 scores reach 10^9 only
+  const bool f16 = dtype() == DType::kF16;  // in f16, scores are at most about 10^9
   Rows q(rows(), kD, kD, dtype(), 21), large(rows(), kD, kD, dtype(), 21), k(kKeys, kD, kD, dtype(), 22);
   const Rows v(kKeys, kD, kD, dtype(), 23);
   const auto is_large = [&](int64_t row) { return row % 2 == 0; };

@@ -32,7 +32,7 @@ struct TypedRows {
   TypedRows(DType dtype, int64_t rows, int64_t columns, int64_t stride, uint32_t seed)
       : dtype(dtype), columns(columns), stride(stride) {
     const size_t size = static_cast<size_t>(rows * stride + 64);
-    halves.assign(size, 0x7fff);  // NaN as f16 and bf16
+    halves.assign(size, 0x7fff);  // 0x7fff is NaN as f16 and as bf16
     floats.assign(size, kNan);
     std::mt19937 random(seed);
     std::uniform_int_distribution<int> eighths(-16, 16);
@@ -58,7 +58,7 @@ struct TypedRows {
     if (std::isnan(x)) return 0x7e00;
     if (x == 0) return 0;
     int exponent = 0;
-    const float fraction = std::frexp(std::fabs(x), &exponent);  // the fraction is in [1/2, 1)
+    const float fraction = std::frexp(std::fabs(x), &exponent);  // frexp returns a fraction in [1/2, 1)
     const int bits = ((exponent + 14) << 10) + static_cast<int>((2 * fraction - 1) * 1024);
     return static_cast<uint16_t>((x < 0 ? 0x8000 : 0) | bits);
   }
@@ -135,7 +135,8 @@ TEST_P(FewRowKernelsTest, ExactProductSkipsMaskedPairsOnly) {
   Matrix o(rows(), kDv, kDv, 10);
   kernels().product_exact(v.block(), kKeys, p.data(), kDv, nullptr, o.data());
   EXPECT_TRUE(std::isfinite(o.at(0, 2)));
-  for (int64_t row = 1; row < rows(); ++row) EXPECT_TRUE(std::isnan(o.at(row, 2)));  // unmasked pairs give 0 * NaN
+  // This pair is not masked, so 0 * NaN is NaN in every row.
+  for (int64_t row = 1; row < rows(); ++row) EXPECT_TRUE(std::isnan(o.at(row, 2)));
 }
 
 TEST_P(FewRowKernelsTest, StatesAreAddedAndWrittenInTheirOwnShape) {

@@ -1,5 +1,5 @@
-// Compares the indexer's kernels of every level that this CPU has with computations in double. Numbers of heads and
-// keys include ones that are not multiples of the vector width, and the contents of unused lanes must not matter.
+// Compares the indexer's kernels of every level that this CPU has with computations in double. Some numbers of heads
+// and keys are not multiples of the vector width. The contents of unused lanes must not matter.
 
 #include <algorithm>
 #include <array>
@@ -53,7 +53,7 @@ TEST_P(IndexerKernelsTest, SumLanesIsTheWeightedSumOfTheLanesInUse) {
     const int64_t heads = width - unused;
     Matrix s(keys, width, width, 1), sum(1, keys, keys, 3, 1);
     const Matrix weight(1, heads, heads, 2), before = sum;
-    // Unused lanes must not contribute, not even NaN times 0.
+    // Unused lanes must not contribute: a NaN times 0 would be NaN.
     for (int64_t key = 0; key < keys; ++key) {
       for (int64_t lane = heads; lane < width; ++lane) s.at(key, lane) = kNan;
     }

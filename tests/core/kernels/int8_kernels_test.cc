@@ -138,7 +138,7 @@ TEST_P(Int8KernelsTest, SoftmaxRoundsToEvenSaturatesAndKeepsEmptyRowsEmpty) {
     EXPECT_EQ(words[0], 0xf7u | 0xfbu << 8 | 0xfeu << 16);  // the signed bytes of -P8: -9, -5 and -2
     EXPECT_EQ(words[1], 0u);
   } else if (table().group == 4) {
-    EXPECT_EQ(words[0], 9u | 5u << 8 | 2u << 16);  // the bytes min(10, 9), 5 and rint(2.5)
+    EXPECT_EQ(words[0], 9u | 5u << 8 | 2u << 16);  // the clamped and rounded probabilities min(10, 9), 5 and rint(2.5)
     EXPECT_EQ(words[1], 0u);
   } else {
     EXPECT_EQ(words[0], 9u | 5u << 16);
@@ -188,7 +188,7 @@ TEST_P(Int8KernelsTest, QuantizeRoundsToEvenAndSaturates) {
   std::vector<int8_t> y(std::size(x) + 1, 77);
   table().quantize(x, std::size(x), {.scale = &scale, .offset = &offset}, y.data());
   EXPECT_EQ(y, (std::vector<int8_t>{0, 2, 0, -2, 127, -128, -128, 64, 3, 4, 5, 77}));
-  std::vector<uint16_t> scales(std::size(x), 0x4000);  // 2 in bf16
+  std::vector<uint16_t> scales(std::size(x), 0x4000);  // 0x4000 is 2 in bf16
   table().quantize(x, std::size(x), {.scale = scales.data(), .dtype = DType::kBF16, .per_column = true}, y.data());
   EXPECT_EQ(y, (std::vector<int8_t>{1, 3, -1, -5, 127, -128, -128, 127, 6, 8, 10, 77}));
 }

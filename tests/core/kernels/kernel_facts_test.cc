@@ -1,4 +1,4 @@
-// On any machine, every level has its facts. Where this CPU has the level, the level has its functions too.
+// Tests that every level has its facts on any machine, and its functions if this CPU has the level.
 
 #include "core/kernels/kernel_facts.h"
 

@@ -33,7 +33,7 @@ using Half = __fp16;
 using Half = _Float16;
 #endif
 
-/// A line of the registry.
+/// A kernel table, and one of its sets of strip kernels.
 struct Level {
   const KernelTable* table;
   int strip;
@@ -46,7 +46,7 @@ inline std::vector<Level> Levels() {
   for (const Isa isa : AllIsas()) {
     if (!Includes(DetectIsa(), isa)) continue;
     const KernelTable* table = &Kernels(isa);
-    // A level may share the strips of the next lower level.
+    // Two levels may share their strip kernels.
     const auto same = [table](const KernelTable* other) { return other->strips == table->strips; };
     if (std::none_of(tables.begin(), tables.end(), same)) tables.push_back(table);
   }

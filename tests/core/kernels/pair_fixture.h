@@ -21,7 +21,8 @@ class OnPairs : public testing::TestWithParam<int> {
       GTEST_SKIP() << "this CPU executes no dot products of bf16, or its level has fewer strips";
     }
   }
-  static constexpr int kStrips = 3;  // each table has this many consecutive values of GetParam(), one per strip
+  // Each kernel table has this many consecutive values of GetParam(), one per set of kernels.
+  static constexpr int kStrips = 3;
   [[nodiscard]] static const KernelTable& table() {
     switch (GetParam() / kStrips) {
       case 0: return Kernels(DetectIsa(), DType::kBF16);

@@ -1,5 +1,5 @@
-// Compares the strip that reads rows of keys where they lie with the strip of the same width that reads copied rows.
-// All bits are equal, except those of scores of long heads, which the two strips sum in different orders.
+// Compares kernels that read rows of keys where they lie with kernels of the same width that read copied rows. All bits
+// are equal, except those of scores of long heads, which the two sum in different orders.
 
 #include <algorithm>
 #include <cmath>
@@ -73,7 +73,7 @@ class PairHeadsInPlaceTest : public testing::TestWithParam<bool> {
   [[nodiscard]] static const StripKernels& strip() { return table().narrowest(); }
   [[nodiscard]] static int64_t width() { return strip().width; }
 
-  /// Returns V in the form that the strip's product takes.
+  /// Returns V in the form that the kernels' product takes.
   [[nodiscard]] static std::vector<float> Paired(const ScatteredRows& v, int64_t dv) {
     std::vector<float> words(static_cast<size_t>(table().rows->PairedFloats(v.rows(), dv)));
     table().rows->pair_rows(v.together(), v.rows(), dv, words.data(), dv);
@@ -92,7 +92,7 @@ TEST_P(PairHeadsInPlaceTest, IsTheNarrowestStripWithItsStateByRows) {
   EXPECT_EQ(in_place().softmax, strip().softmax);
 }
 
-/// The scores of all keys, computed by one of the two strips. Both strips get the same rows of queries.
+/// The scores of all keys, computed with keys in place or with copied keys, from the same rows of queries.
 struct Scored {
   Matrix s;
   std::vector<float> max;

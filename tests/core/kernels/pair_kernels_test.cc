@@ -149,7 +149,7 @@ TEST_P(PairKernelsTest, AProductMayBeginInsideAGroupWhoseOtherRowsAreNan) {
     for (int64_t r = 0; r < kRows; ++r) {
       for (int64_t c = 0; c < kDv && (r < begin || r >= end); ++c) v.Set(r, c, kNan);
     }
-    // The words end with the group of the last key. All rows that the product must not use are NaN.
+    // `words` ends with the group that has the last key. All rows that the product must not use are NaN.
     const int64_t laid = std::min(RoundUp(end, group), kRows);
     std::vector<float> words(static_cast<size_t>(rows().PairedFloats(laid, kDv)), kNan);
     rows().pair_rows(v.block(), laid, kDv, words.data(), kDv);
@@ -248,9 +248,9 @@ TEST_P(PairKernelsTest, TheBitsOfALaneDoNotDependOnTheWidth) {
 
 TEST_P(PairKernelsTest, RoundsToNearestEvenAndKeepsNan) {
   Matrix s(2, width(), width(), 15);
-  s.at(0, 0) = 1.0f + 0x1p-8f;             // half way, down to even
-  s.at(0, 1) = 1.0f + 0x1p-7f + 0x1p-8f;   // half way, up to even
-  s.at(0, 2) = 1.0f + 0x1p-8f + 0x1p-20f;  // above half way
+  s.at(0, 0) = 1.0f + 0x1p-8f;             // half way between two bf16 numbers; the even one is below
+  s.at(0, 1) = 1.0f + 0x1p-7f + 0x1p-8f;   // half way between two bf16 numbers; the even one is above
+  s.at(0, 2) = 1.0f + 0x1p-8f + 0x1p-20f;  // a little above half way, so it is rounded up
   s.at(0, 3) = kNan;
   s.at(1, 0) = -3.0f;
   s.at(1, 1) = -kInf;

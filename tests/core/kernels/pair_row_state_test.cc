@@ -1,5 +1,5 @@
-// Compares the strips of pairs whose output state lies by rows, bit by bit, with the same strips whose state lies along
-// the lanes. exact_products_test.cc tests their products that skip masked pairs.
+// Compares kernels of bf16 pairs whose output state lies by rows with the same kernels whose state lies along the
+// lanes. All bits must be equal. exact_products_test.cc tests their products that skip masked pairs.
 
 #include <string>
 #include <vector>

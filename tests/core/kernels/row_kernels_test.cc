@@ -13,7 +13,7 @@
 namespace fa::core::kernels {
 namespace {
 
-/// Returns one registry line per level, because row kernels do not depend on the strip.
+/// Returns one registry line per level, because all lines of a level have the same row kernels.
 std::vector<Level> FirstStrips() {
   std::vector<Level> levels = Levels();
   levels.erase(std::remove_if(levels.begin(), levels.end(), [](const Level& level) { return level.strip != 0; }),

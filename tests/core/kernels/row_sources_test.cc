@@ -1,4 +1,5 @@
-// Results do not depend on where kernels find their rows, nor on the rows that they fetch or multiply at the same time.
+// Tests that results do not depend on where kernels find their rows. They must not depend on rows that are fetched or
+// multiplied at the same time either.
 
 #include <cstring>
 #include <ostream>

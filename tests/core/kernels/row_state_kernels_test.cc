@@ -1,4 +1,4 @@
-// Compares, on every line of the registry, the strips whose output state lies by rows with the same strips whose state
+// Compares, on every line of the registry, kernels whose output state lies by rows with the same kernels whose state
 // lies along the lanes. All bits must be equal.
 
 #include <cmath>
@@ -112,7 +112,8 @@ TEST_P(RowStateKernelsTest, OutputIsWrittenWithTheBitsOfTheStrip) {
       Matrix multiplier(1, width(), width(), 16);
       std::vector<int32_t> zero(static_cast<size_t>(width()), 0);
       zero[1] = 1;
-      lane_state.at(dv - 1, 1) = row_state.at(1, dv - 1) = kNan;  // its multiplier is 0, so 0 is written, not NaN
+      // This row's multiplier is 0, so the kernel must write 0 and not NaN.
+      lane_state.at(dv - 1, 1) = row_state.at(1, dv - 1) = kNan;
       const int64_t count = width() - 1, row_bytes = (dv + 3) * static_cast<int64_t>(SizeOf(dtype));
       // The comparison also shows whether bytes between and after the rows were written.
       std::vector<std::byte> by_lane_out(static_cast<size_t>(width() * row_bytes), std::byte{0xa5});

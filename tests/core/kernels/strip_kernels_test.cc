@@ -232,7 +232,8 @@ TEST_P(StripKernelsTest, MasksSelect) {
 }
 
 TEST_P(StripKernelsTest, SoftcapOfAScoreIsTheSameInAnyCompany) {
-  constexpr float kCap = 50.0f, kEdge = 31.25f;  // at 0.625 of the cap the two forms of tanh meet
+  // At 0.625 of the cap, tanh changes from a polynomial to a formula with exponentials.
+  constexpr float kCap = 50.0f, kEdge = 31.25f;
   for (const float edge : {kEdge, -kEdge, std::nextafter(kEdge, 0.0f), std::nextafter(kEdge, 50.0f)}) {
     Matrix alone(1, width(), width(), 52);
     for (int64_t lane = 0; lane < width(); ++lane) alone.at(0, lane) = 0;
@@ -248,7 +249,7 @@ TEST_P(StripKernelsTest, SoftcapOfAScoreIsTheSameInAnyCompany) {
 TEST_P(StripKernelsTest, SoftcapOfZeroIsZeroWhateverTheScale) {
   Matrix s(2, width(), width(), 53);
   for (int64_t lane = 0; lane < width(); ++lane) s.at(0, lane) = 0;
-  kernels().passes.scale_scores(s.data(), 2, 1e30f, 1e-9f, nullptr);  // 1e30 / 1e-9 overflows f32
+  kernels().passes.scale_scores(s.data(), 2, 1e30f, 1e-9f, nullptr);  // the quotient 1e30 / 1e-9 overflows f32
   for (int64_t lane = 0; lane < width(); ++lane) {
     ASSERT_EQ(s.at(0, lane), 0.0f);
     ASSERT_EQ(std::fabs(s.at(1, lane)), 1e-9f);
@@ -392,7 +393,7 @@ TEST(Registry, EveryLevelIsAtLeastPortableAndStripsGoFromWideToNarrow) {
     EXPECT_EQ(&table.ForRows(1), &table.narrowest());
     EXPECT_EQ(&table.ForRows(table.narrowest().width + 1), &table.strips[table.strip_count - 2]);
     EXPECT_EQ(&table.ForRows(100000), &table.widest());
-    // The table's choice of strips never takes more strips than the widest strip alone would.
+    // The kernels that the table chooses for these rows never need more strips than the widest kernels alone would.
     for (int64_t rows = 1; rows < 5 * table.widest().width; ++rows) {
       int64_t strips = 0;
       for (int64_t left = rows; left > 0; left -= table.ForRows(left).width) ++strips;

@@ -155,7 +155,7 @@ TEST_P(StripSoftmaxTest, OfTheLargestScoreIsExactlyOne) {
       EXPECT_EQ(row_sum.at(0, lane), 1.0f) << exponent;
       for (int64_t r = 0; r < kKeys; ++r) s.at(r, lane) = kMaskedScore;
     }
-    softmax();  // all keys of this pass are masked
+    softmax();  // a pass in which all keys are masked
     for (int64_t lane = 0; lane < width(); ++lane) {
       EXPECT_EQ(alpha.at(0, lane), 1.0f) << exponent;
       EXPECT_EQ(row_sum.at(0, lane), 1.0f) << exponent;

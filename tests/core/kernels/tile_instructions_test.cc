@@ -213,13 +213,13 @@ TEST_P(TileInstructions, PairsAreWithinRoundingOfTheProduct) {
 
 TEST_P(TileInstructions, SubnormalNumbersCountAsZero) {
   Tile a{}, b{}, c{};
-  a.row[0][0] = 0x00003f80;  // 1 in the lower element
-  b.row[0][0] = 0x0000007f;  // subnormal
-  c.row[0][0] = 0x007fffff;  // subnormal
+  a.row[0][0] = 0x00003f80;  // the lower element is 1
+  b.row[0][0] = 0x0000007f;  // a subnormal element
+  c.row[0][0] = 0x007fffff;  // a subnormal sum
   EXPECT_EQ(Run(Dot::kPairs, c, a, b).row[0][0], 0u);
   a.row[0][0] = b.row[0][0] = 0x00002000;  // 2^-63 each; their product 2^-126 is not subnormal
   EXPECT_EQ(Run(Dot::kPairs, Tile{}, a, b).row[0][0], BitsOf(0x1p-126f));
-  a.row[0][0] = 0x00001f80;  // 2^-64: the product would be subnormal
+  a.row[0][0] = 0x00001f80;  // 2^-64; a product with it would be subnormal
   EXPECT_EQ(Run(Dot::kPairs, Tile{}, a, b).row[0][0], 0u);
 }
 

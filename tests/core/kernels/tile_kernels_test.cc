@@ -18,7 +18,7 @@ namespace {
 
 const KernelTable& Tiles() { return Kernels(kAmxEmulated, DType::kBF16); }
 
-/// Rows of bf16 without gaps.
+/// Rows of bf16 numbers without gaps.
 struct Rows {
   Rows(int64_t count, int64_t columns, uint32_t seed) : stride(columns) {
     std::mt19937 random(seed);

@@ -51,12 +51,13 @@ TEST(HighestIsa, EachLevelIncludesTheOnesBeforeIt) {
 }
 
 TEST(HighestIsa, CountsOnlyRegistersThatTheOperatingSystemSaves) {
-  EXPECT_EQ(HighestIsa(Without(&CpuFeatureWords::leaf1_ecx, 27)), Isa::kPortable);  // no OSXSAVE
-  EXPECT_EQ(HighestIsa(WithStates(0x03)), Isa::kPortable);                          // x87 and SSE saved
-  EXPECT_EQ(HighestIsa(WithStates(0x07)), Isa::kAvx2);                              // AVX saved too
-  EXPECT_EQ(HighestIsa(WithStates(0x67)), Isa::kAvx2);                              // zmm16-31 not saved
-  EXPECT_EQ(HighestIsa(WithStates(0xe7)), Isa::kAvx512Bf16);                        // tiles not saved
-  EXPECT_EQ(HighestIsa(WithStates(0x200e7)), Isa::kAvx512Bf16);                     // tile data not saved
+  // No OSXSAVE: the operating system does not use XSAVE.
+  EXPECT_EQ(HighestIsa(Without(&CpuFeatureWords::leaf1_ecx, 27)), Isa::kPortable);
+  EXPECT_EQ(HighestIsa(WithStates(0x03)), Isa::kPortable);       // the system saves only x87 and SSE registers
+  EXPECT_EQ(HighestIsa(WithStates(0x07)), Isa::kAvx2);           // the system also saves AVX registers
+  EXPECT_EQ(HighestIsa(WithStates(0x67)), Isa::kAvx2);           // the system does not save zmm16 to zmm31
+  EXPECT_EQ(HighestIsa(WithStates(0xe7)), Isa::kAvx512Bf16);     // the system does not save tiles
+  EXPECT_EQ(HighestIsa(WithStates(0x200e7)), Isa::kAvx512Bf16);  // the system does not save the data of tiles
   EXPECT_EQ(HighestIsa(WithStates(0x600e7)), Isa::kAvx512Amx);
 }
 
@@ -105,7 +106,8 @@ TEST(DetectIsa, IsWhatTheCpuReportsOrMoreWhereMoreIsAssumed) {
 TEST(HighestIsa, OfAarch64ComesFromTheKernelsWords) {
   constexpr uint64_t kAsimd = 1u << 1, kDotprod = 1u << 20, kI8mm = 1u << 13, kBf16 = 1u << 14;
   EXPECT_EQ(HighestIsa({.hwcap = kAsimd}), Isa::kNeon);
-  EXPECT_EQ(HighestIsa({.hwcap = kAsimd, .hwcap2 = kI8mm | kBf16}), Isa::kNeon);  // both need Dotprod
+  // Both features count only together with Dotprod.
+  EXPECT_EQ(HighestIsa({.hwcap = kAsimd, .hwcap2 = kI8mm | kBf16}), Isa::kNeon);
   EXPECT_EQ(HighestIsa({.hwcap = kAsimd | kDotprod}), Isa::kNeonDotprod);
   EXPECT_EQ(HighestIsa({.hwcap = kAsimd | kDotprod, .hwcap2 = kI8mm | kBf16}), Isa::kNeonBf16);
   EXPECT_EQ(HighestIsa({.hwcap = kAsimd | kDotprod, .hwcap2 = kBf16}), Isa::kNeonDotprod);

@@ -81,7 +81,7 @@ class ArrivalsTest : public testing::TestWithParam<ExecutorCase> {
   std::unique_ptr<Executor> executor_ = GetParam().make();
 };
 
-// `has_arrived` is not atomic: if an arrival did not order its tasks, ThreadSanitizer would report a race.
+// The tests' `has_arrived` is a plain bool. If an arrival did not order its tasks, ThreadSanitizer would report a race.
 TEST_P(ArrivalsTest, RunTheirTasksOnceInAnyOrder) {
   for (uint64_t seed = 0; seed < 60; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
@@ -208,8 +208,8 @@ TEST_P(ArrivalsTest, AnInputThatDoesNotArriveIsAnError) {
   EXPECT_EQ(runs.load(), 6);
 }
 
-// When all tasks of a round have run, a poll adds up their results, which stands for sending them. It then delivers the
-// input of the next round.
+// A poll stands for sending. When all tasks of a round have run, it adds up their results, and delivers the input of
+// the next round.
 TEST_P(ArrivalsTest, PollsUntilWhatTasksMakeHasBeenSent) {
   constexpr int kRounds = 30, kTasks = 5;
   TaskGraph graph = FlatGraph(kRounds * kTasks, 3);
@@ -284,7 +284,7 @@ TEST_P(ArrivalsTest, PollsUntilTheLastTaskHasRunThoughNothingHasToBePolledFor) {
 // All tasks wait for an input. So workers have claimed all of them before the first input arrives.
 TEST_P(ArrivalsTest, TakeTheEarliestTaskFirstIfAsked) {
   TaskGraph graph = FlatGraph(50, 4);
-  graph.range_begin = {0, 50};  // one worker
+  graph.range_begin = {0, 50};  // one worker has all tasks
   graph.earliest_first = true;
   std::vector<int32_t> all(50);
   std::iota(all.begin(), all.end(), 0);

@@ -46,12 +46,12 @@ TEST(ClaimState, AWorkerThatIsDoneTakesTheBackHalfOfTheLargestRange) {
   graph.range_begin = {0, 0, 10, 17};
   StateMemory memory(graph);
   ClaimState claims(graph, memory.get());
-  EXPECT_EQ(claims.Next(0), 5);  // the back half of [0, 10)
-  EXPECT_EQ(claims.Next(0), 6);  // a task of its own range
+  EXPECT_EQ(claims.Next(0), 5);  // worker 0 takes the back half of [0, 10)
+  EXPECT_EQ(claims.Next(0), 6);  // worker 0 now has tasks of its own
   EXPECT_EQ(claims.Next(1), 0);  // worker 1 still takes the tasks of its own range from the front
   EXPECT_EQ(claims.Next(2), 10);
   for (int32_t task = 7; task < 10; ++task) EXPECT_EQ(claims.Next(0), task);
-  EXPECT_EQ(claims.Next(0), 14);  // the back half of [11, 17)
+  EXPECT_EQ(claims.Next(0), 14);  // worker 0 takes the back half of [11, 17)
 }
 
 TEST(ClaimState, StealsOnTheOwnNodeFirst) {

@@ -38,7 +38,8 @@ TEST(WalkToEnd, AWorkerStaysUntilEveryTaskHasRun) {
   for (uint64_t seed = 0; seed < kGraphs; ++seed) {
     const TaskGraph graph = test::RandomGraph(seed, 200, kWorkers);
     const test::StateMemory state(graph);
-    tasks = graph.has_edges() ? graph.task_count : 0;  // without edges a worker may leave before all tasks have run
+    // In a graph without edges, a worker may leave before all tasks have run.
+    tasks = graph.has_edges() ? graph.task_count : 0;
     for (int i = 0; i < kRunsPerGraph; ++i) {
       ran = 0;
       run.emplace(graph, TaskFunction(task), state.get());

@@ -37,7 +37,7 @@ TEST(OpenMp, EveryThreadOfARegionMayCall) {
     faults += test::FaultsOfOneCall(context, static_cast<uint64_t>(call));
   }
   EXPECT_EQ(faults, 0);
-  EXPECT_EQ(threads, 4);  // the region was parallel
+  EXPECT_EQ(threads, 4);  // the region ran on four threads
 }
 
 /// Tests calls when OpenMP has as many threads as the executor, and the library shares these threads.
@@ -297,7 +297,7 @@ TEST_F(SharedOpenMp, AForkedChildThatNamesTheRuntimeAgainIsRefused) {
 }
 
 TEST_F(SharedOpenMp, AForkedChildDoesNotWaitForThreadsThatItDoesNotHave) {
-  ASSERT_EQ(TasksInARegion(), kThreads);  // the runtime's threads have started
+  ASSERT_EQ(TasksInARegion(), kThreads);  // this starts the threads of the OpenMP runtime
   const pid_t child = fork();
   ASSERT_GE(child, 0);
   if (child == 0) {

@@ -101,7 +101,7 @@ TEST(Allowance, OfASmallContextDoesNotBindALargeOne) {
 }
 
 TEST_F(StarvedExecutor, FinishesInAChildThatForkLeftWithoutThreads) {
-  ASSERT_EQ(FaultsOfCalls(context_, 20), 0);  // starts the threads
+  ASSERT_EQ(FaultsOfCalls(context_, 20), 0);  // these calls start the threads
   const pid_t child = fork();
   ASSERT_GE(child, 0);
   if (child == 0) {

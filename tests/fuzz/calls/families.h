@@ -28,7 +28,7 @@ struct Family {
   std::unique_ptr<FuzzCall> (*make)(uint64_t seed);
 };
 
-/// All operators.
+/// All families: one per operator, two of int8 calls, and dropout masks.
 inline constexpr Family kFamilies[] = {
 #define FA_FAMILY(name, function, args, options, text) {#name, Random##name##Call},
     FA_OPERATORS(FA_FAMILY)

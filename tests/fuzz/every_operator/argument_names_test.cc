@@ -16,7 +16,7 @@
 namespace fa::test {
 namespace {
 
-constexpr uint64_t kCases = 12;  // cases of each family
+constexpr uint64_t kCases = 12;  // the number of cases of each family
 // More cases are made until every argument was given, but no more than this.
 constexpr uint64_t kMostCases = 400;
 

@@ -12,7 +12,7 @@
 namespace fa::test {
 namespace {
 
-/// A file in memory.
+/// A file that exists only in memory.
 class MemoryFile {
  public:
   MemoryFile() : descriptor_(memfd_create("fuzz", MFD_CLOEXEC)) { Require(descriptor_ >= 0, "memfd_create"); }

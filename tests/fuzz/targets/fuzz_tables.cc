@@ -30,7 +30,7 @@ class ChangedIndex {
     at_ = const_cast<std::byte*>(static_cast<const std::byte*>(view.data)) + offset * static_cast<int64_t>(size_);
     std::memcpy(&was_, at_, size_);
     const int64_t value = input.Number();
-    std::memcpy(at_, &value, size_);  // the low bytes come first
+    std::memcpy(at_, &value, size_);  // on a little-endian CPU the low bytes come first
   }
   ~ChangedIndex() { std::memcpy(at_, &was_, size_); }
   ChangedIndex(const ChangedIndex&) = delete;

@@ -9,8 +9,8 @@
 
 namespace fa::test {
 
-// Each function takes one input of a fuzzer, which may be any bytes. If the library breaks a promise, a signal ends the
-// process.
+// Each function runs the library on one input of a fuzzer, which may be any bytes. If the library breaks a promise, a
+// signal ends the process.
 
 /// Reads the bytes as a .npy file, which is accepted or refused with a reason. If it is accepted, writes it to a file,
 /// and expects that this file reads the same. Then reads the same bytes as the text of a header.

@@ -23,7 +23,7 @@ struct CallShape {
 struct BindCall {
   explicit BindCall(const CallShape& shape = {});
 
-  /// Returns a new address, for a tensor that the call shall have.
+  /// Returns an address that no other tensor of these calls has.
   static void* Somewhere();
   [[nodiscard]] static TensorView Tensor(DType dtype, Dims shape, Dims stride = {});
   [[nodiscard]] static MutableTensorView Output(DType dtype, Dims shape, Dims stride = {});

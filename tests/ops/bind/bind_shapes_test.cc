@@ -351,9 +351,8 @@ TEST(BindShapes, ScalarsOutOfTheirRange) {
   EXPECT_TRUE(Refused(call, "kv_start=4611686018427387904, want -2^60..2^60"));
 }
 
-// The library's other interfaces take their numbers from these lists, so they would lack a number that is in no list.
-// The structured bindings compile only if each struct has exactly these members and the members of its list, in this
-// order.
+// The library's other interfaces take their numbers from these lists, and would lack a number that the lists lack. The
+// structured bindings compile only if each struct has exactly these members and the members of its list, in this order.
 TEST(OptionNumbers, AreAllInTheirLists) {
 #define FA_NAME(type, name, text) , name
   const AttentionOptions dense;

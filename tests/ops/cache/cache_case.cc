@@ -16,7 +16,7 @@ using ::testing::AssertionFailure;
 using ::testing::AssertionResult;
 using ::testing::AssertionSuccess;
 
-/// The tensors of a case. A tensor's number decides about its random bytes and strides.
+/// The tensors of a case. A tensor's number decides which random bytes and strides it gets.
 enum Part : int64_t { kKey, kValue, kKeyCache, kValueCache, kSlots, kSources, kTable, kLengths, kOffsets };
 
 /// Returns strides under which the dimensions are nested in a random order, with gaps.
@@ -224,7 +224,7 @@ void ScatterProblem::RestoreInputs() const {
 }
 
 AssertionResult ScatterProblem::MatchesReference() const {
-  // for each place of the cache, the last row that goes there
+  // the last row that goes to each place of the cache
   std::vector<int64_t> row_of(static_cast<size_t>(case_.pages * case_.page_rows), -1);
   for (int64_t t = 0; t < case_.rows; ++t) {
     if (slot_values_[t] >= 0) row_of[slot_values_[t]] = source_values_[t];
@@ -308,7 +308,8 @@ void GatherProblem::RestoreInputs() const {
 
 AssertionResult GatherProblem::MatchesReference() const {
   constexpr int64_t kZero = -1, kUntouched = -2;
-  std::vector<std::pair<int64_t, int64_t>> source(static_cast<size_t>(case_.rows), {kUntouched, 0});  // page and row
+  // (page, row) from which each output row comes.
+  std::vector<std::pair<int64_t, int64_t>> source(static_cast<size_t>(case_.rows), {kUntouched, 0});
   int64_t t = 0;
   for (int64_t b = 0; b < case_.sequences; ++b) {
     const auto offset = offsets_.absent() ? 0 : static_cast<int64_t>(offsets_.Get(At(offsets_, {b})));

@@ -42,8 +42,8 @@ TEST(ScatterRows, LastRowOfAPlaceRemainsAndNegativePlacesAreSkipped) {
   SmallScatter c;
   ASSERT_TRUE(c.Run().ok()) << c.Run().message();
   std::vector<float> want(72, -1.0F);
-  std::iota(want.begin() + 30, want.begin() + 36, 12.0F);  // row 2 at place 5
-  std::iota(want.begin() + 66, want.end(), 18.0F);         // row 3 at place 11
+  std::iota(want.begin() + 30, want.begin() + 36, 12.0F);  // row 2 goes to place 5
+  std::iota(want.begin() + 66, want.end(), 18.0F);         // row 3 goes to place 11
   EXPECT_EQ(c.key_cache, want);
 }
 

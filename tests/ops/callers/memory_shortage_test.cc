@@ -98,8 +98,8 @@ TEST_P(MemoryShortage, InTheFirstCallOfAProcess) {
   EXPECT_GT(processes, 20);
 }
 
-/// Returns the call with a new context instead of the default context. The first call makes this context, and treats
-/// the highest level of this CPU as unproven.
+/// Returns the same call, but with a new context instead of the default context. The first call makes this context, and
+/// treats the highest level of this CPU as unproven.
 OperatorCall AtAnUnprovenLevel(OperatorCall call) {
   call.run = [run = call.run, context = std::make_shared<std::unique_ptr<Context>>()](Context* /*default*/) {
     const Status made = core::GuardedCall("context", [&]() -> Status {
@@ -118,7 +118,7 @@ OperatorCall AtAnUnprovenLevel(OperatorCall call) {
 
 // The children must come from a process that has made no context, as in InTheFirstCallOfAProcess.
 TEST_P(MemoryShortage, InTheFirstCallOfAProcessAtAnUnprovenLevel) {
-  constexpr int64_t kStep = 97;  // a call makes thousands of allocations
+  constexpr int64_t kStep = 97;  // a call makes thousands of allocations, so only every kStep-th fails
   const OperatorCall call = AtAnUnprovenLevel(OperatorOf("Forward", ValueKind::kNormal));
   int64_t processes = 0;
   ASSERT_NO_FATAL_FAILURE(FirstCalls(call, DetectIsa(), kStep, &processes));
@@ -127,7 +127,7 @@ TEST_P(MemoryShortage, InTheFirstCallOfAProcessAtAnUnprovenLevel) {
 
 // If a trial of a level lacks memory, the level must not count as wrong.
 TEST_P(MemoryShortage, InTheTrialOfALevel) {
-  constexpr int64_t kStep = 97;  // a trial makes thousands of allocations
+  constexpr int64_t kStep = 97;  // a trial makes thousands of allocations, so only every kStep-th fails
   int64_t place = 1;
   for (int64_t failed = 1; failed > 0; place += kStep) {
     bool out_of_memory = false;

@@ -182,7 +182,8 @@ TEST_P(LargeBuffers, AreFirstWrittenOnTheNodeThatUsesThem) {
   EXPECT_EQ(nodes, (std::set<int>{0, 1})) << "nodes that wrote large buffers";
 }
 
-// These operators have no buffers except the state of a run: they write only outputs. Nor has DropoutMask any.
+// These operators write only outputs. Their workspace has no buffers except the state of a run. DropoutMask has no
+// buffers either.
 constexpr const char* kWithoutBuffers[] = {"Merge", "MergeLse", "Scatter", "Gather"};
 
 std::vector<std::string> OperatorsWithBuffers() {
@@ -208,7 +209,7 @@ TEST_F(NumaBuffers, OperatorsThatWriteOnlyOutputsHaveNone) {
 TEST_F(NumaBuffers, APackedHeadLiesOnOneNode) {
   context_ = TwoNodes(Isa::kPortable);
   constexpr int64_t kBatch = 2, kHeads = 4, kKeyHeads = 2, kRows = 256, kKeys = 320, kSize = 64;
-  std::vector<uint16_t> halves(kBatch * kHeads * kKeys * kSize, 0x3800);  // 0.5 of f16
+  std::vector<uint16_t> halves(kBatch * kHeads * kKeys * kSize, 0x3800);  // 0x3800 is 0.5 in f16
   std::vector<uint16_t> out(kBatch * kHeads * kRows * kSize);
   AttentionArgs args;
   args.q = {halves.data(), DType::kF16, {kBatch, kHeads, kRows, kSize}, {}};

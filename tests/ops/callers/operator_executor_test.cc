@@ -23,7 +23,7 @@ class OperatorExecutor : public testing::TestWithParam<Case> {};
 TEST_P(OperatorExecutor, GivesTheBitsOfOneThread) {
   const auto& [isa, kind, name] = GetParam();
   const OperatorCall call = OperatorOf(name, ValueKind::kNormal);
-  call.tensors->ForgetOutputs();  // Scatter leaves elements as they were
+  call.tensors->ForgetOutputs();  // Scatter does not write all elements, so all runs start with the same contents
   ASSERT_TRUE(call.run(ContextOn(ExecutorKind::kSerial, isa, 1).get()).ok());
   const std::vector<uint32_t> expected = call.tensors->OutputBits();
   const std::unique_ptr<Context> context = ContextOn(kind, isa, 4);

@@ -106,7 +106,7 @@ TEST(Verbose, CountsPackedRowsPastTheLastSequence) {
 }
 
 TEST(VerboseDeathTest, TheEnvironmentSwitchesItOn) {
-  GTEST_FLAG_SET(death_test_style, "threadsafe");  // the new process has not read FA_VERBOSE
+  GTEST_FLAG_SET(death_test_style, "threadsafe");  // the test runs in a new process, which has not read FA_VERBOSE yet
   const auto run_with = [](const char* value) {
     setenv("FA_VERBOSE", value, 1);
     Call call(4);

@@ -47,7 +47,7 @@ class MergeByLseProblem {
   [[nodiscard]] ::testing::AssertionResult RowMatches(int64_t row) const;
 
   MergeByLseCase case_;
-  std::vector<std::vector<reference::LsePart>> values_;  ///< [row][part]
+  std::vector<std::vector<reference::LsePart>> values_;  ///< parts by [row][part]
   std::vector<Tensor> lse_, local_out_;
   Tensor out_, lse_out_;
   std::vector<TensorView> lse_views_, local_out_views_;

@@ -18,9 +18,9 @@ struct MergeCase {
   uint64_t seed = 1;
   DType dtype = DType::kF32;
   Layout layout = Layout::kSBH;
-  int64_t batch = 2, heads = 3, rows = 5, d = 8;            ///< TND has one batch element
-  int64_t prev_copies = 1, cur_copies = 1, out_copies = 1;  ///< copies per statistic: 1 or 8
-  bool in_place = false;                                    ///< the outputs are the tensors of prev
+  int64_t batch = 2, heads = 3, rows = 5, d = 8;            ///< the sizes; TND has one batch element
+  int64_t prev_copies = 1, cur_copies = 1, out_copies = 1;  ///< how often each statistic is stored: 1 or 8 times
+  bool in_place = false;                                    ///< whether the outputs overwrite the tensors of prev
   Padding padding = {};
   Placement placement = {};
 };
@@ -59,7 +59,7 @@ class MergeProblem {
   [[nodiscard]] const Partial& result() const { return case_.in_place ? prev_ : out_; }
 
   MergeCase case_;
-  std::vector<reference::PartialRow> prev_rows_, cur_rows_;  ///< [batch][head][row]
+  std::vector<reference::PartialRow> prev_rows_, cur_rows_;  ///< rows by [batch][head][row]
   Partial prev_, cur_, out_;
 };
 

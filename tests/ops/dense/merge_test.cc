@@ -77,7 +77,7 @@ void FromFloat(DType dtype, float value, std::byte* at) {
 // A tensor with its memory.
 struct Owned {
   Owned(DType type, Dims dims) : view{nullptr, type, dims, {}} {
-    memory.resize(static_cast<size_t>(layout::SpanBytes(view)) + 1, std::byte{0xFF});  // NaN in every type
+    memory.resize(static_cast<size_t>(layout::SpanBytes(view)) + 1, std::byte{0xFF});  // 0xFF is NaN in every type
     view.data = memory.data();
   }
   Owned(const Owned&) = delete;

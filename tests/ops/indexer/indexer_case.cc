@@ -18,7 +18,8 @@ std::vector<double> Draw(const IndexerCase& c, const std::vector<int64_t>& rows,
                          DType dtype) {
   std::vector<double> values = DrawRows(c.tokens, rows, heads, size, tag, dtype);
   if (c.values == IndexerValues::kNormal) return values;
-  // The integers are 1.2 times the normal values, cut. Each depends only on its index, as normal values do.
+  // The integers are the normal values times 1.2, truncated towards 0. Each depends only on its index, as normal values
+  // do.
   for (double& value : values) value = static_cast<double>(static_cast<int>(1.2 * value));
   return values;
 }

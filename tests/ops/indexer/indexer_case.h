@@ -26,9 +26,9 @@ enum class IndexerValues : uint8_t {
 struct IndexerCase {
   TokenCase tokens = {};
   int64_t heads = 4, d = 16;
-  bool f32_weights = false;    ///< otherwise weights have the type of q
+  bool f32_weights = false;    ///< whether weights are f32; otherwise they have the type of q
   bool f32_values = false;     ///< for sparse_values and d_values, which otherwise have the type of q
-  bool wants_values = true;    ///< only in the forward
+  bool wants_values = true;    ///< whether the forward returns values
   bool flat_d_values = false;  ///< only in the backward: [B, S1, K], otherwise [B, S1, 1, K]
   IndexerValues values = IndexerValues::kNormal;
   bool check_indices = true;

@@ -26,8 +26,8 @@ namespace fa::test {
 
 /// Adds up how far gradients may be off if the gradients d_score of the scores are off by d_score_error. dq and
 /// dweights are sums over the selected keys of a token, and dk is a sum over tokens. ScoreTolerance defines e(D) a_g,
-/// the error of a head's product. ReLU may keep or drop a product that is closer to 0 than that. With 16-bit types, w
-/// d_score may be rounded before it is multiplied by q and k.
+/// the error of a head's product. ReLU may keep or drop a product that is closer to 0 than this error. With 16-bit
+/// types, w d_score may be rounded before it is multiplied by q and k.
 class IndexerGradientTolerance {
  public:
   IndexerGradientTolerance(const reference::IndexerProblem& problem, DType dtype);

@@ -21,8 +21,8 @@ struct LossCase {
   bool dense = false;
   int64_t heads = 4, heads_kv = 1, d = 16, d_rope = 0;  ///< sizes of the attention
   int64_t heads_index = 3, d_index = 16;
-  bool f32_weights = false;  ///< otherwise weights have the type of q
-  bool head_mean = false;    ///< sparse loss only: p_head_mean is given
+  bool f32_weights = false;  ///< whether weights are f32; otherwise they have the type of q
+  bool head_mean = false;    ///< whether p_head_mean is given, in the sparse loss only
   /// The statistics belong to another selection, so the mean over heads of a row's probabilities does not add up to 1.
   bool foreign_statistics = false;
   bool l1 = false, mean = false;

@@ -340,7 +340,8 @@ double OffByStatistics(const reference::LossProblem& problem, const std::vector<
   return bound;
 }
 
-// On statistics of LseCall, the dense loss matches a reference with the same statistics, and one that computes its own.
+// With the statistics of LseCall, the dense loss must match two references. One has the same statistics, and the other
+// computes its own.
 TEST(IndexerLse, GivesTheDenseLossItsStatistics) {
   const auto check = [&](DType dtype, Layout layout) {
     LossCase c{.dense = true, .heads = 6, .heads_kv = 3};

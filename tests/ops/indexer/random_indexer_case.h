@@ -8,8 +8,8 @@
 
 namespace fa::test {
 
-/// Return valid cases that depend on the arguments alone. Types, layouts, lengths, lists, sizes, strides and addresses
-/// are random. Keys of a forward may lie in pages.
+/// These functions return valid cases that depend on the arguments alone. Types, layouts, lengths, lists, sizes,
+/// strides and addresses are random. Keys of a forward may lie in pages.
 [[nodiscard]] IndexerCase RandomIndexerCase(uint64_t seed, bool forward);
 [[nodiscard]] LossCase RandomLossCase(uint64_t seed, bool dense);
 

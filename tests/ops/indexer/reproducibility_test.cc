@@ -1,5 +1,5 @@
-// A token's selection and every gradient have the same bits on any number of threads, wherever the keys lie, and
-// whatever else is in the call.
+// The bits of a token's selection, and of every gradient, must not depend on the number of threads, on where the keys
+// lie, or on the rest of the call.
 #include <gtest/gtest.h>
 #include <tbb/global_control.h>
 

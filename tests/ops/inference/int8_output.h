@@ -7,10 +7,10 @@
 
 namespace fa::test {
 
-/// quant_scale2 and quant_offset2 of an int8 output.
+/// The form of the quant_scale2 and quant_offset2 of an int8 output.
 struct OutputScaleForm {
   double scale = 20, offset = 0;  ///< means around which the values of the columns vary
-  bool per_column = false;        ///< N * Dv scales; otherwise one scale
+  bool per_column = false;        ///< whether there are N * Dv scales; otherwise there is one
   bool heads_by_columns = false;  ///< scales per column have the shape [N, Dv]; otherwise [N * Dv]
   bool with_offset = false;
   DType dtype = DType::kF32;
@@ -18,7 +18,7 @@ struct OutputScaleForm {
 
 class OutputScales {
  public:
-  OutputScales() = default;  ///< absent scales
+  OutputScales() = default;  ///< the scales are absent
   OutputScales(const OutputScaleForm& form, uint64_t seed, int64_t heads, int64_t dv, Placement placement);
 
   [[nodiscard]] const Tensor& scale() const { return scale_; }

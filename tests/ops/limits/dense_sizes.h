@@ -22,9 +22,9 @@ struct DenseSizes {
 [[nodiscard]] AttentionArgs ForwardArgs(const DenseSizes& s, DType dtype = DType::kF32);
 [[nodiscard]] AttentionGradArgs BackwardArgs(const DenseSizes& s, DType dtype = DType::kF32);
 
-/// Returns calls with one absurd size, then with several at once, with and without rows and keys. Some sizes alone give
-/// a plan of many millions of tasks, which a large machine can hold. So such sizes begin beyond the memory of any
-/// machine.
+/// Returns calls with one absurd size, then with several at once, with and without rows and keys. For some sizes a plan
+/// has many millions of tasks, which fit into a large machine. Such sizes therefore begin where no machine has enough
+/// memory.
 [[nodiscard]] std::vector<DenseSizes> AbsurdDenseSizes();
 
 }  // namespace fa::test

@@ -82,7 +82,7 @@ TEST(InferenceLimits, DecodeRefusesAbsurdSizesOrPlansThem) {
     ExpectRefused(PlanDecodeAttention(Decode(1, size, {1, size, 16, 8}).args, {}).status(), "N " + text);
     ExpectRefusedOrSmall(PlanDecodeAttention(Decode(1, 2, {1, 1, size, 8}).args, {}), "S " + text);
   }
-  for (const int64_t size : AbsurdSizes(Power(40))) {  // here heads become rows of one tile
+  for (const int64_t size : AbsurdSizes(Power(40))) {  // with one row, heads become rows of one tile
     ExpectRefused(PlanDecodeAttention(Decode(1, size, {1, 1, 16, 8}).args, {}).status(), std::to_string(size));
   }
 }

@@ -45,7 +45,7 @@ std::vector<Sizes> AbsurdCases() {
     cases.push_back({.b = size, .s1 = size, .s2 = size, .n = size, .d = 16, .k = size});
   }
   cases.push_back({.s1 = 1, .s2 = Power(31) - 1});
-  cases.push_back({.b = Power(10), .s1 = 1, .s2 = Power(31) - 1});  // 2^41 keys
+  cases.push_back({.b = Power(10), .s1 = 1, .s2 = Power(31) - 1});  // these are 2^41 keys
   cases.push_back({.b = Power(20), .s1 = 1, .s2 = Power(31) - 1});
   return cases;
 }

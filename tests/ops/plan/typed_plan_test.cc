@@ -47,7 +47,8 @@ constexpr bool EachRunsOnItsOwn(Operators<Args...> all) {
 }
 static_assert(EachRunsOnItsOwn(EveryOperator{}));
 
-// Checks that a Plan without its operator's type cannot run, and that no plan converts to that of another operator.
+// Checks that a Plan without its operator's type cannot run. Checks that the plan of one operator does not convert to
+// the plan of another.
 template <typename... Args>
 constexpr bool NoneRunsAsAPlan(Operators<Args...> /*all*/) {
   return (!RunsOnInAnyWay<Plan, Args> && ...);

@@ -1,5 +1,5 @@
-// The self-check compares a level with the level below it. Right kernels pass, and it names any output that is wrong. A
-// context then uses the level below and says so, or refuses if the caller asked for the wrong level.
+// The self-check compares a level with the level below it. Correct kernels pass, and a wrong output is named. A context
+// then uses the level below and says so. If the caller asked for the wrong level, making the context fails.
 
 #include "ops/self_check/self_check.h"
 
@@ -47,7 +47,7 @@ TEST(SelfCheck, ALevelThatThisCpuLacksIsRefusedByName) {
   }
 }
 
-// The outputs that are compared are numbers, neither NaN nor 0 throughout.
+// The compared outputs must be numbers, not NaN, and must not all be 0.
 TEST(SelfCheck, OutputsAreNumbersButBehindTheirRows) {
   for (const CheckedOutput& output : CheckedOutputs(DetectIsa())) {
     const auto numbers = std::count_if(output.values.begin(), output.values.end(), [](float x) { return x == x; });

@@ -17,8 +17,8 @@ namespace {
 
 void Check(const SparseCase& c) { EXPECT_TRUE(ForwardIsTheReference(c)); }
 
-/// Returns lengths of several sequences. Among them are sequences with more queries than keys, with neither, and with
-/// one key.
+/// Returns lengths of several sequences. Among them are sequences with more queries than keys, without queries, without
+/// keys, and with one key.
 reference::Lengths MixedLengths() { return {{5, 0, 7, 3, 2}, {40, 9, 4, 0, 1}}; }
 
 TEST(SparseForward, EveryTypeLayoutAndFormOfKeys) {

@@ -110,7 +110,7 @@ TEST_P(SparseForwardNonFinite, ValuesSpoilTheOutputsOfTheTokensThatNameThem) {
     const SparseCase c = FewHeads(GetParam(), heads);
     const reference::SparseProblem usual = MakeReferenceProblem(c);
     const std::vector<int64_t> keys = KeysOf(usual, 0);
-    // From each block of the token's keys, takes one key that the other token does not name.
+    // Takes one key from each block of the token's keys, such that the other token does not name it.
     for (const int64_t begin : {0, 64, 128}) {
       const auto block_end = keys.begin() + std::min(begin + 64, std::ssize(keys));
       const auto found =
@@ -165,7 +165,7 @@ INSTANTIATE_TEST_SUITE_P(DType, SparseBackwardNonFinite,
                          ::testing::Combine(::testing::Values(DType::kF32, DType::kBF16, DType::kF16),
                                             ::testing::Values(18)),
                          NonfiniteName);
-// With these numbers of heads, levels that have the kernels for it read keys in place.
+// With these numbers of heads, some levels have kernels that read keys in place.
 INSTANTIATE_TEST_SUITE_P(FewHeads, SparseBackwardNonFinite,
                          ::testing::Combine(::testing::Values(DType::kBF16), ::testing::Values(12, 16)), NonfiniteName);
 INSTANTIATE_TEST_SUITE_P(DType, SparseForwardNonFinite, ::testing::Values(DType::kF32, DType::kBF16, DType::kF16),

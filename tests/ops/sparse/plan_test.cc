@@ -25,7 +25,7 @@ std::vector<SparseCase> Cases() {
     cases.push_back(c);
   }
   c.tokens.dtype = DType::kBF16;
-  for (const int64_t heads : {12, 16}) {  // with these numbers, levels that have the kernels for it read keys in place
+  for (const int64_t heads : {12, 16}) {  // with these numbers, some levels have kernels that read keys in place
     c.heads = heads;
     cases.push_back(c);
   }

@@ -1,5 +1,5 @@
-// A token's results have the same bits on any number of threads, wherever its keys lie, in whatever order its list
-// names them, and whatever else is in the call.
+// The bits of a token's results must not depend on the number of threads, on where its keys lie, on their order in its
+// list, or on the rest of the call.
 #include <gtest/gtest.h>
 #include <tbb/global_control.h>
 
@@ -139,7 +139,7 @@ INSTANTIATE_TEST_SUITE_P(Isa, SparseBits,
                                             ::testing::Values(DType::kF32, DType::kBF16, DType::kF16),
                                             ::testing::Values(18)),
                          NameOf);
-// With these numbers of heads, levels that have the kernels for it read keys in place.
+// With these numbers of heads, some levels have kernels that read keys in place.
 INSTANTIATE_TEST_SUITE_P(FewHeads, SparseBits,
                          ::testing::Combine(::testing::ValuesIn(IsaLevels()), ::testing::Values(DType::kBF16),
                                             ::testing::Values(12, 16)),

@@ -115,7 +115,7 @@ TEST_P(SparseSkippedRows, AddNothingWhateverTheyHold) {
   }
 }
 
-// With up to 16 heads of bf16, levels that have the kernels for it read keys in place.
+// With up to 16 heads of bf16, some levels have kernels that read keys in place.
 INSTANTIATE_TEST_SUITE_P(Isa, SparseSkippedRows,
                          testing::Combine(testing::ValuesIn(test::IsaLevels()), testing::Values(12, 16, 20)),
                          [](const auto& info) {

@@ -171,7 +171,7 @@ std::vector<ExpectedOutput> ExpectBackward(const SparseGradCall& call) {
   dense.forward.out = call.forward().out;
   dense.forward.max = call.forward().max;
   dense.forward.sum = call.forward().sum;
-  // Of these gradients only sizes and magnitudes are used. A merged gradient is rounded once, as dk is.
+  // Only the sizes and magnitudes of these gradients are used. A merged gradient is rounded once, as dk is.
   const reference::Gradients exact{.dq = want.dq,
                                    .dk = want.dk,
                                    .dv = p.merged ? std::vector<double>(dense.problem.v.size()) : want.dv,

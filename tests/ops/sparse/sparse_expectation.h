@@ -7,7 +7,7 @@
 
 namespace fa::test {
 
-/// Return the reference's outputs with the tolerances of dense attention (support/compare/tolerance.h,
+/// These functions return the reference's outputs with the tolerances of dense attention (support/compare/tolerance.h,
 /// support/compare/gradient_tolerance.h). Sparse attention is dense attention in which each token has its own keys. In
 /// the forward, every token is a batch element with the keys of its list, in order. In the backward, every sequence is
 /// a batch element with a dense mask. A key that a list names m times has the bias ln m, which multiplies its

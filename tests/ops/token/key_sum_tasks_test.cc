@@ -95,7 +95,7 @@ std::thread StartWriting(const KeySumTasks& tasks, const Run& run_task) {
   return writer;
 }
 
-// Tokens with empty lists need not wait, and neither need sums to which no token adds.
+// Tokens with empty lists need not wait. Sums to which no token adds need not wait either.
 TEST(KeySumTasks, GradientsOfKeysThatNoTokenSelectsAreZeroHoweverSlowlySumsAreCleared) {
   const core::kernels::KernelTable& table = core::kernels::Kernels(Isa::kPortable, DType::kF32);
   for (const SparseSequences& sequences : Cases()) {

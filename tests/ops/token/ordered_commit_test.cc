@@ -37,7 +37,7 @@ struct Sums {
 /// Returns sums to which every token of two sequences has added. Each token adds to its own choice of keys, to some of
 /// them twice, in tiles of three keys.
 Sums AddInTurns() {
-  constexpr int64_t kFirst = kTokens / 3;  // first token of the second sequence
+  constexpr int64_t kFirst = kTokens / 3;  // the first token of the second sequence
   Sums sums{std::vector<std::byte>(OrderedCommit::Bytes(kTokens, 2)),
             std::vector<std::vector<int64_t>>(static_cast<size_t>(2 * kKeys))};
   const OrderedCommit commit(sums.memory.data(), kTokens, 2);

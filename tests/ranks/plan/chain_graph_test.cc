@@ -130,11 +130,12 @@ class Ranks {
   [[nodiscard]] int64_t messages() const { return messages_; }
 
  private:
-  using Event = std::tuple<double, int64_t, int, int32_t, int32_t>;  // time, number, rank, task (-1: none), arrival
+  using Event = std::tuple<double, int64_t, int, int32_t, int32_t>;  // (time, number, rank, task or -1, arrival)
   struct Rank {
     const ChainGraph* graph = nullptr;
     std::vector<int32_t> waits, left;
-    std::priority_queue<int32_t, std::vector<int32_t>, std::greater<>> queue;  // the earliest task is at the front
+    // A queue that returns the earliest task first.
+    std::priority_queue<int32_t, std::vector<int32_t>, std::greater<>> queue;
     std::vector<bool> claimed;
     int32_t next_claim = 0;
     int64_t ran = 0;
@@ -225,7 +226,7 @@ class Ranks {
   std::vector<Rank> ranks_;
   std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
   std::map<std::tuple<int, int32_t>, int> received_;
-  std::set<std::tuple<int, int32_t>> rank_sent_;  // rank, block
+  std::set<std::tuple<int, int32_t>> rank_sent_;  // (rank, block)
   int64_t messages_ = 0, number_ = 0;
   double now_ = 0;
 };
@@ -255,10 +256,10 @@ TEST(ChainGraph, AddsInTheOrderOfOneProcessWhateverTilesTake) {
   const auto check = [](const Case& of, uint64_t seed) {
     const Chains chains(of);
     std::mt19937_64 random(seed);
-    using Addition = std::tuple<int64_t, int64_t>;                            // query head, first row in the sequence
-    std::map<std::tuple<int64_t, int64_t>, std::vector<Addition>> of_column;  // (kv head, first key)
-    std::map<std::tuple<int64_t, int64_t>, std::vector<int64_t>> of_rows;     // (query head, first row): first keys
-    std::map<std::tuple<int, int32_t, int64_t, int64_t>, int32_t> copy_held;  // (rank, copy, kv head, column): block
+    using Addition = std::tuple<int64_t, int64_t>;                            // (query head, first row in the sequence)
+    std::map<std::tuple<int64_t, int64_t>, std::vector<Addition>> of_column;  // additions by (kv head, first key)
+    std::map<std::tuple<int64_t, int64_t>, std::vector<int64_t>> of_rows;     // first keys by (query head, first row)
+    std::map<std::tuple<int, int32_t, int64_t, int64_t>, int32_t> copy_held;  // block by (rank, copy, kv head, column)
     int64_t blocks_sent = 0;
     for (const ChainGraph& graph : chains.graphs) {
       for (const ChainBlock& block : graph.blocks) blocks_sent += block.sends() ? 1 : 0;
@@ -341,9 +342,10 @@ TEST(ChainGraph, TilesTakeAsLongAsThePlanPredictsFromBlocks) {
       Case masked = of;
       masked.mask = mask;
       const Chains chains(masked);
-      constexpr double kGroupPairs = 32.0 * 8;  // pairs per unit of BackwardItem::cost
+      constexpr double kGroupPairs = 32.0 * 8;  // one unit of BackwardItem::cost is this many pairs
       constexpr double kTileGroups = 2;
-      const double all = 1 + kTileGroups / (128 / 32 * 128 / 8);  // the predicted rate includes kTileGroups per tile
+      // PredictedSeconds counts the cost kTileGroups per tile.
+      const double all = 1 + kTileGroups / (128 / 32 * 128 / 8);
       Ranks ranks(
           chains, of.workers,
           [&](const BackwardItem& item) { return (static_cast<double>(item.cost) + kTileGroups) * kGroupPairs / all; },

@@ -233,7 +233,7 @@ TEST(RankPlan, RefusesMoreHeadsOfAGroupThanSixtyThreeBitsOfBytes) {
   EXPECT_THAT(RefusalOf(call), testing::HasSubstr(" bytes that travel between ranks, want at most"));
 }
 
-// With more heads in flight, chunks are finer and blocks are more. Memory may be too small for them, although it
+// With more heads in flight there are smaller chunks and more blocks. Memory may be too small for these, although it
 // suffices for the blocks of one head.
 TEST(RankPlan, AChoiceThatMemoryCannotHoldIsNotTaken) {
   RankCall call = WeakScalingCall(16);
@@ -300,7 +300,7 @@ TEST(RankPlan, NeverChoosesAllHeads) {
   }
 }
 
-// If all heads are in flight, there is no next unit that needs memory.
+// If all heads are in flight, they are one unit. So no memory for a next unit is needed.
 TEST(RankPlan, OneUnitNeedsRoomForOne) {
   RankCall call = WeakScalingCall(4);
   call.backward = true;

@@ -53,7 +53,7 @@ void ExpectTheChainsOfOneProcess(const Sequence& sequence, const RowShards& q, i
                                                 .key_seconds = 1e-8,
                                                 .message_seconds = 1e-6});
   std::map<int32_t, std::vector<SumBlock>> of_chunk;
-  std::map<std::tuple<int64_t, int64_t>, std::vector<int64_t>> of_rows;  // (rows.begin, head): first keys of chunks
+  std::map<std::tuple<int64_t, int64_t>, std::vector<int64_t>> of_rows;  // first keys of chunks by (first row, head)
   for (const SumBlock& block : schedule.blocks) {
     std::vector<SumBlock>& chain = of_chunk[block.chunk];
     if (head_by_head) {
@@ -142,8 +142,8 @@ TEST(SumSchedule, HasNoMoreBlocksThanItSays) {
               Axis{"heads_kv", {1, 4}});
 }
 
-// In each unit, rank 0 has the first and the last block, and rank 1 the middle one. While a rank waits for the other,
-// it has no other work.
+// In each unit of heads, rank 0 has the first and the last block, and rank 1 the middle one. While a rank waits for the
+// other, it has no other work.
 TEST(SumSchedule, ARankThatWaitsInEveryUnitIsPredictedToWaitInEveryUnit) {
   SumSchedule schedule;
   schedule.chunks = {{.keys = {0, 128}}};
@@ -156,7 +156,7 @@ TEST(SumSchedule, ARankThatWaitsInEveryUnitIsPredictedToWaitInEveryUnit) {
   SumCall call{.sequences = sequences, .of = {0, 1}, .q = q};
   EXPECT_DOUBLE_EQ(PredictedSeconds(schedule, call, 1), 3);
   EXPECT_DOUBLE_EQ(PredictedSeconds(schedule, call, 4), 12);
-  constexpr int64_t kMany = int64_t{1} << 60;  // too many to simulate one by one
+  constexpr int64_t kMany = int64_t{1} << 60;  // so many that they cannot be simulated one by one
   EXPECT_DOUBLE_EQ(PredictedSeconds(schedule, call, kMany), 3 * static_cast<double>(kMany));
   call.message_seconds = 0.25;
   call.key_seconds = 0.5 / 128;

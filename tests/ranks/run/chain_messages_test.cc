@@ -35,7 +35,7 @@ constexpr int64_t kRows = 900, kGroup = 2, kHeadsKv = 2;
 constexpr unsigned kSecondsToDeadlock = 300;
 constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
 
-/// The schedule of one unit under a causal mask, and the graph of each rank.
+/// The schedule of one unit (heads that are in flight together) under a causal mask, and the graph of each rank.
 class Unit {
  public:
   Unit(int ranks, int workers)
@@ -113,9 +113,9 @@ class Finals {
   std::map<std::pair<int64_t, int64_t>, float> sums_;
 };
 
-/// Runs a rank's graph and its messages to their end. Task number `throws_at` to start throws std::bad_alloc. If
-/// `throws_at` is -1, no task starts.
-/// @return the status of the tiles
+/// Runs a rank's graph and its messages to their end. The task that starts after `throws_at` others throws
+/// std::bad_alloc. If `throws_at` is -1, no task starts, as without memory for the run.
+/// @return the status of the run
 Status RunRank(const Unit& unit, Transport& transport, int64_t throws_at, Finals& finals) {
   const auto rank = static_cast<size_t>(transport.rank());
   const tiling::ChainGraph& graph = unit.graphs[rank];

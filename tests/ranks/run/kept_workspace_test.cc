@@ -82,7 +82,7 @@ class KeptWorkspace : public testing::TestWithParam<Strategy> {
     ASSERT_TRUE(transport->expects());
     transport->Arrive();
     problem.ForgetOutputs();
-    EXPECT_TRUE(SameBits(want, OutputsOf(problem, context)));  // takes another workspace from the pool
+    EXPECT_TRUE(SameBits(want, OutputsOf(problem, context)));  // this call takes another workspace from the pool
     EXPECT_TRUE(transport->AsArrived());
   }
 };

@@ -78,7 +78,7 @@ TEST_P(MessagesMove, OfAForwardWhoseRowsStay) {
   RunForward(Strategy::kSequence, all_);
   EXPECT_GT(all_.tests(0), 0);
   EXPECT_GT(all_.tests(1), 0);
-  // The last rank sends its keys to nobody. So it has messages to test only if there is a next unit.
+  // The last rank sends its keys to nobody. So it has messages to test only if there is a next unit of heads.
   EXPECT_EQ(all_.tests(2) > 0, !OneUnit());
 }
 
@@ -97,8 +97,8 @@ TEST_P(MessagesMove, OfABackwardByHeads) {
   for (int rank = 0; rank < kRanks; ++rank) EXPECT_GT(all_.tests(rank), 0) << rank;
 }
 
-/// What two ranks share. Rank 0 sends sums and receives none. Rank 1 receives no sums until rank 0 is in its second
-/// unit and has tested the messages with sums of its first unit.
+/// What two ranks share. A unit has the heads that are in flight together. Rank 0 sends sums and receives none. Rank 1
+/// receives no sums until rank 0 is in its second unit and has tested the messages with sums of its first unit.
 struct Leftover {
   std::mutex mutex;
   std::condition_variable changed;
@@ -133,7 +133,7 @@ class Watched final : public Transport {
   Status Test(Request request, bool* done) override {
     if (rank() == 0 && sums_.contains(request)) {
       const std::lock_guard lock(leftover_.mutex);
-      leftover_.tested |= leftover_.unit_ended;  // these are sums of the first unit
+      leftover_.tested |= leftover_.unit_ended;  // the tested messages have sums of the first unit of heads
       leftover_.changed.notify_all();
     }
     return transport_->Test(request, done);
@@ -144,8 +144,8 @@ class Watched final : public Transport {
   }
 
  private:
-  // Each of two units in flight has one tag for rows that it receives, and one for results that it sends back. The next
-  // tag is for sums of parameters, and the tags after it are for the other sums.
+  // Two units of heads can be in flight. Each has one tag for rows that it receives, and one for results that it sends
+  // back. The next tag is for sums of parameters, and the tags after it are for the other sums.
   static constexpr int kTagOfFirstResults = 2, kFirstTagOfSums = 5;
 
   std::shared_ptr<Transport> transport_;

@@ -196,7 +196,8 @@ TEST_P(RanksMemory, ARankWithoutMemoryTellsTheOthersWhenItPlans) {
       ok = PlanFlashAttention(args, options, Uncut(), alone, contexts_[0].get()).ok();
       failed = failing.failed();
     }
-    EXPECT_GE(alone->TakeGathered(), 2) << "place " << place;  // two statuses, or a status and an error's text
+    // A rank tells the others two statuses, or one status and the text of an error.
+    EXPECT_GE(alone->TakeGathered(), 2) << "place " << place;
     told += ok ? 0 : 1;
   }
   EXPECT_GT(told, 10);
@@ -210,7 +211,7 @@ TEST_P(RanksMemory, ARankWithoutMemoryTellsTheOthersWhenItRuns) {
   for (int64_t place = 1, failed = 1; failed > 0; ++place) {
     ASSERT_LT(place, kMostPlaces);
     const auto alone = std::make_shared<Echo>(1);
-    const auto context = std::move(Context::Create({.threads = 1})).value();  // new, so without workspaces
+    const auto context = std::move(Context::Create({.threads = 1})).value();  // a new context has no workspaces yet
     const auto plan = PlanFlashAttention(args, options, Uncut(), alone, context.get());
     ASSERT_TRUE(plan.ok()) << plan.status().message();
     (void)alone->TakeGathered();

@@ -22,10 +22,10 @@ using Strategy = SequenceShards::Strategy;
 
 constexpr int kRanks = 3, kVictim = 1;
 constexpr int64_t kMostSteps = 2000;
-constexpr int64_t kReserve = 1;  // the step after the first agreement
+constexpr int64_t kReserve = 1;  // Reserve is the step after the first agreement
 constexpr unsigned kSecondsToDeadlock = 300;
 
-/// Returns a case that has two units, and dsink, which is summed after them.
+/// Returns a case that has two units of heads, and dsink, which is summed after them.
 BackwardCase SmallCase() {
   BackwardCase c = LongCase(DType::kF32, 3);
   c.forward.lengths = EqualLengths(1, 700, 700);

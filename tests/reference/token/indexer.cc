@@ -29,7 +29,7 @@ std::vector<int64_t> TopKeys(std::span<const double> scores, int64_t slots) {
   std::iota(keys.begin(), keys.end(), int64_t{0});
   std::sort(keys.begin(), keys.end(), [&](int64_t a, int64_t b) {
     if (std::isnan(scores[a]) != std::isnan(scores[b])) return std::isnan(scores[b]);
-    if (std::isnan(scores[a]) || scores[a] == scores[b]) return a < b;  // -0 equals +0
+    if (std::isnan(scores[a]) || scores[a] == scores[b]) return a < b;  // -0 and +0 count as equal
     return scores[a] > scores[b];
   });
   keys.resize(std::min(keys.size(), static_cast<size_t>(slots)));

@@ -12,7 +12,7 @@ namespace reference {
 /// The inputs of a lightning indexer. Tensors are packed: q [tokens, heads, d], k [keys, d], weights [tokens, heads].
 struct IndexerProblem {
   int64_t heads = 1, d = 1;
-  Selection selection = {};  ///< the forward does not read its lists
+  Selection selection = {};  ///< the lists of selected keys, which the forward does not read
   std::vector<double> q = {}, k = {}, weights = {};
 
   /// Returns q . k of these packed rows. If `magnitude` is not null, it gets the sum of the terms' magnitudes.
@@ -27,8 +27,8 @@ struct IndexerProblem {
 [[nodiscard]] std::vector<int64_t> TopKeys(std::span<const double> scores, int64_t slots);
 
 struct IndexerResult {
-  std::vector<int64_t> indices;  ///< [tokens, slots], -1 where unused
-  std::vector<double> values;    ///< [tokens, slots], -inf where unused
+  std::vector<int64_t> indices;  ///< the selected keys [tokens, slots]; unused entries are -1
+  std::vector<double> values;    ///< the scores of the selected keys [tokens, slots]; unused entries are -inf
 };
 
 [[nodiscard]] IndexerResult IndexerForward(const IndexerProblem& problem);
@@ -36,13 +36,13 @@ struct IndexerResult {
 /// The maximum and the sum of a softmax over all keys below the limit of each token. Both are 0 for a token without
 /// keys, and NaN if a score is NaN.
 struct IndexerStatistics {
-  std::vector<double> max, sum;  ///< [tokens]
+  std::vector<double> max, sum;  ///< one number per token
 };
 
 [[nodiscard]] IndexerStatistics StatisticsOfScores(const IndexerProblem& problem);
 
 struct IndexerGradients {
-  std::vector<double> dq, dk, dweights;  ///< like q, k, weights
+  std::vector<double> dq, dk, dweights;  ///< the gradients of q, k and weights, in the order of these tensors
 };
 
 /// Adds the gradients that follow from d_score, the gradient of the score of (token, key). Both are packed rows.

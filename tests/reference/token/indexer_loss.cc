@@ -7,7 +7,7 @@
 namespace reference {
 namespace {
 
-/// The loss, but not its gradients, replaces any p or y below this value by this value.
+/// The loss replaces any p or y below this value by this value. Its gradients do not.
 constexpr double kSmallest = 1e-8;
 
 double HeadMean(const LossProblem& problem, int64_t token, int64_t key) {

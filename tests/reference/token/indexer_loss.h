@@ -12,12 +12,12 @@ namespace reference {
 /// The KL loss between the probabilities of an attention and the scores of an indexer. A sparse loss sums over the
 /// entries of attention.selection, and a dense loss over every key below the limit.
 struct LossProblem {
-  SparseProblem attention = {};  ///< its v is not read
-  IndexerProblem indexer = {};   ///< its lists are not read
+  SparseProblem attention = {};  ///< the attention, whose v is not read
+  IndexerProblem indexer = {};   ///< the indexer, whose lists are not read
   bool dense = false;
   bool l1 = false;                         ///< p is divided by its sum over the row
   bool mean = false;                       ///< loss and gradients are divided by the number of tokens
-  std::vector<double> max = {}, sum = {};  ///< statistics of the attention, [tokens, heads]
+  std::vector<double> max = {}, sum = {};  ///< the statistics of the attention [tokens, heads]
   std::vector<double> p_head_mean = {};    ///< [tokens, slots]; if empty, computed from q, k and the statistics
   /// statistics of the indexer's scores, [tokens], for the dense loss only
   std::vector<double> max_index = {}, sum_index = {};

@@ -21,7 +21,7 @@ struct Selection {
   bool causal = true;  ///< Limit(b, t) is keys - queries + t + 1; otherwise the number of keys
   int64_t block_size = 1;
   int64_t slots = 0;
-  std::vector<int64_t> indices = {};  ///< [tokens, slots]
+  std::vector<int64_t> indices = {};  ///< the entries of all lists [tokens, slots]
 
   [[nodiscard]] int64_t batch() const { return static_cast<int64_t>(lengths.sq.size()); }
   [[nodiscard]] int64_t tokens() const { return FirstToken(batch()); }

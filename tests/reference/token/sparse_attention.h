@@ -26,9 +26,9 @@ struct SparseProblem {
 };
 
 struct SparseResult {
-  std::vector<double> out;          ///< [tokens, heads, dv]
-  std::vector<double> max, sum;     ///< [tokens, heads]
-  std::vector<double> p_head_mean;  ///< [tokens, slots], only with block size 1
+  std::vector<double> out;          ///< the output [tokens, heads, dv]
+  std::vector<double> max, sum;     ///< the softmax statistics [tokens, heads]
+  std::vector<double> p_head_mean;  ///< the mean of the heads' probabilities [tokens, slots], only with block size 1
 };
 
 [[nodiscard]] SparseResult SparseForward(const SparseProblem& problem);
@@ -37,7 +37,7 @@ struct SparseGradients {
   std::vector<double> dq, dk, dv, dq_rope,
       // The gradients have the shapes of q, k, v, q_rope and k_rope. If merged, dk contains dv, and dv is empty.
       dk_rope;
-  std::vector<double> dsink;  ///< like sink
+  std::vector<double> dsink;  ///< the gradients of the sinks [heads]
 };
 
 /// Computes the gradients of sum(out * d_out). `forward` gives out, max and sum.

@@ -122,7 +122,7 @@ class RandomSparse {
 };
 
 /// Compares a gradient with central differences of step h = 1e-5. Their error is h^2 f''' / 6 + eps |f| / h, about 1e-9
-/// for values around 1. ReLU has no derivative at 0, but no product in these problems is as close to 0 as h.
+/// for values around 1. ReLU has no derivative at 0. All products in these problems are farther from 0 than h.
 void ExpectGradient(const std::function<double()>& loss, std::vector<double>* input,
                     const std::vector<double>& gradient, const char* name) {
   constexpr double kStep = 1e-5;
@@ -258,7 +258,8 @@ LossProblem MakeLoss(RandomSparse* random) {
   return problem;
 }
 
-// If the statistics belong to the same selection, the head mean adds up to 1, so y - p is the gradient of the loss.
+// If the statistics belong to the same selection, the heads' mean probabilities add up to 1. Then y - p is the gradient
+// of the loss.
 TEST_P(SparseReference, LossGradientsAgreeWithFiniteDifferences) {
   RandomSparse random(GetParam());
   LossProblem problem = MakeLoss(&random);
@@ -410,7 +411,7 @@ TEST(IndexerLoss, TwoKeysByHand) {
   EXPECT_NEAR(r.gradients.dk[1], (0.5 - 0.25) * 0.5 * 2, 1e-15);
   EXPECT_NEAR(r.gradients.dq[0], 0, 1e-15);
   EXPECT_NEAR(r.gradients.dweights[0], 0, 1e-15);
-  // Twice the sum halves the head mean, but does not change the L1 target.
+  // Doubling the sum halves the head mean. The L1 target stays the same.
   problem.sum = {8.0 / 3};
   r = IndexerLoss(problem);
   EXPECT_NEAR(r.loss, 0.125 * std::log(0.25) + 0.375 * std::log(0.75), 1e-15);

@@ -12,10 +12,11 @@ namespace fa::test {
 /// The description of one dense backward call. It includes the forward call, and says how the backward's own tensors
 /// lie.
 struct BackwardCase {
-  ForwardCase forward;             ///< statistics are always given, whatever it says about them
+  /// The forward call; the backward always gets statistics, even if this case does not ask for them.
+  ForwardCase forward;
   bool optional_gradients = true;  ///< asks for dpse, dslopes and dsink if the call has pse, slopes and sinks
   bool eight_statistics = false;   ///< each statistic has eight copies, as on the device
-  /// With kTogether, out, d_out, dq, dk and dv are slots of one row-interleaved buffer.
+  /// With kTogether, out, d_out, dq, dk and dv share one buffer, in which their rows alternate.
   Packing packing = Packing::kApart;
   Padding padding = {};  ///< padding of out, d_out, the statistics and the gradients
 
@@ -33,7 +34,7 @@ std::ostream& operator<<(std::ostream& out, const BackwardCase& c);
 struct BackwardValues {
   reference::Problem problem;
   reference::ForwardResult forward;
-  std::vector<double> d_out;  ///< like out
+  std::vector<double> d_out;  ///< the gradient of out, in the order of out
 };
 
 /// Returns the values of a case. The reference computes the results of the forward.

@@ -39,14 +39,15 @@ class BackwardProblem {
   [[nodiscard]] BackwardOutputs Outputs() const;
   /// Sets every element of every gradient to NaN.
   void ForgetOutputs() const;
-  /// Remembers every byte of every buffer. Later nothing may differ, or only elements of gradients.
+  /// Returns a copy of every byte of every buffer, with which later contents can be compared. Elements of gradients may
+  /// then differ if `outputs_may_change`.
   [[nodiscard]] Snapshot TakeSnapshot(bool outputs_may_change = true) const;
 
  private:
   /// A tensor with heads, and what is needed to visit its rows.
   struct Rows {
     HeadTensor at;
-    const std::vector<int64_t>* lengths = nullptr;  ///< rows of each sequence
+    const std::vector<int64_t>* lengths = nullptr;  ///< number of rows of each sequence
     int64_t heads = 0, size = 0;
     int64_t tensor_rows = 0;  ///< rows per batch element; in TND the rows of all sequences and the tail
   };
@@ -61,7 +62,7 @@ class BackwardProblem {
 
   BackwardCase case_;
   BackwardValues values_;
-  ForwardProblem forward_;  ///< has the inputs
+  ForwardProblem forward_;  ///< the tensors of the forward, which are inputs here
   std::shared_ptr<GuardedBuffer> together_;
   Rows out_, d_out_, dq_, dk_, dv_, dq_rope_, dk_rope_;
   Tensor max_, sum_, dpse_, dslopes_, dsink_;

@@ -16,7 +16,7 @@ int64_t Largest(const std::vector<int64_t>& values) {
 
 int64_t Sum(const std::vector<int64_t>& values) { return std::accumulate(values.begin(), values.end(), int64_t{0}); }
 
-/// Collects the text of the fields that differ from a default case.
+/// Writes the fields that differ from a default case as text.
 class Fields {
  public:
   template <typename T>

@@ -12,13 +12,15 @@
 
 namespace fa::test {
 
-enum class MaskForm : uint8_t { kNone, kPlane, kPlane4d, kPerBatch, kPerHead };  ///< TND: one mask [maxSq, maxSk]
+/// The form of a dense mask. In TND there is one mask [maxSq, maxSk] for all sequences.
+enum class MaskForm : uint8_t { kNone, kPlane, kPlane4d, kPerBatch, kPerHead };
 enum class PseForm : uint8_t { kNone, kFull, kRow, kCompressed, kSlopes };
 enum class DropoutForm : uint8_t { kNone, kMask, kSeed };
 /// The buffers in which q, k, v and out lie.
 enum class Packing : uint8_t {
   kApart,  ///< each has its own buffer, padded as `padding` says
-  /// They are slots of one row-interleaved buffer (B,S,slot,N,D), as large as the longest rows and most heads need.
+  /// They share one buffer (B,S,slot,N,D), in which each tensor is one slot. A slot has as many heads as the tensor
+  /// with the most heads, and rows as long as the longest rows.
   kTogether
 };
 
@@ -30,8 +32,9 @@ struct ForwardCase {
   Layout layout = Layout::kBNSD;
   int64_t heads = 1, heads_kv = 1, d = 16, d_rope = 0, dv = 16;
   reference::Lengths lengths = {{16}, {16}};  ///< one entry per sequence; all equal unless TND
-  int64_t first_sequence = 0;                 ///< the first sequence's number for drawing values; the others follow
-  int64_t tail_q = 0, tail_kv = 0;            ///< TND: rows after the last sequence
+  /// Number with which the first sequence's values are drawn; later ones take the next numbers.
+  int64_t first_sequence = 0;
+  int64_t tail_q = 0, tail_kv = 0;  ///< unused rows after the last sequence, in TND
 
   reference::MaskRule mask = {};
   bool sparse_mode = false;  ///< Mask::FromSparseMode makes the mask; otherwise the constructor of its kind does
@@ -41,8 +44,8 @@ struct ForwardCase {
 
   PseForm pse = PseForm::kNone;
   reference::PseType pse_type = reference::PseType::kNone;
-  bool pse_broadcast_batch = false;  ///< shape [1,N,..], or [N] for slopes
-  bool pse_f32 = false;              ///< f32 pse with 16-bit q
+  bool pse_broadcast_batch = false;  ///< all batch elements share the bias: shape [1,N,..], or [N] for slopes
+  bool pse_f32 = false;              ///< pse is f32 although q has a 16-bit type
   double pse_minus_inf_share = 0;    ///< the share of elements of pse that are -inf, as in a float mask
   FA_DENSE_NUMBERS(FA_NUMBER_MEMBER)
   std::optional<float> scale = {};

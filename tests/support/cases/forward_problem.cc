@@ -6,7 +6,7 @@
 namespace fa::test {
 namespace {
 
-/// The slots of the buffer of Packing::kTogether.
+/// The slots in the buffer of Packing::kTogether, one per tensor.
 enum Slot : int64_t { kSlotQ, kSlotK, kSlotV, kSlotOut, kSlots };
 constexpr int64_t kNoSlot = -1;
 

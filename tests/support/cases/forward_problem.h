@@ -12,7 +12,7 @@ namespace fa::test {
 
 /// The results of a call, ordered as the reference orders them: [sequence][head][row][column].
 struct ForwardOutputs {
-  std::vector<double> out, max, sum, lse;  ///< empty if not asked for
+  std::vector<double> out, max, sum, lse;  ///< an output that was not asked for is empty
   std::vector<double> tail;                ///< TND: all elements of all outputs in rows after the last sequence
 };
 
@@ -38,7 +38,8 @@ class ForwardProblem {
   [[nodiscard]] ForwardOutputs Outputs() const;
   /// Sets every element of every output to NaN.
   void ForgetOutputs() const;
-  /// Remembers every byte of every buffer. Later nothing may differ, or only elements of outputs.
+  /// Returns a copy of every byte of every buffer, with which later contents can be compared. Elements of outputs may
+  /// then differ if `outputs_may_change`.
   [[nodiscard]] Snapshot TakeSnapshot(bool outputs_may_change = true) const;
 
  private:

@@ -14,7 +14,7 @@
 namespace fa::test {
 namespace {
 
-// With these sizes each kernel has several blocks of rows and keys, but a sanitizer is not slow.
+// The sizes are large enough for several blocks of rows and keys in each kernel, and small enough for sanitizers.
 constexpr int64_t kBatch = 2, kHeads = 4, kRows = 40, kKeys = 72, kSize = 16, kSlots = 36;
 
 size_t Elements(const Dims& shape) {
@@ -62,7 +62,7 @@ SparseAttentionArgs SparseArgs(CallTensors& tensors) {
   return args;
 }
 
-// Adds the indexer's tensors, which both losses have.
+// Adds the indexer's tensors to the arguments of a loss, sparse or dense.
 template <typename Args>
 void FillLoss(CallTensors& tensors, Args* args) {
   args->q_index = tensors.Input({kBatch, kRows, 3, 16});
@@ -256,7 +256,7 @@ OperatorCall SmallDenseIndexerLossCall(ValueKind kind) {
 
 OperatorCall SmallMergeCall(ValueKind kind) {
   auto tensors = std::make_shared<CallTensors>(kind);
-  constexpr int64_t kManyRows = 16 * kRows;  // enough for several tasks
+  constexpr int64_t kManyRows = 16 * kRows;  // enough rows for several tasks
   const Dims shape = {kBatch, kHeads, kManyRows, kSize}, statistics = {kBatch, kHeads, kManyRows};
   MergeArgs args;
   args.prev_out = tensors->Input(shape);

@@ -54,7 +54,7 @@ struct OperatorCall {
   std::string name;
   std::shared_ptr<CallTensors> tensors;
   std::function<Status(Context*)> run;         ///< calls the operator, which binds, plans and runs
-  std::function<Result<Plan>(Context*)> plan;  ///< null for an operator without plans
+  std::function<Result<Plan>(Context*)> plan;  ///< makes a plan; null for an operator without plans
 };
 
 /// Returns a call of an operator that has plans. `alive` keeps memory alive that the arguments point into, in addition

@@ -9,7 +9,7 @@ namespace fa::test {
 namespace {
 
 constexpr int64_t kParts = 3, kMovedRows = 600, kCacheHeads = 4, kCacheSize = 64;
-constexpr int64_t kPages = 40, kPageRows = 16;  // more places than rows
+constexpr int64_t kPages = 40, kPageRows = 16;  // there are more places in the cache than rows
 
 }  // namespace
 
@@ -46,7 +46,7 @@ OperatorCall SmallGatherCall(ValueKind kind) {
   args.key_cache = tensors->Input({kPages, kPageRows, kCacheHeads, kCacheSize});
   args.value_cache = tensors->Constant({kPages, kPageRows, kCacheHeads, kCacheSize}, 3);
   args.block_table = tensors->Lists({1, kPages}, kPages);
-  args.seq_lens = tensors->Lists({2}, 2 * kMovedRows);  // prefix sums: 0, kMovedRows
+  args.seq_lens = tensors->Lists({2}, 2 * kMovedRows);  // one prefix sum list with the values 0 and kMovedRows
   args.key = tensors->Output({kMovedRows, kCacheHeads, kCacheSize});
   args.value = tensors->Output({kMovedRows, kCacheHeads, kCacheSize});
   return MakeOperatorCall("Gather", tensors, args, GatherRowsOptions{.cumulative = true}, GatherRows, PlanGatherRows);

@@ -16,7 +16,7 @@ uint64_t Mix(uint64_t x) {
 double NormalOf(uint64_t bits) {
   double sum = 0;
   for (int part = 0; part < 4; ++part) sum += static_cast<double>(bits >> (16 * part) & 0xFFFF) / 65536;
-  return (sum - 2) * std::sqrt(3.0);  // a uniform number has variance 1/12
+  return (sum - 2) * std::sqrt(3.0);  // times sqrt(12 / 4), because a sum of four uniform numbers has variance 4/12
 }
 
 double UniformOf(uint64_t bits) { return static_cast<double>(bits >> 11) * 0x1p-53; }

@@ -40,7 +40,7 @@ void AddChunk(int64_t rows, int64_t chunk, int64_t chunks, std::vector<int64_t>&
 std::vector<Isa> RankLevels() {
   std::vector<Isa> levels = IsaLevels();
   if (!Sanitized()) return levels;
-  std::erase(levels, Isa::kAvx512Amx);  // the emulated level moves the same rows
+  std::erase(levels, Isa::kAvx512Amx);  // the emulated tile unit moves the same rows
   if (levels.size() > 2) levels.erase(levels.begin(), levels.end() - 2);
   return levels;
 }
@@ -176,7 +176,7 @@ View PartOfBias(const View& whole, const Args& args, Layout layout, RankTensors&
     return layout != Layout::kTND && whole.shape[2] == args.q.shape[AxisOf(layout)] ? tensors.Part(whole, 2, true)
                                                                                     : whole;
   }
-  if (args.cu_q.empty()) return whole;  // slopes [N]
+  if (args.cu_q.empty()) return whole;  // slopes [N] have no rows, so each rank takes all of them
   const int64_t heads = args.q.shape[1];
   if (whole.shape[0] != Pairs(heads, args.cu_q, args.cu_kv)) return whole;
   return tensors.Part(whole, 0, OwnPairs(tensors.q_rows(), heads, args.cu_q, args.cu_kv));

@@ -17,10 +17,9 @@
 namespace fa::test {
 
 /// Returns the levels on which calls over ranks are tested. Without a sanitizer these are all of IsaLevels. Sanitizers
-/// watch accesses and not values, so then only two levels are tested, which move rows in different ways. The highest
-/// level without tiles adds one row of f32 or f16 at once, and two rows of bf16. The emulated tile unit adds 32 rows at
-/// once. Under AddressSanitizer the tests of one process run the kernels of every level. Under ThreadSanitizer
-/// operator_executor_test does.
+/// watch accesses and not values. So under a sanitizer only two levels are tested, the highest without tiles and the
+/// emulated tile unit. These two levels move rows in different ways: they add 1 or 2 rows at once, or 32. Other tests
+/// run the kernels of every level under AddressSanitizer; operator_executor_test does under ThreadSanitizer.
 [[nodiscard]] std::vector<Isa> RankLevels();
 
 /// Returns the rows that a rank holds, one by one, by the definition of the cut.
@@ -52,7 +51,7 @@ class RankTensors {
     MutableTensorView whole;
     MutableTensorView part;
     int axis;
-    std::vector<int64_t> indices;  ///< indices on `axis`
+    std::vector<int64_t> indices;  ///< the rank's indices along `axis`
     std::vector<std::byte> bytes;
   };
   Own& Make(const MutableTensorView& whole, int axis, std::vector<int64_t> indices);

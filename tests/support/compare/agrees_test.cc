@@ -53,7 +53,7 @@ TEST(LargestError, IsNanWhereverTheNanStands) {
   EXPECT_THROW(static_cast<void>(LargestError({1, 2}, {1, 2, 3})), std::invalid_argument);
 }
 
-/// A call with one row per tensor, which was run. Its results agree with the reference.
+/// A finished call with one row per tensor, whose results agree with the reference.
 class ForwardChecks : public ::testing::Test {
  protected:
   ForwardChecks() : ForwardChecks(MakeReferenceProblem({})) {}

@@ -45,7 +45,7 @@ AssertionResult MatchesReference(const BackwardOutputs& got, const ExpectedGradi
     const std::vector<double>& values = got.gradients.*gradient.values;
     const std::vector<double>& want = expected.want.*gradient.values;
     const std::vector<double>& allowed = expected.allowed.*gradient.values;
-    if (values.empty()) continue;  // the gradient was not asked for
+    if (values.empty()) continue;  // this gradient was not asked for
     if (values.size() != want.size()) {
       return AssertionFailure() << gradient.name << " has " << values.size() << " elements, want " << want.size();
     }

@@ -23,7 +23,7 @@ double OfSum(int64_t n) { return kUnit * (4 * std::sqrt(static_cast<double>(n)) 
 struct Factor {
   double systematic = 0;
   double rounding = 0;
-  /// The loss where a subnormal product or sum counts as 0.
+  /// The error if a subnormal product or sum is taken as 0.
   double flushed = 0;
 };
 

@@ -48,7 +48,7 @@ double ForwardTolerance::Out(int64_t row, int64_t element) const {
 }
 
 double ForwardTolerance::Max(int64_t row) const {
-  if (std::isinf(exact_.max[row])) return 0;  // the row's sink is infinite
+  if (std::isinf(exact_.max[row])) return 0;  // an infinite sink takes the whole weight of the row
   return score_unit_ * exact_.magnitudes.score_near[row] + score_absolute_ + 4 * kUnit * std::fabs(exact_.max[row]);
 }
 

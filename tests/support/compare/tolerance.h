@@ -43,7 +43,7 @@ class ForwardTolerance {
   const reference::ForwardResult& exact_;
   reference::Format format_;
   double score_unit_;      ///< relative to the sum of the magnitudes of the score's terms
-  double score_absolute_;  ///< whatever the magnitudes are
+  double score_absolute_;  ///< the part of a score's error that does not depend on the magnitudes: the error of tanh
   double exp_relative_;
   double operand_unit_;
 };

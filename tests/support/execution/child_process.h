@@ -41,9 +41,9 @@ inline bool WaitForChild(pid_t pid, int* status) {
 }
 
 /// Forks. The child ends with the result of `child` as its exit code. Under an emulator a new thread forks, because of
-/// an error in qemu-user 7.2. A child has only the thread that forked, but qemu still knows the numbers of the parent's
-/// other threads. It gives a new thread the number after the highest number of a live thread. If it still knows that
-/// number, it ends the child (qemu_plugin_vcpu_init_hook). It knows no number higher than that of the newest thread.
+/// an error in qemu-user 7.2: qemu ends a child that starts a thread whose number belonged to a thread of the parent. A
+/// child's new thread gets the number after the highest of the child's threads. If the thread that forks is the newest
+/// of the parent, no thread of the parent has this number.
 inline pid_t StartChild(const std::function<int()>& child, End end = End::kAtOnce) {
   const auto start = [&] {
     const pid_t pid = fork();

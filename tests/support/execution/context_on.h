@@ -12,8 +12,8 @@ namespace fa::test {
 
 enum class ExecutorKind : uint8_t {
   kSerial,    ///< the calling thread runs tasks in claim order
-  kShuffled,  ///< the calling thread runs tasks in an order, and as workers, that are random in each run
-  kThreads,   ///< std::threads run the tasks
+  kShuffled,  ///< the calling thread runs the tasks in a random order and under random worker numbers
+  kThreads,   ///< std::threads run the tasks in parallel
   kFlow,      ///< oneTBB runs the tasks, as in the library's own contexts
 };
 

@@ -50,7 +50,8 @@ struct ThreadRanks::Hub {
   const bool tests;
   mutable std::mutex mutex;
   std::condition_variable changed;
-  std::map<std::tuple<int, int, int>, std::deque<std::shared_ptr<Parcel>>> parcels;  // the key is sender, receiver, tag
+  // Messages by (sender, receiver, tag).
+  std::map<std::tuple<int, int, int>, std::deque<std::shared_ptr<Parcel>>> parcels;
   std::vector<std::vector<std::byte>> gathered;
   int64_t gather_arrived = 0, gather_left = 0, gather_round = 0;
   std::vector<State> state;

@@ -21,7 +21,7 @@
 namespace fa::tiling {
 namespace {
 
-using PairId = std::pair<int32_t, int32_t>;  // sequence, kv head
+using PairId = std::pair<int32_t, int32_t>;  // (sequence, kv head)
 
 AttentionProblem Heads(int64_t heads, int64_t s, Mask mask = {}) {
   return MakeProblem({.lengths = {{s, s}}, .heads = heads, .heads_kv = heads, .d = 128, .dv = 128, .mask = mask});
@@ -141,7 +141,7 @@ TEST(BackwardOrder, OneHeadIsClaimedInBandsOfAsManyColumnsAsWorkers) {
   ASSERT_EQ(plan.block_q, plan.block_k);
   // The last four columns are claimed together. The tiles on the diagonal come first, and then those one row group
   // below the diagonal.
-  std::vector<std::pair<int64_t, int64_t>> tiles;  // column, row group
+  std::vector<std::pair<int64_t, int64_t>> tiles;  // (column, row group)
   for (size_t t = 0; t < 7; ++t) {
     tiles.emplace_back(plan.items[t].key_begin / plan.block_k, plan.items[t].row_begin / plan.block_q);
   }

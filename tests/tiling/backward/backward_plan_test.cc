@@ -16,8 +16,8 @@
 namespace fa::tiling {
 namespace {
 
-using ColumnId = std::tuple<int32_t, int32_t, int64_t>;  // sequence, kv head, first key
-using RowsId = std::tuple<int32_t, int32_t, int64_t>;    // sequence, query head, first row
+using ColumnId = std::tuple<int32_t, int32_t, int64_t>;  // (sequence, kv head, first key)
+using RowsId = std::tuple<int32_t, int32_t, int64_t>;    // (sequence, query head, first row)
 
 ColumnId ColumnOf(const BackwardItem& item) { return {item.sequence, item.head_kv, item.key_begin}; }
 RowsId RowsOf(const BackwardItem& item) { return {item.sequence, item.head, item.row_begin}; }
@@ -174,7 +174,7 @@ TEST(BackwardPlan, EdgesBetweenTilesAreTheTwoOrdersAndTheColumnsOneComesFirst) {
         for (size_t i = 1; i < chain.size(); ++i) wanted[static_cast<size_t>(chain[i - 1])].push_back(chain[i]);
       }
     }
-    // In a group of heads, the next query head continues with the rows of the head before it.
+    // Within a group, a row group's tiles wait for the same row group of the query head before.
     if (plan.head_by_head) {
       std::map<RowsId, int32_t> last;
       for (const auto& chain : RowChains(problem, plan)) {

@@ -37,7 +37,7 @@ void ForRandomPlans(Visit visit) {
 
 TEST(ForwardPlan, EveryRowOfEveryHeadIsInOneTile) {
   ForRandomPlans([](const AttentionProblem& problem, const Machine&, const ForwardPlan& plan) {
-    std::vector<std::vector<int>> tiles_of_row;  // per sequence: [head][row]
+    std::vector<std::vector<int>> tiles_of_row;  // per sequence, the number of tiles that write each row: [head][row]
     for (const Sequence& sequence : problem.sequences) {
       tiles_of_row.emplace_back(static_cast<size_t>(problem.heads * sequence.sq));
     }

@@ -1,5 +1,5 @@
-// Tests which heads are packed, and when. In any order that the edges allow, a tile finds complete panels in its slot.
-// In the claim order, workers hardly wait.
+// Tests which heads are packed, and when. In any order that the edges allow, a tile finds the complete packed panels of
+// its head in its slot. In the claim order, workers hardly wait.
 #include "tiling/forward/pack_order.h"
 
 #include <gtest/gtest.h>
@@ -16,7 +16,7 @@
 namespace fa::tiling {
 namespace {
 
-using HeadId = std::pair<int32_t, int32_t>;  // sequence, kv head
+using HeadId = std::pair<int32_t, int32_t>;  // (sequence, kv head)
 using test::Axis;
 using test::ForEachCase;
 
@@ -30,7 +30,7 @@ AttentionProblem PackedProblem(std::vector<std::pair<int64_t, int64_t>> lengths,
                       .dense = false});
 }
 
-// Runs a plan's tasks in any order that the edges allow, and checks that each slot holds the panels that its tasks
+// Runs a plan's tasks in any order that the edges allow. Checks that each slot has the packed panels that its tasks
 // need.
 class SlotMachine {
  public:
@@ -193,11 +193,12 @@ TEST(PackOrder, OneWorkerPacksManyHeadsIntoOneSlot) {
 TEST(PackOrder, HeadsWaitForNoOtherHeadWhereSlotsSuffice) {
   const ForwardPlan plan = MakeForwardPlan(PackedProblem({{1024, 1024}}, 5), MakeMachine(4));
   EXPECT_EQ(plan.kv_slots, 5);
-  EXPECT_EQ(plan.graph.task_count - std::ssize(plan.items) - std::ssize(plan.packs), 5);  // one join per head
+  // Besides tiles and packs, the plan has one join per head.
+  EXPECT_EQ(plan.graph.task_count - std::ssize(plan.items) - std::ssize(plan.packs), 5);
 }
 
-// If workers need not wait for other workers' slots, running the ranges is nearly as efficient as the loads are
-// balanced.
+// The loads are balanced, and workers hardly wait for slots that other workers fill. So the efficiency that the plan
+// predicts is near 1.
 TEST(PackOrder, WorkersOfManyHeadsHardlyWait) {
   const auto check = [&](int workers, int64_t heads, bool causal) {
     const ForwardPlan plan =
@@ -208,8 +209,8 @@ TEST(PackOrder, WorkersOfManyHeadsHardlyWait) {
   ForEachCase(check, Axis{"workers", {2, 4, 16, 64}}, Axis{"heads", {3, 16, 40, 200}}, Axis{"causal", {false, true}});
 }
 
-// Each long sequence fills whole ranges. The range before it begins with short sequences. The panels of the long
-// sequence must not wait for those.
+// Each long sequence fills whole ranges. The range before it begins with short sequences. The packed panels of the long
+// sequence must not wait for the short ones.
 TEST(PackOrder, ALongSequenceBehindShortOnesDoesNotWaitForThem) {
   std::vector<std::pair<int64_t, int64_t>> lengths(72, {512, 512});
   lengths[23] = lengths[46] = {4096, 4096};

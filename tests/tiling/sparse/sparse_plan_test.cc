@@ -18,7 +18,7 @@ namespace {
 using test::Axis;
 using test::ForEachCase;
 
-using CallSizes = std::vector<std::pair<int64_t, int64_t>>;  // queries and keys of each sequence
+using CallSizes = std::vector<std::pair<int64_t, int64_t>>;  // (queries, keys) of each sequence
 
 /// Returns sequences of these sizes, one after another.
 SparseSequences Sequences(const CallSizes& sizes) {
@@ -69,7 +69,7 @@ TEST(IndexerGradPlan, CountsTheProductsOfEachPairOfATokenAndAKey) {
   loss.walks_twice = true;
   const IndexerGradPlan dense = MakeDenseLossPlan(loss, 16, 2);
   EXPECT_EQ(dense.flops, 2 * (products + 2 * 8 * 80) * (40 * 700 + 9 * 300));
-  EXPECT_EQ(dense.units, 4);  // groups of up to 16 tokens: three for the 40 tokens, one for the 9
+  EXPECT_EQ(dense.units, 4);  // three groups for the 40 tokens and one for the 9, because a group has up to 16 tokens
   EXPECT_EQ(dense.tokens_per_task, 16);
 }
 

@@ -149,7 +149,7 @@ TEST(CheckGradients, GivenStatisticsCarryNoErrorOfTheForward) {
   EXPECT_DOUBLE_EQ(given.log_sum, 2.0);
   EXPECT_EQ(given.lse_error, 0);
   const RowFacts computed = FactsFromForward(forward, d_out, 0);
-  EXPECT_NEAR(given.delta, computed.delta, 1e-6);  // out was rounded to f32
+  EXPECT_NEAR(given.delta, computed.delta, 1e-6);  // the given out was rounded to f32
   EXPECT_GT(computed.lse_error, 0);
   EXPECT_GT(computed.delta_error, given.delta_error);
 }

@@ -1,4 +1,4 @@
-// Tests the results to which `fa bench` compares those of the indexer and its loss. They must agree with finite
+// Tests the expected results with which `fa bench` compares the indexer and its loss. They must agree with finite
 // differences and with a distribution worked out by hand.
 #include <gtest/gtest.h>
 

@@ -11,7 +11,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr double kWork = 100;  // work per call
+constexpr double kWork = 100;  // the work of one call
 
 constexpr size_t kFirstRates = 20;
 

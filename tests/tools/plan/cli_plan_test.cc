@@ -173,8 +173,8 @@ TEST(CliInfo, TextAndJsonAgree) {
   EXPECT_EQ(info["version"], FA_VERSION_STRING);
   EXPECT_EQ(info["isa"], "portable");
   EXPECT_EQ(info["isa_detected"], Name(DetectIsa()));
-  EXPECT_EQ(info["isa_not_built"], json::array());  // builds with tests have every level
-  EXPECT_EQ(info["isa_note"], "");                  // a level that is right for the CPU needs no note
+  EXPECT_EQ(info["isa_not_built"], json::array());  // all levels are built, because builds with tests have every level
+  EXPECT_EQ(info["isa_note"], "");                  // the level is right for this CPU, so there is no note
   EXPECT_EQ(info["isa_forced"], "portable");
   EXPECT_EQ(info["threads"], 3);
   EXPECT_GE(info["numa_nodes"].get<int>(), 1);

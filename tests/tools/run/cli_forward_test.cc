@@ -76,7 +76,7 @@ TEST(CliForward, PositionBiasOfTypes0And1) {
     call.problem.pse = {
         .values = {pse.begin(), pse.end()}, .offset = {0, 4 * 19 * 33}, .head = {19 * 33, 19 * 33}, .row = {33, 33}};
     call.AddFile("--pse", ArrayOf(ElementType::kF32, {2, 4, 19, 33}, pse));
-    if (type == 0) call.flags += " --pse-type 0";  // type 1 is the default
+    if (type == 0) call.flags += " --pse-type 0";  // without the flag, the type is 1
     EXPECT_TRUE(call.Matches()) << "type " << type;
   }
 }

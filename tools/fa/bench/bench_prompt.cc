@@ -1,5 +1,5 @@
-// fa bench prompt: reports the rate for int8 as a fraction of the peak of int8 dot products, and for floats as `fa
-// bench forward` does.
+// fa bench prompt: compares the rate of int8 with the peak of int8 dot products. For floats it reports what `fa bench
+// forward` reports.
 
 #include <functional>
 #include <memory>

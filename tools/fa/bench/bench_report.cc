@@ -14,7 +14,7 @@
 namespace fa::tool {
 namespace {
 
-constexpr double kMostSeconds = 86400;  // a day; no shorter time overflows a clock
+constexpr double kMostSeconds = 86400;  // a day; times up to this do not overflow the clock
 
 nlohmann::ordered_json OrNull(const auto& value) {
   return value ? nlohmann::ordered_json(*value) : nlohmann::ordered_json(nullptr);
@@ -28,9 +28,9 @@ nlohmann::ordered_json Measure(const BenchCall& bench) {
   bench::PeakRate peak(bench.context.threads(), bench.context.isa(), bench.subject.dtype);
   bench::ReadRate read(bench.context.threads(), bench.memory);
   std::vector<bench::Reference> references = {bench::GigaflopsOf(peak, bench.info.flops)};
-  // Other programs read memory too, but a core has its arithmetic unit to itself. So the rate of reading memory varies
-  // more. If memory is compared, the fraction of the arithmetic unit hardly matters, so both references get this
-  // agreement.
+  // The rate of reading varies more than the peak, because other programs also read memory, while a core's arithmetic
+  // unit runs this program alone. If both are measured, the call is compared mainly with reading, so both may vary this
+  // much.
   constexpr double kReadAgreement = 0.1;
   if (read.bytes() > 0) {
     references[0].agreement = kReadAgreement;

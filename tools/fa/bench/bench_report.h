@@ -20,7 +20,7 @@ namespace fa::tool {
 /// How a benchmark measures and reports: --seconds, --json and the flags of a context.
 struct MeasureFlags {
   ContextFlags context;
-  double seconds = 2.5;  ///< positive and finite
+  double seconds = 2.5;  ///< the time to measure, positive and finite
   bool json = false;
 };
 void AddMeasureFlags(CLI::App& command, MeasureFlags& flags);
@@ -56,8 +56,8 @@ struct BenchCall {
   /// The memory that `bytes` counts, or empty. If it is not empty, the call is also compared with the rate at which as
   /// many threads read this memory. Memory that is too small to measure is not compared.
   std::vector<std::span<const std::byte>> memory = {};
-  std::string dtype = {};  ///< the type to report if it is not the subject's
-  int64_t block_size = 0;  ///< rows per page of keys in pages
+  std::string dtype = {};  ///< the type to report, if it is not the type of `subject`
+  int64_t block_size = 0;  ///< rows per page if keys lie in pages
   std::function<void()> call;
   std::function<void()> check;  ///< checks a call's results before calls are timed; throws Failure
 };

@@ -26,7 +26,7 @@ struct SparseBench {
   bool takes_pages = false;
 };
 
-/// What differs from operator to operator in a benchmark.
+/// The parts of a benchmark that differ from operator to operator.
 template <typename Args>
 struct OperatorCall {
   const Args& args;

@@ -22,7 +22,7 @@ void FillRandom(Tensor& tensor, uint64_t seed);
 [[nodiscard]] check::HeadRows RowsOf(const Tensor& tensor, Layout layout, const TensorSizes& sizes, int64_t batch,
                                      int64_t head);
 
-/// A row of a result as it must be. `bound` has one entry per column.
+/// The expected values of a row of a result. `bound` has one entry per column: how far the result may be off.
 struct ExpectedRow {
   std::string name;  ///< "out[batch 0, head 1, row 2"; CheckRow adds the column
   const std::vector<double>& value;

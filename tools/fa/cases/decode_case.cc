@@ -9,7 +9,7 @@
 namespace fa::tool {
 namespace {
 
-/// Returns the type of compressed keys that --dtype names, or nothing if it names none.
+/// Returns the type of compressed keys that --dtype names. Returns nothing if --dtype names another type.
 std::optional<DType> CompressedType(const std::string& dtype) {
   if (dtype == "int8") return DType::kI8;
   if (dtype == "e4m3") return DType::kF8E4M3;

@@ -11,7 +11,8 @@
 
 namespace fa::tool {
 
-/// The flags that describe a decode by its sizes: a batch of few queries against equally many keys per sequence.
+/// The flags that describe a decode by its sizes. Each sequence has few queries, and all sequences have equally many
+/// keys.
 struct DecodeCaseFlags {
   ForwardCaseFlags forward;
   int64_t block_size = 0;  ///< if > 0, keys and values lie in pages of this many rows

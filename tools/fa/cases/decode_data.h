@@ -39,8 +39,9 @@ class DecodeData {
   ForwardData dense_;
   Tensor table_, scale_;
   std::vector<std::pair<float, uint8_t>> codes_;  // the numbers and codes of compressed elements, ascending
-  float unit_ = 1;                                // the scale of all compressed elements
-  // Keys and values in pages or compressed. If empty, the call takes those of dense_.
+  float unit_ = 1;                                // the scale with which all elements are compressed
+  // The call's keys and values, if they lie in pages or are compressed. Otherwise these tensors are empty, and the call
+  // takes the keys and values of dense_.
   Tensor k_, v_;
   TensorView k_view_, v_view_;
 };

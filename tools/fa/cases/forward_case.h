@@ -15,7 +15,7 @@
 
 namespace fa::tool {
 
-/// The flags by which `fa plan` and `fa bench` describe a forward, or the forward of a backward.
+/// The flags by which `fa plan` and `fa bench` describe a forward call. For a backward they describe its forward.
 struct ForwardCaseFlags {
   std::string shape;
   std::string dtype = "f32", layout = "BNSD";

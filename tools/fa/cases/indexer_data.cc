@@ -116,8 +116,8 @@ check::IndexerToken IndexerData::Token(int64_t token, std::vector<int64_t> keys)
   return indexer;
 }
 
-// Checks that the list is in the order of the scores, and that no key outside the list has a larger score. The error of
-// f32 is allowed in both.
+// Checks that the list is in the order of the scores, and that no key outside the list has a larger score. Both checks
+// allow for rounding errors of f32.
 void IndexerData::CheckSelection(int64_t token) const {
   const int64_t limit = case_.Limit(token % case_.s1);
   std::vector<int64_t> all(static_cast<size_t>(limit));

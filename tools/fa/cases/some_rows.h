@@ -14,12 +14,12 @@ struct HeldRows {
   // The numbers of the rows within each sequence, or if packed, within all sequences together.
   const std::vector<SequenceShards::Interval>& intervals;
   int64_t batch = 0, heads = 0;
-  int64_t length = 0;  ///< rows of a sequence
+  int64_t length = 0;  ///< number of rows of each sequence of the tensor
   bool packed = false;
 };
 
-/// Calls check(batch, head, row) for the first and the last row, in which masks and tails differ most, and for `random`
-/// other rows, which are the same in every run. If there are no rows, calls nothing.
+/// Calls check(batch, head, row) for the first and the last row, in which masks and tails differ most. Also calls it
+/// for `random` other rows, which are the same in every run.
 /// @return the largest error that a check returned, or 0 without rows
 double CheckSomeRows(const HeldRows& rows, int random,
                      const std::function<double(int64_t batch, int64_t head, int64_t row)>& check);

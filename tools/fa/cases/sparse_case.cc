@@ -135,7 +135,7 @@ int64_t SparseCase::Limit(int64_t t) const {
 std::string SparseCase::MaskText() const { return fmt::format("sparse-mode {}", static_cast<int>(mask)); }
 
 MutableTensorView SparseCase::PerRow(DType type, int64_t rows, int64_t row_heads, int64_t size) const {
-  static char present;  // planning only asks whether a tensor is given
+  static char present;  // planning only asks whether a tensor is given, so any address will do
   const int64_t seq = layout == Layout::kTND ? batch * rows : rows;
   const std::vector<int64_t> sizes = ShapeOf(layout, {.batch = batch, .seq = seq, .heads = row_heads, .d = size});
   return {&present, type, Dims(std::span(sizes)), {}};

@@ -27,8 +27,8 @@ struct SparseCaseFlags {
 
 /// The kind of a command, which decides about its flags and about the sizes of its --shape.
 enum class SparseCaseKind : uint8_t {
-  kAttention,     ///< B,N,S1,S2,D,Drope,K
-  kIndexer,       ///< B,Nidx,S1,S2,D,K
+  kAttention,     ///< --shape has B,N,S1,S2,D,Drope,K
+  kIndexer,       ///< --shape has B,Nidx,S1,S2,D,K
   kDenseIndexer,  ///< like kIndexer, but without K, because all keys take part
   kLoss,          ///< like kAttention; the flag --indexer gives the indexer's sizes
   kDenseLoss,     ///< like kLoss, but without K, because all keys take part
@@ -54,7 +54,7 @@ class SparseCase {
   Layout layout;
   SparseMask mask;
   bool separate_value;
-  std::vector<int64_t> shape;  ///< the sizes of --shape
+  std::vector<int64_t> shape;  ///< the sizes that --shape gives
 
   [[nodiscard]] SparseAttentionArgs ForwardArgs() const;
   [[nodiscard]] SparseAttentionGradArgs BackwardArgs() const;

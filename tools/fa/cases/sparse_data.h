@@ -60,7 +60,7 @@ class SparseAttentionData {
   Tensor lists_;
   std::vector<bool> selected_;  // [token, key]: whether the token selects the key
   Tensor q_, k_, v_, q_rope_, k_rope_, out_, max_, sum_;
-  Tensor table_, k_pages_, v_pages_, k_rope_pages_;  // only for calls with pages
+  Tensor table_, k_pages_, v_pages_, k_rope_pages_;  // these tensors exist only for calls with pages
   Tensor whole_q_, whole_k_;                         // columns of q and q_rope side by side, and of k and k_rope
   Tensor d_out_, dq_, dk_, dv_, dq_rope_, dk_rope_;
 };
@@ -89,7 +89,7 @@ class IndexerData {
 
   const SparseCase& case_;
   Tensor q_, k_, weights_, lists_, values_, d_values_, dq_, dk_, dweights_, loss_;
-  Tensor table_, k_pages_;  // only for calls with pages
+  Tensor table_, k_pages_;  // these tensors exist only for calls with pages
   Tensor max_, sum_;
 };
 

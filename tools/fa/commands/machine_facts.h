@@ -11,11 +11,11 @@
 
 namespace fa::tool {
 
-/// One cache of the first core.
+/// A cache of the first core.
 struct CacheFacts {
   int level = 0;
   int64_t bytes = 0;
-  int64_t shared_by = 0;  ///< hardware threads that share the cache
+  int64_t shared_by = 0;  ///< number of hardware threads that share the cache
 };
 
 [[nodiscard]] nlohmann::ordered_json ToJson(const std::vector<CacheFacts>& caches);

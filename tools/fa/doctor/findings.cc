@@ -22,9 +22,10 @@ bool Is(std::string_view value, std::string_view word) {
   return std::equal(value.begin(), value.end(), word.begin(), word.end(), same);
 }
 
-/// Returns whether this value of OMP_PROC_BIND binds threads. Only "false", "0" and an empty value do not.
+/// Returns whether this value of OMP_PROC_BIND binds threads. The values "false", "0" and "" do not; all others do.
 bool Binds(std::string_view value) { return !value.empty() && !Is(value, "false") && value != "0"; }
-/// Returns whether this value of KMP_AFFINITY binds threads. Only values that contain "none" or "disabled" do not.
+/// Returns whether this value of KMP_AFFINITY binds threads. Values that contain "none" or "disabled" do not; all
+/// others do.
 bool BindsOfIntel(std::string_view value) {
   return value.find("none") == std::string_view::npos && value.find("disabled") == std::string_view::npos;
 }
@@ -43,8 +44,8 @@ constexpr const char* kBound =
 constexpr const char* kSpins = "OpenMP threads spin between their regions on the cores that fa works on";
 constexpr const char* kInvented = "hwloc describes an invented machine, for which fa chooses its threads";
 
-// Variables that fa reads, or libraries that fa loads (hwloc, OpenBLAS), or libraries that programs may load next to fa
-// (OpenMP, MKL).
+// Variables that are read by fa, by libraries that fa loads (hwloc, OpenBLAS), or by libraries that programs may load
+// next to fa (OpenMP, MKL).
 constexpr Variable kVariables[] = {
     {"FA_FORCE_ISA", IsAny, "every call runs at this level and not at the CPU's best"},
     {"FA_ASSUME_ISA", IsAny, "the level is taken for granted: a CPU that lacks it ends the process by SIGILL"},

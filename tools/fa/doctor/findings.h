@@ -14,7 +14,7 @@ namespace fa::tool {
 /// Something that costs speed or memory on this machine, changes what fa does, casts doubt on a measured rate, or shows
 /// that a level computes wrong results.
 struct Finding {
-  std::string about;  ///< the variable, the setting or the level
+  std::string about;  ///< the name of the variable, the setting or the level
   std::string text;
 };
 

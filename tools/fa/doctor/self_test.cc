@@ -41,7 +41,7 @@ void MeasureCall(const Context& context, const PlanInfo& info, const TestedCall&
   result.error = tested.check();
   result.kernel = fmt::format("{}", fmt::join(info.kernels, "+"));
   bench::PeakRate peak(context.threads(), context.isa(), dtype);
-  // Calls get this share of a subject's time. The rest is for making data, checking them, and measuring the references.
+  // Timed calls get this share of `seconds`. The rest is for making data, checking results, and measuring the peak.
   constexpr double kCalls = 0.5;
   const bench::BracketedTiming timing = bench::TimeInRounds(
       {.seconds = kCalls * seconds, .call = tested.call, .references = {bench::GigaflopsOf(peak, info.flops)}});

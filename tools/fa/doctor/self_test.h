@@ -14,13 +14,14 @@ namespace fa::tool {
 struct SelfTestResult {
   std::string isa, op, dtype;
   std::string kernel = {};
-  double error = 0;                     ///< the largest error, as a fraction of what rounding explains
-  double gflops = 0;                    ///< rate of the best call
-  std::string peak = {};                ///< the level's arithmetic unit for the type: "bf16 tile products"
-  double peak_gflops = 0;               ///< the unit's rate on the same threads, measured around the best call
+  double error = 0;        ///< the largest error, as a fraction of what rounding explains
+  double gflops = 0;       ///< the rate of the best call
+  std::string peak = {};   ///< the level's arithmetic unit for the type: "bf16 tile products"
+  double peak_gflops = 0;  ///< the arithmetic unit's rate on the same threads, measured around the best call
   std::optional<double> fraction = {};  ///< gflops / peak_gflops; nothing if no round was quiet (bracketed_rounds.h)
-  bool above_peak = false;              ///< calls beat the unit and no round was quiet, so the rates are doubtful
-  std::string wrong = {};               ///< what is wrong, or why nothing was tested; the errors and rates are then 0
+  /// No round was quiet, and calls were faster than the measured peak, so the rates are doubtful.
+  bool above_peak = false;
+  std::string wrong = {};  ///< what is wrong, or why nothing was tested; the errors and rates are then 0
 };
 
 /// Runs forward, backward and prompt at every level that this CPU has, compares rows of their results with

@@ -26,7 +26,7 @@ struct AttentionFlags {
   std::string pse;
   int64_t pse_type = 1;
   std::string drop_mask, seed, offset;
-  AttentionOptions numbers;  ///< only the numbers of FA_DENSE_NUMBERS are set
+  AttentionOptions numbers;  ///< of these options, only the numbers of FA_DENSE_NUMBERS are set
   std::string sink;
   std::string actual_seq_qlen, actual_seq_kvlen;
   bool takes_int8 = false;  ///< query, key and value may be int8 too
@@ -34,7 +34,7 @@ struct AttentionFlags {
 
 /// Adds the flags that every command of attention has: --query, --key, --value, --layout, --head-num, --dtype, --scale.
 void AddOperandFlags(CLI::App& command, AttentionFlags& flags);
-/// Adds a flag, such as --q-start, for each number of the lists in fa/options.h that `options` and `only` have.
+/// Adds a flag for each number that fa/options.h lists for this type of options, such as --q-start.
 template <typename Options, typename... Only>
 void AddNumberFlags(CLI::App& command, Options& options, const Only&... only) {
   const auto add = [&](const char* name, const char* text, auto& number, const auto&...) {
@@ -62,10 +62,10 @@ class AttentionInputs {
   TensorSizes query, value;  ///< sizes of q and v, from which the shapes of outputs follow
 
   /// Reads a file of the call into this object. If the path is empty, the tensor is absent. LoadFloats accepts only
-  /// f32, f16 or bf16 files, as for the query.
+  /// f32, f16 or bf16 files.
   TensorView Load(const char* flag, const std::string& path) { return files_.Load(flag, path); }
   TensorView LoadFloats(const char* flag, const std::string& path) { return files_.LoadFloats(flag, path); }
-  /// Returns the files. If only headers were read, the caller reads the data through it.
+  /// Returns the files. If only headers were read, the caller reads the data through this object.
   [[nodiscard]] InputFiles& files() { return files_; }
 
  private:

@@ -22,7 +22,7 @@ struct DecodeFlags {
   std::optional<float> scale;
   MaskFlags mask;
   std::string pse;
-  DecodeAttentionOptions numbers;  ///< only the numbers of FA_DECODE_NUMBERS are set
+  DecodeAttentionOptions numbers;  ///< of these options, only the numbers of FA_DECODE_NUMBERS are set
   std::string actual_seq_lengths, actual_seq_lengths_kv;
   std::string block_table;
   std::optional<int64_t> block_size;

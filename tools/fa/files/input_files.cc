@@ -32,7 +32,7 @@ TensorView InputFiles::LoadFloats(const char* flag, const std::string& path, boo
 TensorView InputFiles::Keep(Tensor tensor) { return tensors_.emplace_back(std::move(tensor)).View(); }
 
 TensorView InputFiles::Open(const char* flag, const std::string& path) {
-  static const char present = 0;  // planning only asks whether a tensor is given
+  static const char present = 0;  // planning only asks whether a tensor is given, so any address will do
   NoteFileRead(flag, path);
   try {
     npy::RowReader file(path);

@@ -25,7 +25,7 @@ void AddMaskFlags(CLI::App& command, MaskFlags& flags);
 /// The mask that the flags describe.
 struct MaskInputs {
   Mask rule;
-  /// A full mask. A compressed mask is checked, and then only `rule` is kept.
+  /// The full mask. If the file has a compressed mask, the mask is checked, and only `rule` is kept.
   std::optional<Tensor> dense;
   TensorView view;   ///< the full mask, if the `files` of LoadMask own it
   std::string text;  ///< the mask for people and in JSON: "none", "causal", "sparse-mode 4, pre 64, next 0"

@@ -11,7 +11,7 @@ std::vector<OutputSpec> Named(std::vector<OutputSpec> outputs) {
 
 void OutputTensors::Add(const char* flag, const std::string& path, MutableTensorView& view, DType dtype,
                         std::vector<int64_t> shape) {
-  static char present;  // planning only asks whether an output is given
+  static char present;  // planning only asks whether an output is given, so any address will do
   const size_t file = files_.Add(flag, path);
   const Output& output = outputs_.emplace_back(view, dtype, std::move(shape), file);
   view = {&present, dtype, Dims(std::span(output.shape)), {}};

@@ -17,7 +17,8 @@ namespace fa::tool {
 struct RowAxis {
   int axis = -1;        ///< the dimension; -1 if every rank has the whole tensor
   bool queries = true;  ///< whether the rows are rows of queries; otherwise they are rows of keys
-  bool pairs = false;   ///< whether TND's elements [N*sum(Sq*Sk)] are divided, by rows of queries
+  /// Whether the tensor has one element per (row, key) pair of TND [N*sum(Sq*Sk)], divided by rows of queries.
+  bool pairs = false;
 };
 
 /// One tensor that a command writes.

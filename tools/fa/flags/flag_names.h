@@ -14,7 +14,8 @@ struct FlagName {
   const char* flag;
 };
 
-/// Returns the names that most commands share. Prompt, decode and the sparse commands have some others.
+/// Returns the flags of arguments that most commands share. Prompt, decode and the sparse commands rename a few more
+/// arguments.
 [[nodiscard]] std::span<const FlagName> SharedFlagNames();
 [[nodiscard]] std::span<const FlagName> InferenceFlagNames();
 [[nodiscard]] std::span<const FlagName> SparseFlagNames();

@@ -13,7 +13,7 @@ struct TensorSizes {
   int64_t batch = 0, seq = 0, heads = 0, d = 0;
 };
 
-/// Returns the shape of a tensor with these sizes in the layout. BNSD_BSND counts as the layout of an input.
+/// Returns the shape of a tensor with these sizes in the layout. BNSD_BSND means BNSD here, the layout of its inputs.
 [[nodiscard]] std::vector<int64_t> ShapeOf(Layout layout, const TensorSizes& sizes);
 /// Returns the sizes of a tensor that has this shape. BSH and SBH need `heads`, which other layouts ignore. Throws
 /// UsageError that names the flag.

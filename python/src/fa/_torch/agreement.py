@@ -16,7 +16,7 @@ from torch import Tensor
 from .._fa import ranked_call_tags
 from .._pytorch import default_group
 
-_NUMBERS = 4  # the most numbers that a rank may add to its record
+_NUMBERS = 4  # the most numbers that one rank's Proposal may have
 # The range of message tags for calls. Programs use smaller tags, and MPICH refuses larger ones.
 _FIRST_TAG, _LAST_TAG = 1 << 27, 1 << 28
 _CALL_TAGS = ranked_call_tags()

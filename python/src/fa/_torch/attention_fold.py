@@ -14,7 +14,7 @@ from .call import BATCH_AXIS, Call
 from .dropout import dropout_bits, packed, unpacked
 from .vmap import Fold, one_by_one
 
-_HEAD_AXIS = {"BNSD": 1, "BNSD_BSND": 1}  # 2 in any other layout
+_HEAD_AXIS = {"BNSD": 1, "BNSD_BSND": 1}  # the heads are axis 2 in any other layout
 _OUT_HEAD_AXIS = {"BNSD": 1}
 
 
@@ -59,7 +59,8 @@ class _AttentionFold:
     @staticmethod
     def possible(call: Call, dims: Call) -> bool:
         own_mask = dims.dense_mask is not None and _rank(call.dense_mask, dims.dense_mask) == 2
-        return call.layout != "TND" and not (own_mask and call.sparse_mode > 1)  # the mask of each sample is compressed
+        # With these modes a mask per sample is a compressed mask, which has no batch dimension.
+        return call.layout != "TND" and not (own_mask and call.sparse_mode > 1)
 
     def tensors(self, tensors: tuple, dims: tuple, axis: int) -> tuple:
         return tuple(self.fold.fold(t, dim, axis) for t, dim in zip(tensors, dims, strict=True))
@@ -141,7 +142,7 @@ def fold_attention(operator, info, in_dims, *arguments):
     return tuple(how.fold.unfold(t, axis) for t, axis in zip(results, axes, strict=True)), axes
 
 
-_TENSORS_OF_BACKWARD = 7  # need_dpse and need_dsink follow these tensors
+_TENSORS_OF_BACKWARD = 7  # the operator's arguments after these tensors are need_dpse and need_dsink
 
 
 def fold_attention_backward(operator, info, in_dims, *arguments):

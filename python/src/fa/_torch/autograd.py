@@ -1,9 +1,9 @@
-"""Derivatives of the custom operators, for all ways in which PyTorch asks for them: backward (also by several threads
-on one graph), torch.func.grad and vjp, and create_graph. Forward mode is refused.
+"""Derivatives of the custom operators, for all ways in which PyTorch asks for them: backward (also by several
+threads on one graph), torch.func.grad and vjp, and create_graph. Forward mode is refused.
 
-torch.library.register_autograd would serve backward alone. torch.func refuses its derivatives, forward mode ignores
-them and drops the tangents, and two threads that run backward on one graph would change the same context. So these
-operators get what PyTorch's own operators have, a kernel for the dispatch key Autograd. torch.func builds on such
+torch.library.register_autograd is not enough for this. torch.func refuses the derivatives that it registers. Forward
+mode ignores them and drops the tangents. Two threads that run backward on one graph would change the same context. So
+each operator has a kernel for the dispatch key Autograd, as PyTorch's own operators have. torch.func builds on such
 kernels.
 """
 
@@ -26,9 +26,10 @@ from .._pytorch import (
     with_forward_mode,
 )
 
-Derivative = Callable[[Any], Callable]  # operator -> its Autograd kernel
-SetupContext = Callable[[Any, tuple, Any], None]  # (ctx, inputs, output)
-Backward = Callable[..., tuple]  # (ctx, needs_input_grad, *gradients of the outputs) -> one gradient per input
+Derivative = Callable[[Any], Callable]  # a function that takes an operator and returns its Autograd kernel
+SetupContext = Callable[[Any, tuple, Any], None]  # called as setup_context(ctx, inputs, output)
+# Called as backward(ctx, needs_input_grad, *gradients of the outputs); returns one gradient per input.
+Backward = Callable[..., tuple]
 
 
 def reverse(setup_context: SetupContext, backward: Backward) -> Derivative:
@@ -45,8 +46,8 @@ def reverse(setup_context: SetupContext, backward: Backward) -> Derivative:
                 return operator.redispatch(keyset & after_autograd, *arguments)
 
         def forward(ctx, keyset, *arguments):
-            # PyTorch calls this function with gradients switched off. Under torch.func, this call is for the innermost
-            # transform. The outer transforms need gradients and forward mode switched on.
+            # PyTorch calls this function with gradients switched off. This is right for the innermost transform of
+            # torch.func. The outer transforms need gradients and forward mode switched on.
             if transforms_are_active():
                 with torch.enable_grad(), with_forward_mode(True):
                     output = below(keyset, arguments)
@@ -72,7 +73,8 @@ def reverse(setup_context: SetupContext, backward: Backward) -> Derivative:
                 return below(keyset, arguments)
             if not transforms_are_active():
                 return formula.apply(keyset, *arguments)
-            # The transform that calls this kernel has chosen its level. The formula must apply to this level alone.
+            # torch.func calls this kernel for one of the active transforms. The formula must apply to this transform
+            # alone.
             with on_one_level():
                 return super(torch.autograd.Function, formula).apply(keyset, *arguments)
 

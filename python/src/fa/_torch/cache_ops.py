@@ -72,7 +72,7 @@ def gather_selection(
     k_rope, kv_cache, table, status, indices, full_k_rope, full_kv, full_table, kv_lengths, q_lengths, block_size
 ):
     """Copies the blocks that each query has selected into the query's pages. Returns each query's number of rows."""
-    lists = indices.flatten(0, -2).long()  # [B·S·H, K]
+    lists = indices.flatten(0, -2).long()  # of shape [B·S·H, K]
     batch, heads = full_table.shape[0], indices.shape[-2]
     queries = lists.shape[0] // max(batch * heads, 1)
     kv_lengths, q_lengths = kv_lengths.long(), q_lengths.long()

@@ -16,7 +16,7 @@ UNSIGNED_64 = (1 << 64) - 1
 EVERY_KEY, CAUSAL_TOP_LEFT, CAUSAL_BOTTOM_RIGHT = 1, 2, 3
 
 SEQUENCE_AXIS = {"BNSD": 2, "BSND": 1, "BSH": 1, "SBH": 0, "TND": 0}
-BATCH_AXIS = {"SBH": 1}  # 0 in any other layout
+BATCH_AXIS = {"SBH": 1}  # the batch is axis 0 in any other layout
 
 
 class Call(NamedTuple):
@@ -27,7 +27,7 @@ class Call(NamedTuple):
     pse: Optional[Tensor] = None
     dense_mask: Optional[Tensor] = None
     drop_mask: Optional[Tensor] = None
-    dropout_state: Optional[Tensor] = None  # int64 [2]: (seed, offset)
+    dropout_state: Optional[Tensor] = None  # int64 [2] with (seed, offset)
     sink: Optional[Tensor] = None
     layout: str = "BNSD"
     heads: int = 0
@@ -46,8 +46,9 @@ class Call(NamedTuple):
 
     @classmethod
     def of_rule(cls, rule: int, layout: str, scale: float | None, **others: Any) -> Call:
-        """Makes a call in which `rule`, one of the constants above, says which keys a row looks at. A dense_mask
-        applies in addition. The operator takes the number of heads from the tensors, and adds pse after scaling."""
+        """Makes a call in which `rule` says which keys a row looks at: EVERY_KEY, CAUSAL_TOP_LEFT or
+        CAUSAL_BOTTOM_RIGHT. A dense_mask applies in addition. The operator takes the number of heads from the
+        tensors, and adds pse after scaling."""
         pse_type = 1 if others.get("pse") is None else 0
         if rule == CAUSAL_TOP_LEFT and others.get("dense_mask") is not None:
             # With a mask in memory, mode 2 wants the device's compressed mask. Mode 0 with this band has the same rule

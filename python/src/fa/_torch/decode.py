@@ -61,7 +61,7 @@ class DecodeCall(NamedTuple):
 
 
 _TENSORS = DecodeCall._fields[2:14]
-# Members whose names are those of decode_attention's arguments.
+# The members that have the same names as arguments of decode_attention.
 _ALIKE = frozenset(DecodeCall._fields[2:])
 
 # The members that are options. _NUMBERS are those whose names are the same in the library.
@@ -227,7 +227,7 @@ def _plainly(tensors: tuple, options: tuple, lengths_q: Any, lengths_kv: Any, re
         chosen = _plain_options(*options)
         context = _context.context_of_tensors()
         return _fa.attend_cache(*tensors, chosen, lengths_q, lengths_kv, False, return_lse, context)
-    except (TypeError, ValueError):  # the general path reports the error by the caller's names
+    except (TypeError, ValueError):  # the general path reports the error with the caller's argument names
         return None
 
 

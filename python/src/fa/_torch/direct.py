@@ -2,8 +2,8 @@
 faster, which take microseconds.
 
 An operator goes through the dispatcher twice, and its tensors go through DLPack's Python protocol. Both cost several
-times what a tiny call computes. The operator is still called where something other than autograd's backward observes
-calls (a transform, a mode, a tracer, a profiler, a subclass), and for second derivatives.
+times what a tiny call computes. The operator is still called for second derivatives, and if anything but autograd's
+backward observes calls: a transform, a mode, a tracer, a profiler or a subclass.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def attend_plainly(
     context = _context.context_of_tensors()
     try:
         return _fa.attend(query, key, value, None, None, None, options, enable_gqa, False, context, "as query")
-    except ValueError:  # the general path reports the error by the caller's names
+    except ValueError:  # the general path reports the error with the caller's argument names
         return None
 
 
@@ -98,8 +98,8 @@ def attend_directly(
 
 def _of_mask(dense_mask: Tensor | None, pse: Tensor | None, rule: int, scale: float | None) -> tuple:
     """Returns the options and the mask of a forward. If padding becomes a rule in the options, the mask is None. The
-    backward does not use this function: the order in which it adds up dQ depends on the rule, so the bits of a sequence
-    would depend on the other sequences in the batch."""
+    backward does not use this function, because the order in which it adds up dQ depends on the rule. The bits of a
+    sequence would then depend on the other sequences in the batch."""
     mask = None if dense_mask is None else rule_of_padding(dense_mask, rule)
     if mask is None:
         return _options(pse is not None, rule, scale), dense_mask

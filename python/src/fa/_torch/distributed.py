@@ -1,8 +1,9 @@
 """How DTensors shard attention by batch and by heads. torch.distributed asks the operators for it.
 
-Attention of a shard of the batch, or of a shard of the heads with their keys' heads, needs no other shard, so nothing
-is communicated. If all heads share one key head, every shard has the whole key, and the key's gradient is a sum over
-the shards. With dropout, every rank computes the whole call, so that the mesh does not change which pairs are dropped.
+The batch can be sharded, and so can the heads together with their key heads. Attention of one shard needs no other
+shard, so nothing is communicated. If all heads share one key head, every shard has the whole key, and the key's
+gradient is a sum over the shards. With dropout, every rank computes the whole call, so that the mesh does not change
+which pairs are dropped.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ _WHOLE = Replicate()
 
 
 class _Way:
-    """One way to shard a call along a dimension of the mesh. It has the placements of query and out (`main`), of the
-    statistics, of key and value (`key`), and of the tensors in Call."""
+    """A choice of how to shard a call along a dimension of the mesh. It has the placements of query and out
+    (`main`), of the statistics, of key and value (`key`), and of the tensors in Call."""
 
     def __init__(
         self, call: Call, main: Placement, statistics: Placement, key: Placement, **tensors: Placement
@@ -64,7 +65,7 @@ def _ways(query: Any, key: Any, call: Call) -> Iterator[_Way]:
         whole = Shard(axis)
         yield _Way(call, whole, Shard(0), whole, query_rope=whole, key_rope=whole, **tensors)
     axis = _HEAD_AXIS.get(call.layout)
-    if axis is None or call.heads != 0:  # call.heads counts the heads of all shards
+    if axis is None or call.heads != 0:  # call.heads is the number of heads of all shards together
         return
     heads, heads_kv = query.shape[axis], key.shape[axis]
     if heads_kv not in (1, heads) and not _splits_evenly(heads_kv, query.mesh.shape):
@@ -98,8 +99,8 @@ def _backward(query, key, value, out, d_out, softmax_max, softmax_sum, need_dpse
 
 
 def _merge(prev_out, prev_max, prev_sum, cur_out, cur_max, cur_sum, cu_q, layout, by_sequence):
-    """Returns the ways to shard the merge: by rows of tokens, by batch, and by heads if these have their own axis.
-    Statistics by sequence are not sharded."""
+    """Returns the possible shardings of the merge: by rows of tokens, by batch, and by heads if these have their own
+    axis. Statistics by sequence are not sharded."""
     shards = {"SBH": ((1, 0), (0, 2)), "TND": ((0, 0), (1, 1))}[layout]
     ways = [(_WHOLE, _WHOLE), *((Shard(out), Shard(row)) for out, row in (() if by_sequence else shards))]
     sums = None if cu_q is None else _WHOLE

@@ -16,7 +16,7 @@ from .dropout import dropout_bits, new_state, unpacked
 from .sdpa import attend
 from .shapes import check_types
 
-replaced = F.multi_head_attention_forward  # the function before replacement
+replaced = F.multi_head_attention_forward  # PyTorch's function, before it is replaced
 _PARAMETERS = inspect.signature(replaced).parameters.values()
 _NAMES = tuple(p.name for p in _PARAMETERS)
 _DEFAULTS = {p.name: p.default for p in _PARAMETERS if p.default is not p.empty}

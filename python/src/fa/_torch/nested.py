@@ -41,7 +41,7 @@ def attend_nested(
     heads, heads_kv = broadcast_heads(q.shape[1], k.shape[1], v.shape[1], enable_gqa)
     q, k, v = (_with_heads(t, n) for t, n in ((q, heads), (k, heads_kv), (v, heads_kv)))
     places = query.offsets(), query.lengths(), key.offsets(), key.lengths()
-    if q.shape[-1] == 0:  # every product is 0
+    if q.shape[-1] == 0:  # without columns every score is 0
         q, k, scale = pad(q, (0, 1)), pad(k, (0, 1)), 1.0
     if heads == 0 or v.shape[-1] == 0:
         out = no_elements((*q.shape[:2], v.shape[-1]), q, k, v)
@@ -56,8 +56,8 @@ def attend_nested(
 
 
 def check_nested(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None, rule: int) -> None:
-    """Raises ValueError unless query, key and value are jagged tensors of fitting shapes, the sequences of key and
-    value are equally long, and there is no mask."""
+    """Raises ValueError unless query, key and value are jagged tensors of fitting shapes and there is no mask. The
+    sequences of key and value must be equally long."""
     for name, tensor in (("query", query), ("key", key), ("value", value)):
         if not tensor.is_nested or tensor.layout != torch.jagged:
             raise ValueError(f"invalid argument: {name}: want a nested tensor of layout torch.jagged, as the others")

@@ -93,8 +93,8 @@ def without_contents(like: Tensor, *sources: Tensor | None) -> tuple[Tensor, ...
 
 
 def _counting_writes(operator: Any, kernel: Callable) -> Callable:
-    """Returns the kernel, and for an operator that writes arguments in place a kernel that also counts these writes.
-    By the count, autograd's backward finds that a tensor which it needs was overwritten."""
+    """Returns the kernel. For an operator that writes arguments in place, returns a kernel that also counts these
+    writes. From the counts autograd's backward finds that a tensor was overwritten before the backward used it."""
     places = [place for place, (_, written) in enumerate(written_arguments(operator)) if written]
     if not places:
         return kernel

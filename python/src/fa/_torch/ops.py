@@ -84,8 +84,8 @@ def _fake_backward(query, key, value, out, d_out, softmax_max, softmax_sum, need
     derivative=autograd.none("second derivative"),
 )
 def attention_backward(query, key, value, out, d_out, softmax_max, softmax_sum, need_dpse, need_dsink, *arguments):
-    """Returns dq, dk, dv, dq_rope, dk_rope, dpse and dsink. The gradient of an absent argument has no elements, nor has
-    dpse without need_dpse or dsink without need_dsink."""
+    """Returns dq, dk, dv, dq_rope, dk_rope, dpse and dsink. The gradient of an absent argument has no elements. dpse
+    has elements only with need_dpse, and dsink only with need_dsink."""
     call = Call(*arguments)
     if call.statistics == "by_sequence":
         _check_sums(call.cu_q, 0, query.shape[0])

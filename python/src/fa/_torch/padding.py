@@ -11,8 +11,8 @@ from torch import Tensor
 from .._fa import Mask
 from .call import CAUSAL_BOTTOM_RIGHT, CAUSAL_TOP_LEFT
 
-# With fewer pairs than this, a mask does not become intervals. A call with intervals makes a new plan each time,
-# because plans with lists of keys are not kept, and that would cost more than the pairs.
+# A mask of fewer pairs does not become intervals. A call with intervals makes its plan anew each time, which would cost
+# more than the dropped pairs save.
 _PAIRS = 1 << 22
 
 
@@ -27,7 +27,7 @@ def kept_interval(padding: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def is_same_for_rows(mask: Tensor) -> bool:
-    """Returns whether the mask is bool and the same for all rows and heads by its strides or sizes."""
+    """Returns whether the mask is bool, and its sizes or strides make it the same for all rows and heads."""
     sizes, steps = mask.shape[-3:-1], mask.stride()[-3:-1]
     return mask.dtype is torch.bool and all(size == 1 or step == 0 for size, step in zip(sizes, steps, strict=True))
 

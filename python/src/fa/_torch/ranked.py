@@ -216,8 +216,9 @@ class _Ranked(torch.autograd.Function):
 
 
 class Traffic(NamedTuple):
-    """Bytes of tensors that the calls of this process have sent to and received from other ranks, counted message by
-    message, and the bytes that the plans of these calls predicted. Both are equal. A failed call is in neither."""
+    """Bytes of tensors that the calls of this process have sent to and received from other ranks. sent_bytes and
+    received_bytes are counted message by message. planned_sent_bytes and planned_received_bytes are what the plans of
+    these calls predicted. They are equal to the counted numbers. A failed call counts in neither number."""
 
     sent_bytes: int = 0
     received_bytes: int = 0

@@ -82,6 +82,7 @@ def _without_weights(before: Callable) -> Callable:
             raise ValueError("invalid argument: need_weights=True, want False: rows lie on several ranks")
         return before(*arguments, **keywords)
 
-    multi_head_attention_forward.__dict__.pop("__script_if_tracing_wrapper", None)  # copied by functools.wraps
+    # functools.wraps has copied this attribute.
+    multi_head_attention_forward.__dict__.pop("__script_if_tracing_wrapper", None)
 
     return multi_head_attention_forward

@@ -13,7 +13,7 @@ from torch.overrides import has_torch_function
 from .._pytorch import is_jagged, register_script_builtin, script_builtins
 from . import modules
 
-_REFUSALS = (ValueError, TypeError)  # raised before anything is computed
+_REFUSALS = (ValueError, TypeError)  # these errors are raised before anything is computed
 
 
 class Replacement:

@@ -56,7 +56,7 @@ def attend(
     dropout_state = new_state(dropout_p) if dropout_state is None else dropout_state
     if shapes.heads == 0 or value.shape[-1] == 0:
         return no_elements((*shapes.scores[:-1], value.shape[-1]), query, key, value, attn_mask)
-    if query.shape[-1] == 0:  # all scores are 0
+    if query.shape[-1] == 0:  # without columns all scores are 0
         query, key, scale = pad(query, (0, 1)), pad(key, (0, 1)), 1.0
     if type(query) is not Tensor:
         register_shardings(query, key, value)
@@ -120,7 +120,7 @@ def refusal(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gq
             attn_mask, rule = None, rule_of(attn_mask, query, key)
         nested = any(t.is_nested for t in (query, key, value))
         kinds = (query, key, value, attn_mask)
-        if not nested:  # new_empty(0) has no elements, so nothing is copied
+        if not nested:  # an empty tensor has the type that autocast gives, and costs no copy
             kinds = autocast(*(None if t is None else t.new_empty(0) for t in kinds))
         check_types(*kinds)
         if nested:

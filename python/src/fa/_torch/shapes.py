@@ -17,7 +17,7 @@ _TYPES = (torch.float32, torch.bfloat16, torch.float16)
 class AttentionShapes(NamedTuple):
     """The shapes to which the inputs, with any number of dimensions, broadcast."""
 
-    leading: tuple[int, ...]  # the dimensions before the heads
+    leading: tuple[int, ...]  # the sizes of the dimensions before the heads
     heads: int
     heads_kv: int  # key heads for the operator: a divisor of heads
     rows: int
@@ -73,12 +73,12 @@ def fuses_with(attn_mask: Tensor) -> bool:
 
 
 def empty_like(tensor: Tensor) -> Tensor:
-    """Allocates a tensor of the shape and type of `tensor`, with its order of dimensions in memory if the last one is
-    innermost there. Otherwise, or if its rows overlap, the result is contiguous. The library writes rows, so their
-    elements must be neighbours."""
+    """Allocates a tensor with the shape and type of `tensor`. If the last dimension of `tensor` is innermost in memory,
+    the result has the same order of dimensions in memory. Otherwise, or if rows of `tensor` overlap, the result is
+    contiguous. The library writes rows, so their elements must be neighbours."""
     if tensor.stride(-1) == 1:
         like = torch.empty_like(tensor)
-        if like.stride(-1) == 1:  # not 1 if rows overlap
+        if like.stride(-1) == 1:  # the stride is not 1 if rows overlap
             return like
     return torch.empty_like(tensor, memory_format=torch.contiguous_format)
 
@@ -108,7 +108,8 @@ def broadcast_attention(query: torch.Size, key: torch.Size, value: torch.Size, g
         raise ValueError(f"invalid argument: key.shape[-1]={key[-1]}, want {query[-1]} (query.shape[-1])")
     if value[-2] != key[-2]:
         raise ValueError(f"invalid argument: value.shape[-2]={value[-2]}, want {key[-2]} (key.shape[-2])")
-    if query[:-2] == key[:-2] and len(query) == 4 and not grouped and key[:-1] == value[:-1]:  # the usual call
+    # Shapes of usual calls need no broadcasting.
+    if query[:-2] == key[:-2] and len(query) == 4 and not grouped and key[:-1] == value[:-1]:
         return AttentionShapes((query[0],), query[1], query[1], query[2], key[2], 4)
     heads, heads_kv = broadcast_heads(*(_heads(shape) for shape in (query, key, value)), grouped)
     leading = query[:-3]
@@ -198,8 +199,8 @@ def inverted(mask: Tensor) -> Tensor:
 
 
 def rows_in_memory(mask: Tensor | None, shapes: AttentionShapes, name: str) -> dict[str, Tensor]:
-    """Returns a mask of this rank's rows and all keys as the keyword dense_mask or pse of a call over ranks. Errors
-    call the mask `name`."""
+    """Returns a mask as the keyword argument, dense_mask or pse, that passes it to a call over ranks. The mask has this
+    rank's rows and all keys. Errors call it `name`."""
     if mask is None:
         return {}
     if mask.requires_grad and torch.is_grad_enabled() and (mask.dim() < 2 or mask.shape[-2] != shapes.rows):
@@ -239,7 +240,7 @@ _NAMES = {
 
 
 def own_arguments(error: Exception, last: int = 3, more: Mapping[str, str] = {}) -> Exception:
-    """Returns the operator's error with the caller's argument names. Of query, key and value, the dimension `last` (the
+    """Returns the operator's error with the caller's argument names. The dimension `last` of query, key and value (the
     head size) is named [-1]. `more` maps the names of further arguments."""
 
     def say(name: str, member: str, index: str) -> str:

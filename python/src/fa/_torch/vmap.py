@@ -80,8 +80,8 @@ def _without_contents(tensor: Any, dim: Any) -> Any:
 
 
 def by_batch(layout_at: int, unless: tuple[int, ...] = ()) -> Rule:
-    """Returns the rule of an operator whose tensors have the batch first: one call computes all samples. In another
-    layout than BSND, or if an argument whose number is in `unless` is given, samples are computed one after another."""
+    """Returns the rule of an operator whose tensors have the batch first: one call computes all samples. Samples are
+    computed one after another in other layouts than BSND, and if an argument is given whose number is in `unless`."""
 
     def rule(operator, info, in_dims, *arguments):
         if arguments[layout_at] != "BSND" or any(arguments[place] is not None for place in unless):
@@ -91,7 +91,8 @@ def by_batch(layout_at: int, unless: tuple[int, ...] = ()) -> Rule:
             fold.fold(a, dim, 0) if isinstance(a, Tensor) else a for a, dim in zip(arguments, in_dims, strict=True)
         )
         results = operator(*folded)
-        given = tuple(0 if t.dim() > 1 else None for t in results)  # None: a gradient without elements
+        # None: a gradient without elements, which has no dimension for the samples.
+        given = tuple(0 if t.dim() > 1 else None for t in results)
         return tuple(t if axis is None else fold.unfold(t, axis) for t, axis in zip(results, given, strict=True)), given
 
     return rule

@@ -112,7 +112,7 @@ def scaled_dot_product_attention(
             _check_plain(attn_mask=mask)
         shapes = broadcast_attention(q.shape, k.shape, v.shape, enable_gqa)
         own_scale = scale
-        if q.shape[-1] == 0:  # all scores are 0
+        if q.shape[-1] == 0:  # without columns all scores are 0
             q, k, own_scale = pad(q, (0, 1)), pad(k, (0, 1)), 1.0
         as_query = fused(q, k, v, mask, dropout_p > 0.0, enable_gqa)
         q = as_bnsd(q, shapes, shapes.heads)

@@ -6,7 +6,7 @@ namespace fa::core::kernels::avx2 {
 namespace {
 
 #include "core/kernels/vec/vec_avx2.h"
-// These kernels are written in the vocabulary that is included above.
+// These kernels use the functions of the vec_*.h file above.
 #include "core/kernels/compressed/compressed_level.inc"
 
 }  // namespace

@@ -8,7 +8,7 @@ namespace fa::core::kernels::avx512_bf16 {
 namespace {
 
 #include "core/kernels/vec/vec_byte_floats_avx512.h"
-// These kernels are written in the vocabulary that is included above.
+// These kernels use the functions of the vec_*.h files above.
 #include "core/kernels/compressed/byte_float_words.inc"
 
 }  // namespace

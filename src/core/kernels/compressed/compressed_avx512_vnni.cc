@@ -6,7 +6,7 @@ namespace fa::core::kernels::avx512_vnni {
 namespace {
 
 #include "core/kernels/vec/vec_words_avx512.h"
-// These kernels are written in the vocabulary that is included above.
+// These kernels use the functions of the vec_*.h files above.
 #include "core/kernels/compressed/integer_words.inc"
 
 }  // namespace

@@ -6,7 +6,7 @@ namespace fa::core::kernels::portable {
 namespace {
 
 #include "core/kernels/vec/vec_portable.h"
-// These kernels are written in the vocabulary that is included above.
+// These kernels use the functions of the vec_*.h files above.
 #include "core/kernels/compressed/compressed_level.inc"
 
 }  // namespace

@@ -10,11 +10,12 @@
 /// score always has the same bits. max(0, NaN) is NaN.
 namespace fa::core::kernels {
 
-/// Maps scores to buckets. The bucket of a score x is min(max(top - b, 0) >> shift, last), where b is the bits of
+/// Maps scores to buckets. The bucket of a score x is min(max(top - b, 0) >> shift, last), where b stands for the bits
+/// of
 /// max(x - floor, 0) + rise.
 struct KeyBuckets {
-  float floor, rise;  ///< floor finite, rise >= 0
-  int32_t top;        ///< bits of a float
+  float floor, rise;  ///< floor is finite, and rise >= 0
+  int32_t top;        ///< the bits of a float
   int shift;
   int32_t last;
 };

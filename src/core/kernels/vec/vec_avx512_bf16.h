@@ -70,9 +70,9 @@ FA_INLINE void TransposeQuarters(F (&r)[4]) {
 FA_INLINE void StoreBF16Words(uint16_t* p, F x, F y) {
   _mm512_storeu_si512(p, reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(y, x)));
 }
-/// Makes words of lower[i] and upper[i] for i < 32. Of every eight words, `first` gets the first four and `second` the
-/// others. That takes one operation per vector, on a unit that does not multiply. If upper is null, upper elements are
-/// 0.
+/// Makes words of lower[i] and upper[i] for i < 32. `first` gets the first four of every eight words, and `second` gets
+/// the other four. That takes one operation per vector, on a unit that does not multiply. If upper is null, upper
+/// elements are 0.
 FA_INLINE void UnpackRows(const uint16_t* lower, const uint16_t* upper, F& first, F& second) {
   const I low = _mm512_loadu_si512(lower);
   const I high = upper == nullptr ? _mm512_setzero_si512() : _mm512_loadu_si512(upper);

@@ -6,7 +6,7 @@
 
 inline constexpr int kGroup = 4;
 /// The number of keys whose words stand next to each other in a packed panel of K. With eight, the words of eight keys
-/// are read as one stream instead of eight, so that two products per cycle need not wait for loads.
+/// are read as one stream instead of eight. So two products per cycle need not wait for loads.
 inline constexpr int kKeyBlock = 8;
 inline constexpr bool kNegatedProbabilities = false;
 

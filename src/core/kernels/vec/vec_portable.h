@@ -162,7 +162,7 @@ inline constexpr float kExponentRounding = 12582912.0f + 127.0f;
 FA_INLINE F ClampFromBelow(F x) { return Max(Set(-127.0f), x); }
 /// Clamps the exponent of any probability. Above 127.5 the probability is infinite.
 FA_INLINE F ClampProbability(F x) { return Min(Set(128.0f), ClampFromBelow(x)); }
-/// Returns the integer nearest to x. Of two equally near integers it returns the odd one.
+/// Returns the integer nearest to x. If two integers are equally near, it returns the odd one.
 FA_INLINE F RoundExponent(F x) { return (x + kExponentRounding) - kExponentRounding; }
 /// Returns 2^n p with n = RoundExponent(x), and 0 where x < -126. One multiplication suffices, because no result is
 /// subnormal.

@@ -39,8 +39,8 @@ Status BindSlopes(Binding& call) {
   bound.q_start.assign(sequences, first_only ? 0 : call.options.q_start);
   bound.kv_start.assign(sequences, first_only ? 0 : call.options.kv_start);
   if (first_only) {
-    // In mode 8, the starts hold only for batch element 0, as the device counts: the first sequence that has rows or
-    // keys.
+    // In mode 8, the starts hold only for the first sequence that has rows or keys. The device counts this sequence as
+    // batch element 0.
     const std::vector<tiling::Sequence>& list = bound.problem.sequences;
     const auto is_one = [](const tiling::Sequence& sequence) { return sequence.sq > 0 || sequence.sk > 0; };
     const auto first = static_cast<size_t>(std::find_if(list.begin(), list.end(), is_one) - list.begin());

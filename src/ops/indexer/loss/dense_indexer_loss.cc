@@ -1,5 +1,5 @@
-// The operator DenseLightningIndexerGradKLLoss. A call is bound, planned and run. Because the statistics are given, the
-// target, the score, the loss and the gradient of a pair of query token and key need no other pair.
+// The operator DenseLightningIndexerGradKLLoss. A call is bound, planned and run. The statistics are given. So the
+// target, the score, the loss and the gradient of a (query token, key) pair need no other pair.
 //
 // A task is a group of tokens, and it goes through the keys in blocks. The attention's probabilities are computed for
 // all tokens of the group at once, with tokens along the lanes, head after head into one tile [key][token]. Then the
@@ -62,7 +62,7 @@ struct DenseLossProgram {
   tiling::IndexerGradPlan plan;
   ops::KeyForm form;
   ops::KeySumTasks tasks;
-  size_t scratch_bytes;  // scratch of one worker
+  size_t scratch_bytes;  // number of bytes of one worker's scratch
   size_t scratch, losses;
 };
 
@@ -78,7 +78,7 @@ struct Scratch {
   float *k_index, *k_pairs;     ///< widened or paired rows of the indexer
   float* products;              ///< the indexer's products of one token
   float *scores, *p_row;        ///< one token's scores and probabilities
-  double* p_sum;                ///< per token, the sum of its probabilities
+  double* p_sum;                ///< for each token: the sum of its probabilities
   double* loss;                 ///< one loss per token
   float** targets;
 };

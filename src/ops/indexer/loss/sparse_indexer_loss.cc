@@ -1,8 +1,7 @@
 // The operator SparseLightningIndexerGradKLLoss. A call is bound, planned and run. A task is one query token. It goes
-// through the token's selected keys in blocks, twice. First it gathers the rows of the keys and computes the indexer's
-// products, which are kept, and the attention's probabilities, which are summed over the heads. The row's softmax and
-// loss follow. Then it computes the gradients from the kept products (IndexerGradient), so no product is computed
-// twice.
+// through the token's selected keys in blocks, twice. First it gathers the rows of the keys. It computes and keeps the
+// indexer's products, and sums the attention's probabilities over the heads. The row's softmax and loss follow. Then it
+// computes the gradients from the kept products (IndexerGradient), so no product is computed twice.
 
 #include <algorithm>
 #include <limits>
@@ -50,12 +49,12 @@ struct LossProgram {
   const core::kernels::KernelTable& table;
   tiling::IndexerGradPlan plan;
   ops::IndexerGradient gradient;
-  ops::HeadStrips heads;  // the attention's heads
+  ops::HeadStrips heads;  // the attention's heads, along the lanes
   ops::GatherShape gather, gather_attention;
   int64_t row_keys;         // most keys that a token selects
   size_t kept_block_bytes;  // bytes of the gathered rows of one block
   ops::KeySumTasks tasks;
-  size_t scratch_bytes;  // scratch of one worker
+  size_t scratch_bytes;  // number of bytes of one worker's scratch
   size_t scratch, losses;
 };
 

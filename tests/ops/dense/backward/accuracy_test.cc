@@ -88,7 +88,7 @@ TEST(BackwardParameterAccuracy, IsAtMostThreeTimesThatOfTheNaiveComputation) {
           reference::NaiveBackward(values.problem, values.forward, values.d_out, reference::Format::kF32);
       for (const Isa isa : IsaLevels()) {
         const reference::Gradients got = OutputsOf(backward, ContextOf(isa)).gradients;
-        // In 16-bit types exp2 is exact to 4e-6 only, in f32 to 2^-23. The bound grows by this ratio.
+        // exp2 has an error of 4e-6 in 16-bit types, and of 2^-23 in f32. The bound grows by this ratio.
         const double times = dtype == DType::kF32 ? 3 : 3 * 4e-6 / 0x1p-23;
         EXPECT_LE(LargestError(got.dsink, exact.dsink), 3 * LargestError(naive.dsink, exact.dsink)) << Name(isa);
         EXPECT_LE(LargestError(got.dslopes, exact.dslopes), times * LargestError(naive.dslopes, exact.dslopes))
@@ -153,7 +153,7 @@ TEST(BackwardSaturatedRows, AreOffByTheRoundingOfTheOutput) {
   }
 }
 
-// If scores differ by hundreds, all probabilities but the largest underflow, and none overflows.
+// If scores differ by hundreds, all probabilities except the largest underflow. None may overflow.
 TEST(BackwardScores, LargeScoresNeitherOverflowNorLoseTheMaximum) {
   for (const float scale : {50.0F, -50.0F, 1e4F}) {
     BackwardCase c;

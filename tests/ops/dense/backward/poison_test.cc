@@ -1,6 +1,6 @@
-// Masked elements are never read. The gradients match the reference, whatever lies where no kept pair reads: in
-// queries, keys, values, biases, output gradients, and the padding between rows. Around the buffers lies NaN in every
-// test.
+// Tests that masked elements are never read. A poison lies where no kept pair reads: in queries, keys, values, biases,
+// output gradients, and the padding between rows. The gradients must match the reference. In every test NaN lies around
+// the buffers.
 #include "support/poison.h"
 
 #include <gtest/gtest.h>

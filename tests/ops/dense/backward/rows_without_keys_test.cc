@@ -1,5 +1,5 @@
-// Rows that see no key, keys that no row sees, and rows after the last sequence have gradients of exactly 0, and change
-// no other gradient.
+// Tests rows that see no key, keys that no row sees, and rows after the last sequence. Their gradients must be exactly
+// 0, and no other gradient may depend on them.
 #include <gtest/gtest.h>
 
 #include <cfloat>
@@ -126,7 +126,7 @@ const Scheme kSchemes[] = {{"Causal",
 
 class BackwardRowsWithoutKeysAmongOthers : public ::testing::TestWithParam<Scheme> {};
 
-// Whatever queries and output gradients of rows without keys hold, no bit of any gradient changes.
+// No bit of any gradient may depend on queries and output gradients of rows without keys.
 TEST_P(BackwardRowsWithoutKeysAmongOthers, DoNotDisturbThem) {
   BackwardCase c = Usual();
   GetParam().mask(&c.forward);

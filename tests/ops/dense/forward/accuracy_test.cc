@@ -65,7 +65,7 @@ TEST(ForwardAccuracy, F32With4096KeysIsWithin4em6) {
   }
 }
 
-// If scores differ by hundreds, all probabilities but the largest underflow, and none overflows.
+// If scores differ by hundreds, all probabilities except the largest underflow. None may overflow.
 TEST(ForwardAccuracy, LargeScoresNeitherOverflowNorLoseTheMaximum) {
   for (const Isa isa : IsaLevels()) {
     for (const float scale : {50.0F, -50.0F, 1e4F}) {

@@ -1,4 +1,4 @@
-// Dropout by seed equals dropout by mask.
+// Dropout by seed must give the same outputs as dropout by the mask of this seed.
 #include <gtest/gtest.h>
 
 #include <cmath>

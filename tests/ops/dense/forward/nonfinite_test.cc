@@ -177,7 +177,8 @@ reference::Problem ProblemOfScores(const ForwardCase& c, const std::function<dou
 }
 
 TEST_P(ForwardNonFinite, ScoresOfAnyFiniteSizeHaveFiniteProbabilities) {
-  // Exponents reach 2^26, 2^35, 2^62 and nearly 2^127, of either sign. Other rows of the same call have a query of 0.
+  // The exponents of the exponentials reach 2^26, 2^35, 2^62 and nearly 2^127, positive and negative. Other rows of the
+  // same call have a query of 0.
   const auto check = [&](float scale, int64_t rows) {
     const ForwardCase c = Scaled(scale, rows);
     // Along the keys, the maximum of a row rises twice or never.

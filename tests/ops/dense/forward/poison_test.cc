@@ -1,5 +1,5 @@
-// Masked elements are never read. The result matches the reference, whatever lies where no row looks: in keys, values,
-// queries, biases, and the padding between rows. Around the buffers lies NaN in every test.
+// Tests that masked elements are never read. A poison lies where no row looks: in keys, values, queries, biases, and
+// the padding between rows. The result must match the reference. In every test NaN lies around the buffers.
 #include "support/poison.h"
 
 #include <gtest/gtest.h>

@@ -138,7 +138,7 @@ TEST(CompressedDecodeErrors, HeadsThatInt4DoesNotFill) {
   c.keys = KeyForm::kPages;
   const DecodeProblem paged(c);
   v = paged.args().v[0];
-  v.shape[2] = 3;  // 12 columns per head
+  v.shape[2] = 3;  // a head then has 12 columns
   EXPECT_THAT(ErrorOf(paged,
                       [&](auto* a) {
                         a->v = {&v, 1};

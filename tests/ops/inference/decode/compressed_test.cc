@@ -151,7 +151,8 @@ TEST(CompressedDecode, AScaleThatIsNotFiniteGivesNoFiniteResult) {
         const DecodeProblem problem(MakeCompressedCase(format, Quantization::kPerTokenAndHead, 4, {70}, DType::kBF16));
         DecodeAttentionArgs args = problem.args();
         const TensorView& view = of_values ? args.v_scale : args.k_scale;
-        static_cast<float*>(const_cast<void*>(view.data))[33 * view.stride[2]] = scale;  // key 33 of the first head
+        // The scale of key 33 of the first head.
+        static_cast<float*>(const_cast<void*>(view.data))[33 * view.stride[2]] = scale;
         for (const Isa isa : IsaLevels()) {
           ASSERT_TRUE(DecodeAttention(args, problem.options(), ContextOf(isa)).ok());
           const ForwardOutputs outputs = problem.Outputs();
@@ -163,8 +164,8 @@ TEST(CompressedDecode, AScaleThatIsNotFiniteGivesNoFiniteResult) {
   }
 }
 
-// The first row of a batch element does not see the last key, whose codes are not numbers. Eight rows per group read
-// the other keys in place, and sixteen do not.
+// The first row of a batch element does not see the last key, whose codes are not numbers. With eight rows per group,
+// kernels read the other keys in place. With sixteen rows they do not.
 TEST(CompressedDecode, CodesBehindAMaskThatAreNotNumbers) {
   for (const DType format : {DType::kF8E4M3, DType::kF8E5M2}) {
     for (const bool of_values : {false, true}) {
@@ -194,8 +195,8 @@ TEST(CompressedDecode, CodesBehindAMaskThatAreNotNumbers) {
   }
 }
 
-// Each code is the only key of one sequence, and one column of that key's value. The scale is a power of 2, so every
-// number is exact.
+// Sequence b has one key. Column 3 of the key is code b, and column c of its value is code c. The scale is a power of
+// 2, so every number is exact.
 TEST(CompressedDecode, EveryCodeIsItsNumber) {
   constexpr int64_t kBatch = 256, kD = 32, kDv = 256, kMost = 8;
   const float scale = 0.5f, q_scale = 1.0f;
@@ -249,7 +250,7 @@ TEST(CompressedDecode, EveryCodeIsItsNumber) {
                                        : reference::Decode16(reference::Format::kBF16,
                                                              reinterpret_cast<const uint16_t*>(out.data())[at]);
                 if (score == -std::numeric_limits<double>::infinity()) {
-                  // The weight is 0, and a number that is not finite may spoil the sum.
+                  // The key's weight is 0. A number that is not finite, multiplied by 0, may make the sum NaN.
                   ASSERT_TRUE(got == 0 || (std::isnan(got) && !std::isfinite(number))) << " code " << c << ": " << got;
                 } else if (std::isnan(number) || !std::isfinite(score)) {
                   ASSERT_TRUE(std::isnan(got)) << Name(format) << " code " << c << " of code " << b;

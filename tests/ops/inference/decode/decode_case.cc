@@ -249,7 +249,7 @@ void DecodeProblem::Quantize(bool values) {
   const Tag tag = values ? Tag::kV : Tag::kK;
   const Tensor& scales = scale_[values && !case_.combined ? 1 : 0];
   const Tensor& offsets = offset_[values && !case_.combined ? 1 : 0];
-  // 8-bit floats have numbers above 127.
+  // The formats have different ranges, so codes are scaled to numbers of similar size.
   const double unit = case_.scale_factor * (case_.format == DType::kF8E4M3   ? 0.25
                                             : case_.format == DType::kF8E5M2 ? 1.0 / 512
                                             : case_.format == DType::kI4x8   ? 16

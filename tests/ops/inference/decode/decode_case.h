@@ -15,14 +15,14 @@
 namespace fa::test {
 
 enum class KeyForm : uint8_t { kOneTensor, kList, kPages, kPagesOfHeads };
-/// What shares one scale. A group is a number of neighbouring columns of a head.
+/// Which elements share one scale. A group has neighbouring columns of one head.
 enum class Quantization : uint8_t {
   kNone,
   kPerTensor,
   kPerChannel,
   kPerToken,
   kPerHead,
-  kPerPage,  ///< page_rows keys, in pages or not
+  kPerPage,  ///< the keys of a page, or page_rows keys if there are no pages
   kPerGroup,
   kPerTokenAndHead,
   kPerTokenAndGroup,
@@ -33,14 +33,15 @@ struct DecodeCase {
   ForwardCase dense;  ///< sizes, values, options, and the lengths in use
   KeyForm keys = KeyForm::kOneTensor;
   int64_t page_rows = 16;
-  uint64_t page_order = 1;           ///< each number gives another random order
+  uint64_t page_order = 1;           ///< the number that determines the random order of the pages
   int64_t spare_q = 0, spare_k = 0;  ///< rows that the query and key tensors have beyond the longest sequence
   int mask_rank = 4;                 ///< rank of a dense mask without heads: 2, 3 or 4
   Quantization quantization = Quantization::kNone;
-  /// If true, scales lie in antiquant_scale, which has only the first three kinds; otherwise in k_scale and v_scale.
+  /// Whether scales lie in antiquant_scale, which takes only the values of Quantization up to kPerToken. Otherwise they
+  /// lie in k_scale and v_scale.
   bool combined = true;
-  DType format = DType::kI8;  ///< type of compressed keys and values
-  double scale_factor = 1;    ///< a factor of all scales
+  DType format = DType::kI8;  ///< the type of compressed keys and values
+  double scale_factor = 1;    ///< a factor that multiplies all scales
   bool antiquant_offset = true;
   DType antiquant_dtype = DType::kF32;
   std::optional<OutputScaleForm> int8_out = {};  ///< without a value the output has the type of q
@@ -102,7 +103,7 @@ class DecodeProblem {
   std::vector<std::vector<int32_t>> pages_;
   HeadTensor q_, q_rope_, out_, lse_;
   Tensor table_, pse_, mask_, sink_;
-  Tensor scale_[2], offset_[2];  ///< for keys and for values; if combined, the first tensor is for both
+  Tensor scale_[2], offset_[2];  ///< scales and offsets: of keys, of values; if combined, the first tensor has both
   OutputScales output_scales_;
 };
 

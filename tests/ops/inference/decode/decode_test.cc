@@ -67,8 +67,8 @@ TEST(Decode, PagesOfEverySize) {
   }
 }
 
-// If a kernel table has the function `attend`, this function processes runs of keys. The runs end between two steps of
-// `attend` and between two blocks of the planner. Other kernels process keys that not every row sees.
+// If a kernel table has the function `attend`, it processes runs of keys. Some counts of keys are no multiple of a step
+// of `attend`, others no multiple of a block of the planner. Keys that not every row sees go to other kernels.
 TEST(Decode, KeysOfEveryCountInRowsOfEveryType) {
   for (const DType dtype : kDTypes) {
     for (const int64_t d : {32, 64, 128, 256}) {
@@ -376,7 +376,7 @@ TEST(DecodePages, EntriesBeforeAWindowAreNotLookedAt) {
 
 // Results may be anything, but every address must lie inside the pages, which lie between unreadable memory.
 TEST(DecodePages, ATableThatChangesDuringACallLeadsNowhere) {
-  for (const int64_t sq : {1, 20}) {  // kernels for few rows, and kernels for many rows
+  for (const int64_t sq : {1, 20}) {  // 1 row runs the kernels for few rows, and 20 rows run those for many
     DecodeCase c = MakeDecodeCase(4, 2, sq, {600, 70});
     c.keys = KeyForm::kPages;
     const DecodeProblem problem(c);

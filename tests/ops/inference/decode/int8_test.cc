@@ -205,7 +205,8 @@ TEST_P(DecodeInt8, EveryFormOfKeysHasTheSameBits) {
       const int64_t all = pages + 1;
       std::vector<int32_t> entries;
       for (auto& row : table) {
-        for (int64_t p = 0; p < columns; ++p) row.push_back(pages--);  // in descending order; page 0 is unused
+        // Pages are used in descending order, and page 0 is unused.
+        for (int64_t p = 0; p < columns; ++p) row.push_back(pages--);
         entries.insert(entries.end(), row.begin(), row.end());
       }
       decode.args.block_table = {entries.data(), DType::kI32, {c.batch, columns}, {}};

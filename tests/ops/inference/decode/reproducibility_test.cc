@@ -1,5 +1,5 @@
-// A sequence gives the same bits with keys in one tensor, in a list or in pages, on any number of threads, and whatever
-// other sequences the batch has.
+// The bits of a sequence must not depend on the number of threads, on the other sequences of the batch, or on the form
+// of the keys: one tensor, a list or pages.
 #include <gtest/gtest.h>
 #include <tbb/global_control.h>
 
@@ -101,9 +101,9 @@ TEST_P(DecodeBits, DoNotDependOnTheBatch) {
   ExpectSameBitsAlone(c, GetParam());
 }
 
-// Returns whether FlashAttention multiplies pairs of bf16 where decode multiplies f32. With a tile unit, FlashAttention
-// of bf16 does so, and sums over shorter blocks of keys. On aarch64 it does so for more than four rows, because the
-// kernels for few rows take up to four.
+// Returns whether FlashAttention multiplies pairs of bf16 but decode multiplies f32. This is so at levels with a tile
+// unit, where FlashAttention also sums over shorter blocks of keys. On aarch64 it is so for more than four rows,
+// because kernels for few rows take at most four.
 bool MultipliesPairs(Isa isa, int64_t rows) {
   return isa == Isa::kAvx512Amx || isa == ParseIsa("amx_emulated") || (isa == Isa::kNeonBf16 && rows > 4);
 }

@@ -160,8 +160,7 @@ TEST_P(RefusedPrompt, NamesTheArgumentAndWritesNothing) {
 INSTANTIATE_TEST_SUITE_P(Mistakes, RefusedPrompt, ::testing::ValuesIn(kMistakes),
                          [](const auto& info) { return std::string(info.param.name); });
 
-// A call may have an offset if its mask cannot leave a row without keys. A call without an offset may have rows without
-// keys.
+// A call may have an offset if its mask keeps a key for every row. A call without an offset may have rows without keys.
 TEST(PromptErrors, WhatTheDeviceLetsPassPasses) {
   PromptCase c;
   c.dtype = c.out_dtype = DType::kI8;

@@ -367,7 +367,7 @@ PromptProblem::Expected PromptProblem::MakeExpected() const {
           const double exact = expected.out[x], far = expected.tolerance[x];
           expected.out[x] = output_scales_.Quantized(exact, n, i % case_.dv);
           expected.tolerance[x] = case_.dtype == DType::kI8 ? 1 : output_scales_.Tolerance(exact, far, n, i % case_.dv);
-        } else if (case_.dtype == DType::kI8) {  // the output is rounded to f16
+        } else if (case_.dtype == DType::kI8) {  // the f16 output of int8 inputs is rounded
           expected.tolerance[x] += 0x1p-11 * std::fabs(expected.out[x]) + 0x1p-25;
         }
       }

@@ -14,33 +14,34 @@
 
 namespace fa::test {
 
-/// The types of the sparse operators.
+/// The element types of the sparse operators.
 inline constexpr DType kTokenDTypes[] = {DType::kF32, DType::kBF16, DType::kF16};
 
 enum class ListForm : uint8_t {
-  /// Different blocks below the limit in any order, as many as there are, and then -1.
+  /// Each list has different blocks below the token's limit, in any order, as many as fit, and then -1.
   kDistinct,
-  /// Blocks of the whole sequence, with duplicates and blocks beyond the limit. Half the lists end early.
+  /// A list has any blocks of the sequence, with duplicates and blocks beyond the limit. Half of the lists end early.
   kMessy,
-  kEveryKey,  ///< all blocks in ascending order
+  kEveryKey,  ///< a list has all blocks in ascending order
 };
 
-/// What the descriptions of calls of all sparse operators share: sequences of query tokens and keys, and the tokens'
-/// lists. The value of an element depends on its logical index only, not on the layout and the strides.
+/// What the calls of all sparse operators have: sequences of query tokens and keys, and a list of keys per token. The
+/// value of an element depends on its logical index only, not on the layout and the strides.
 struct TokenCase {
   uint64_t seed = 1;
   DType dtype = DType::kF32;
   Layout layout = Layout::kBSND;
   reference::Lengths lengths = {{5}, {40}};
-  int64_t first_sequence = 0;         ///< the first sequence's number for drawing values; the others follow
-  int64_t spare_q = 0, spare_k = 0;   ///< rows after the longest sequence; in TND rows after the last sequence
-  bool lengths_given = true;          ///< BSND: if false, the spans of lengths are empty
-  bool causal = true;                 ///< sparse mode 3; otherwise 0
-  int64_t page_rows = 0;              ///< if not 0, keys lie in pages of that many rows
-  uint64_t page_order = 1;            ///< each number gives another random order
-  int64_t block_size = 1, slots = 8;  ///< sizes of the lists
+  int64_t first_sequence = 0;        ///< the first sequence's number for drawing values; the others follow
+  int64_t spare_q = 0, spare_k = 0;  ///< rows of the tensors after the longest sequence; in TND after the last sequence
+  bool lengths_given = true;         ///< BSND: if false, the spans of lengths are empty
+  bool causal = true;                ///< true for sparse mode 3, false for mode 0
+  int64_t page_rows = 0;             ///< if not 0, keys lie in pages of that many rows
+  uint64_t page_order = 1;           ///< the number that determines the random order of the pages
+  int64_t block_size = 1, slots = 8;  ///< keys per block, and entries per list
   ListForm lists = ListForm::kDistinct;
-  uint64_t list_order = 0;  ///< if not 0, the entries that are read are shuffled in each list
+  /// If not 0, this number determines a random order of the entries that are read in each list.
+  uint64_t list_order = 0;
   DType index_dtype = DType::kI32;
   Padding padding = {};
   Placement placement = {};
@@ -68,7 +69,8 @@ struct RowTensor {
   Tensor tensor;
   HeadStrides stride;  ///< if keys lie in pages, `batch` is the stride from page to page
   int64_t heads = 0, size = 0;
-  int64_t group = 0, group_stride = 0;  ///< if not 0, head n lies at n / group * group_stride + n % group * stride.head
+  /// If not 0, head n begins at (n / group) * group_stride + (n % group) * stride.head.
+  int64_t group = 0, group_stride = 0;
 
   [[nodiscard]] int64_t Offset(int64_t b, int64_t n, int64_t s) const {
     const int64_t head = group == 0 ? n * stride.head : n / group * group_stride + n % group * stride.head;
@@ -78,8 +80,8 @@ struct RowTensor {
 
 /// What a call has written to one tensor.
 struct RowValues {
-  std::vector<double> values;  ///< packed [rows, heads, size]
-  std::vector<double> unused;  ///< elements of rows that no sequence uses
+  std::vector<double> values;  ///< the values of the rows in use, packed [rows, heads, size]
+  std::vector<double> unused;  ///< the elements of rows that no sequence uses
 };
 
 /// Makes the tensors of a case in guarded buffers and fills them. Elements that are no input values are NaN or invalid
@@ -90,8 +92,8 @@ class TokenTensors {
 
   /// Makes a tensor [B, S1, heads, size] or [T, heads, size].
   [[nodiscard]] RowTensor MakeQuerySide(DType dtype, int64_t heads, int64_t size) const;
-  /// Makes a tensor [B, S1, size] or [T, size]. Serves `weights`, with one column per head, and `p_head_mean`, with one
-  /// column per list entry.
+  /// Makes a tensor [B, S1, size] or [T, size], for example `weights`, with one column per head, or `p_head_mean`, with
+  /// one column per list entry.
   [[nodiscard]] RowTensor MakeFlatQuerySide(DType dtype, int64_t size) const;
   /// Makes an f32 tensor [B, heads_kv, S1, group] or [heads_kv, T, group], which holds a statistic per query head.
   [[nodiscard]] RowTensor MakeStatistic(int64_t heads_kv, int64_t group) const;

@@ -29,9 +29,8 @@ struct ExpectedOutput {
 /// expected. Rows that no sequence uses must be exact.
 [[nodiscard]] ::testing::AssertionResult MatchesExpected(const TokenOutputs& got,
                                                          const std::vector<ExpectedOutput>& expected);
-/// Checks where a NaN or inf of an input has spread. The outputs must be NaN or inf exactly where this is expected, and
-/// elsewhere have the bits of a run on finite values. There must be some elements of both kinds. Tolerances are
-/// ignored.
+/// Checks where a NaN or inf of an input has spread. Outputs must be NaN or inf exactly where `want` is. Elsewhere they
+/// must have the bits of a run on finite values. Outputs must have elements of both kinds. Tolerances are ignored.
 [[nodiscard]] ::testing::AssertionResult SpreadsAsExpected(const TokenOutputs& got,
                                                            const std::vector<ExpectedOutput>& expected,
                                                            const TokenOutputs& finite);

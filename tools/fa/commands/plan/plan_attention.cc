@@ -32,7 +32,8 @@ struct AttentionPlanFlags {
 /// One operator that takes these flags.
 struct Operator {
   const char* name;
-  Result<Plan> (*plan)(const ForwardCase& forward, Context& context);  ///< null for decode
+  /// Plans the call; null for decode, which has its own arguments.
+  Result<Plan> (*plan)(const ForwardCase& forward, Context& context);
   bool takes_int8 = false;
   /// Makes the operator's schedule over ranks. The pointer is null if the operator does not run over ranks.
   Result<RankSchedule> (*schedule)(const ForwardCase& forward, const SequenceShards& shards,

@@ -77,7 +77,7 @@ std::pair<MutableTensorView, MutableTensorView> RowsAndCache(const CachePlanFlag
   const MutableTensorView rows = Shaped(dtype, {shape[0], heads, size});
   if (form == CacheForm::kBnBsND) return {rows, Shaped(dtype, {pages, page_rows, heads, size})};
   if (form == CacheForm::kBnNBsD) return {rows, Shaped(dtype, {pages, heads, page_rows, size})};
-  const int64_t chunk = 32 / static_cast<int64_t>(SizeOf(dtype));  // the device's chunks have 32 bytes
+  const int64_t chunk = 32 / static_cast<int64_t>(SizeOf(dtype));  // the NZ form stores D in chunks of 32 bytes
   return {rows, Shaped(dtype, {pages, heads, size / chunk, page_rows, chunk})};
 }
 

@@ -10,7 +10,7 @@
 
 namespace fa::tool {
 
-/// The flags that say in which form a plan is printed.
+/// The flags that choose the form in which a plan is printed.
 struct PlanOutputFlags {
   std::string svg;
   bool json = false;

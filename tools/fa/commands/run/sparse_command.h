@@ -78,7 +78,7 @@ struct SparseCommand {
   const char* name;
   const char* text;
   Result<PlanFor<Args>> (*plan)(const Args&, const Options&, Context*);
-  std::vector<SparseInput<Args>> inputs;  ///< the queries come first
+  std::vector<SparseInput<Args>> inputs;  ///< the inputs; the queries come first
   std::vector<SparseOutput<Args>> outputs;
   std::vector<void (*)(CLI::App&, SparseFlags&)> flags;  ///< functions that add flags that not all sparse commands have
 };
@@ -87,7 +87,8 @@ struct SparseCommand {
 struct SparseCommandFlags {
   SparseFlags sparse;
   ContextFlags context;
-  std::vector<std::string> inputs, outputs;  ///< paths
+  /// The paths of the files, in the order of the command's inputs and outputs.
+  std::vector<std::string> inputs, outputs;
 };
 
 template <typename Args, typename Options>
