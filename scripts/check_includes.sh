@@ -64,7 +64,7 @@ forbid_in include '(core|layout|tiling|ops|ranks)/'
 # In aclnn: runtime <- operations.
 forbid aclnn/runtime 'aclnn/operations/'
 # The other interfaces, the tools and the examples include only public headers.
-for face in src/aclnn src/mpi python/binding tools/fa tools/fa_mpi tools/check tools/npy examples; do
+for face in src/aclnn src/mpi python/binding python/binding_jax tools/fa tools/fa_mpi tools/check tools/npy examples; do
   forbid_in "$face" 'core/|layout/|tiling/|ops/|ranks/'
 done
 # In the command line tool: flags <- files <- cases <- commands <- bench <- doctor, pages.

@@ -32,6 +32,7 @@ rm -f "$out"/fa_attention-*.whl
 # make_wheel: makes the wheel in $out, with $work, $python and $pip of one interpreter.
 make_wheel() {
   pip install -qq nanobind scikit-build-core ninja
+  pip install -qq "jaxlib==0.10.2; python_version >= '3.11'"  # fa.jax is compiled with its headers
   pip wheel -q --no-build-isolation --no-deps -w "$work/dist" -C build-dir="$work/build" \
     -C cmake.define.FA_PREFIX="$prefix" -C cmake.define.FA_LEVELS=all -C cmake.define.FA_QUICK=OFF "$source/python"
   PATH=$work/venv/bin:$scratch/tools/bin:$PATH auditwheel repair --strip -w "$work/repaired" "$work"/dist/fa_attention-*.whl

@@ -13,7 +13,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 
 
 DOCUMENTS = ["README.md", *(f"docs/{name}.md" for name in
-                            ["quickstart", "layouts", "training", "python", "flash_attn", "migration", "inference"])]
+                            ["quickstart", "layouts", "training", "python", "flash_attn", "migration", "inference", "jax"])]
 
 
 @pytest.mark.parametrize("document", DOCUMENTS)

@@ -1,0 +1,62 @@
+#ifndef FA_PYTHON_BINDING_JAX_SAMPLES_H_
+#define FA_PYTHON_BINDING_JAX_SAMPLES_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "fa/tensor.h"
+
+namespace fa::xla_calls {
+
+/// A dense array of XLA. Its first dimensions are the axes of vmap and the batch, each of full size or 1. A dimension
+/// of size 1 repeats. The dimensions after these are the array's own.
+struct Array {
+  std::byte* data = nullptr;  ///< null: absent
+  DType dtype = DType::kF32;
+  std::vector<int64_t> shape;
+};
+
+/// The arrays of a call of XLA as tensors of calls of the library. As many of the axes of vmap as possible join the
+/// batch. The library is called once for each index of the others: the strides of some array do not allow them to join.
+class Samples {
+ public:
+  /// @param axes  the number of axes of vmap
+  /// @param batch  the size of the batch
+  Samples(size_t axes, int64_t batch);
+
+  /// Adds an array, and returns its number. A null array may be added.
+  size_t Add(const Array& array);
+  /// Joins axes. All arrays have been added.
+  void Join();
+
+  /// Returns the size of the batch of each call.
+  [[nodiscard]] int64_t batch() const { return batch_; }
+  /// Moves to the first call, then to the next one. Returns false if there is none.
+  bool Next();
+
+  /// Returns an array as a tensor of the current call: [batch, own dimensions].
+  [[nodiscard]] MutableTensorView View(size_t number) const;
+  /// Works like View. If the batch repeats, its size is 1.
+  [[nodiscard]] MutableTensorView ViewOfOne(size_t number) const;
+
+ private:
+  struct Placed {
+    Array array;
+    std::vector<int64_t> stride;  ///< of the axes of vmap, then of the batch
+    int64_t batch_stride = 0;     ///< of the batch that axes have joined
+    int64_t offset = 0;           ///< of the current call, in elements
+  };
+
+  size_t axes_;
+  std::vector<int64_t> size_;  ///< of the axes of vmap, then of the batch
+  size_t looped_ = 0;          ///< how many of the axes have not joined the batch
+  int64_t batch_;
+  bool started_ = false;
+  std::vector<int64_t> index_;  ///< of the current call, in the axes that have not joined
+  std::vector<Placed> placed_;
+};
+
+}  // namespace fa::xla_calls
+
+#endif  // FA_PYTHON_BINDING_JAX_SAMPLES_H_

@@ -1,0 +1,369 @@
+"""Attention of JAX programs by `fa`, on CPUs, forward and backward.
+
+    import fa.jax
+    out = fa.jax.dot_product_attention(query, key, value, is_causal=True)
+
+`with fa.jax.replace_dot_product_attention():` and `fa.jax.install()` serve programs that look up
+`jax.nn.dot_product_attention` when they are traced.
+"""
+
+from __future__ import annotations
+
+from . import _needs_jax  # noqa: F401  # isort: skip
+import contextlib
+import functools
+import math
+import operator
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.custom_batching import custom_vmap
+from jax.custom_derivatives import SymbolicZero
+from jax.experimental.xla_metadata import set_xla_metadata
+from jax.sharding import NamedSharding, PartitionSpec
+from jax.typing import ArrayLike
+
+from . import _xla
+
+__all__ = ["dot_product_attention", "install", "replace_dot_product_attention", "uninstall"]
+
+FORWARD, BACKWARD = "fa_attention_forward", "fa_attention_backward"
+_DTYPES = (jnp.float32, jnp.bfloat16, jnp.float16)
+_NO_BOUND = 1 << 40  # a window of this size has no bound
+_LARGEST = np.finfo(np.float32).max
+_jax_nn = jax.nn.dot_product_attention
+
+for _name in (FORWARD, BACKWARD):
+    jax.ffi.register_ffi_target(_name, getattr(_xla, _name), platform="cpu")
+    jax.ffi.register_ffi_target_as_batch_partitionable(_name)
+
+
+class _Rule(NamedTuple):
+    """The settings of a call, which are static under jit."""
+
+    scale: float
+    causal: bool
+    window: tuple[int, int] | None
+
+
+def dot_product_attention(
+    query: ArrayLike,
+    key: ArrayLike,
+    value: ArrayLike,
+    bias: ArrayLike | None = None,
+    mask: ArrayLike | None = None,
+    *,
+    scale: float | None = None,
+    is_causal: bool = False,
+    query_seq_lengths: ArrayLike | None = None,
+    key_value_seq_lengths: ArrayLike | None = None,
+    local_window_size: int | tuple[int, int] | None = None,
+    implementation: str | None = None,
+    return_residual: bool = False,
+) -> Any:
+    """Computes what jax.nn.dot_product_attention computes, in memory that grows with T + S.
+
+    Args:
+        query: [B, T, N, H] or [T, N, H]. key, value: [B, S, K, H] or [S, K, H], N a multiple of K.
+        bias: added to the scores; four dimensions, each full or 1: [B|1, N|1, T|1, S|1]. It has a gradient.
+        mask: bool, shaped like bias; True = look at the key.
+        scale: None means 1 / sqrt(H).
+        is_causal: row i looks at keys j <= i only, also where T and S differ.
+        query_seq_lengths, key_value_seq_lengths: int32 [B]. Later keys are hidden, later rows of the output are 0.
+        local_window_size: n or (left, right): row i looks at keys i - left to i + right only.
+        implementation: None or "fa"; jax.nn takes any other, such as "xla".
+        return_residual: whether to return (output, log-sum-exp of the scores) with [B, T, N] or [T, N].
+
+    Returns:
+        The output, shaped like query. A row that looks at no key gets the mean of all values, as in jax.nn.
+
+    jax.nn computes float64, integers, empty arrays, a traced scale or window, and everything on other platforms. It
+    raises the errors for wrong arguments.
+    """
+    of_jax = functools.partial(
+        _jax_nn,
+        query,
+        key,
+        value,
+        bias,
+        mask,
+        scale=scale,
+        is_causal=is_causal,
+        query_seq_lengths=query_seq_lengths,
+        key_value_seq_lengths=key_value_seq_lengths,
+        local_window_size=local_window_size,
+        return_residual=return_residual,
+    )
+    if implementation not in (None, "fa"):
+        return of_jax(implementation=implementation)
+    given = (query, key, value, bias, mask, query_seq_lengths, key_value_seq_lengths)
+    arrays = [x if x is None or isinstance(x, Array) else jnp.asarray(x) for x in given]
+    if not _serves(*arrays):
+        return of_jax()
+    rule = _rule_of(arrays[0].shape[-1], scale, is_causal, local_window_size)
+    if rule is None:
+        return of_jax()
+    out, residual = _attend(rule, *arrays)
+    return (out, residual) if return_residual else out
+
+
+def _serves(
+    query: Array,
+    key: Array,
+    value: Array,
+    bias: Array | None,
+    mask: Array | None,
+    query_seq_lengths: Array | None,
+    key_value_seq_lengths: Array | None,
+) -> bool:
+    """Returns whether `fa` computes the call. jax.nn then finds no error in its arrays."""
+    if max(query.ndim, key.ndim, value.ndim) > 4 or query.dtype not in _DTYPES:
+        return False
+    (batch, rows, heads, size), of_key = _shape4(query), _shape4(key)
+    keys, heads_kv = of_key[1:3]
+    pairs = (batch, heads, rows, keys)
+    return (
+        0 not in (*pairs, heads_kv, size)
+        and of_key == _shape4(value) == (batch, keys, heads_kv, size)
+        and query.dtype == key.dtype == value.dtype
+        and heads % heads_kv == 0
+        and (bias is None or (_spreads(bias, pairs) and not jnp.issubdtype(bias.dtype, jnp.complexfloating)))
+        and (mask is None or (_spreads(mask, pairs) and mask.dtype == bool))
+        and all(
+            lengths is None or (lengths.shape == (batch,) and lengths.dtype == jnp.int32)
+            for lengths in (query_seq_lengths, key_value_seq_lengths)
+        )
+    )
+
+
+def _shape4(array: Array) -> tuple[int, ...]:
+    return (1,) * (4 - array.ndim) + array.shape
+
+
+def _spreads(array: Array, pairs: Sequence[int]) -> bool:
+    return array.ndim <= 4 and all(own in (1, full) for own, full in zip(_shape4(array), pairs, strict=True))
+
+
+def _rule_of(size: int, scale: Any, causal: Any, window: Any) -> _Rule | None:
+    """Returns the settings, or None if one of them is no number that is known now, or is not finite."""
+    try:
+        scale = 1.0 / math.sqrt(size) if scale is None else float(scale)
+        if window is not None:
+            left, right = (window, window) if isinstance(window, int) else window
+            window = (operator.index(left), operator.index(right))
+    except (TypeError, ValueError):
+        return None
+    return _Rule(scale, bool(causal), window) if abs(scale) <= _LARGEST else None
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _attend(rule: _Rule, query: Array, key: Array, value: Array, *others: Array | None) -> tuple[Array, Array]:
+    """Returns (out, residual). The arrays are those of dot_product_attention."""
+    query4, key4, value4 = (x.reshape(_shape4(x)) for x in (query, key, value))
+    bias, mask, *lengths = others
+    if bias is not None:
+        bias = bias.reshape(_shape4(bias)).astype(bias.dtype if bias.dtype == query.dtype else jnp.float32)
+    if mask is not None:
+        mask = mask.reshape(_shape4(mask))
+    # The handlers repeat all dimensions but the last one.
+    keys = key4.shape[1]
+    bias, mask = (x if x is None else jnp.broadcast_to(x, (*x.shape[:3], keys)) for x in (bias, mask))
+    out, residual = _attention(rule, *_varying_alike(query4, key4, value4, bias, mask, *lengths))
+    return out.reshape(query.shape), residual.reshape(query.shape[:-1])
+
+
+def _varying_alike(*arrays: Array | None) -> list[Array | None]:
+    """Inside shard_map, lets each array vary over the axes over which any of them varies, as the call wants it."""
+    axes = [frozenset() if x is None else jax.typeof(x).manual_axis_type.varying for x in arrays]
+    missing = [tuple(frozenset().union(*axes) - own) for own in axes]
+    return [jax.lax.pcast(x, m, to="varying") if m and x is not None else x for x, m in zip(arrays, missing, strict=True)]
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _attention(rule: _Rule, *arrays: Array | None) -> tuple[Array, Array]:
+    return _forward(rule, arrays)[0]
+
+
+def _forward(rule: _Rule, arrays: Sequence[Array | None]) -> tuple[tuple[Array, Array], tuple[Array, ...]]:
+    """Returns (out, residual), and what the backward wants of the results."""
+    on_cpu, by_jax = (functools.partial(f, rule) for f in (_forward_on_cpu, _forward_by_jax))
+    out, softmax_max, softmax_sum = jax.lax.platform_dependent(*arrays, cpu=on_cpu, default=by_jax)
+    # A row without keys has the maximum -FLT_MAX. Its residual is the score that jax.nn gives to hidden keys.
+    without_keys = (softmax_sum == _LARGEST) & (softmax_max == -_LARGEST)
+    residual = jnp.where(without_keys, -0.7 * _LARGEST, softmax_max + jnp.log(softmax_sum))
+    return (out, residual.swapaxes(1, 2).astype(out.dtype)), (out, softmax_max, softmax_sum)
+
+
+def _forward_for_gradients(rule: _Rule, *primals: Any) -> tuple[tuple[Array, Array], tuple]:
+    arrays = [None if primal is None else primal.value for primal in primals]
+    results, kept = _forward(rule, arrays)
+    bias = primals[3]
+    return results, (arrays, kept, () if bias is not None and bias.perturbed else None)
+
+
+def _backward(rule: _Rule, saved: tuple, cotangents: tuple) -> tuple[Array | None, ...]:
+    (arrays, kept, bias_gradient), d_out = saved, cotangents[0]
+    if isinstance(d_out, SymbolicZero):  # the residual has no gradient
+        return (None,) * len(arrays)
+    with_bias = bias_gradient is not None
+    on_cpu, by_jax = (functools.partial(f, rule, with_bias) for f in (_backward_on_cpu, _backward_by_jax))
+    gradients = jax.lax.platform_dependent(arrays, kept, d_out, cpu=on_cpu, default=by_jax)
+    return (*gradients, *(None,) * (len(arrays) - len(gradients)))
+
+
+_attention.defvjp(_forward_for_gradients, _backward, symbolic_zeros=True)
+
+
+def _forward_on_cpu(rule: _Rule, *arrays: Array | None) -> tuple[Array, ...]:
+    query = arrays[0]
+    batch, rows, heads, _ = query.shape
+    statistic = ((batch, heads, rows), jnp.float32)
+    return _call(FORWARD, [(query.shape, query.dtype), statistic, statistic], rule, arrays)
+
+
+def _backward_on_cpu(rule: _Rule, with_bias: bool, arrays: Sequence, kept: tuple, d_out: Array) -> tuple[Array, ...]:
+    results = [(x.shape, x.dtype) for x in arrays[:3]]
+    bias, heads = arrays[3], arrays[0].shape[2]
+    if with_bias:
+        results.append(((bias.shape[0], heads, *bias.shape[2:]), bias.dtype))
+    gradients = _call(BACKWARD, results, rule, arrays, kept[0], d_out, *kept[1:])
+    if with_bias and bias.shape[1] != heads:
+        return (*gradients[:3], gradients[3].sum(1, keepdims=True, dtype=jnp.float32).astype(bias.dtype))
+    return gradients
+
+
+def _call(name: str, results: Sequence[tuple], rule: _Rule, arrays: Sequence[Array | None], *more: Array) -> tuple:
+    """Calls a handler. `results` are shapes and types, `more` the operands after those of the forward."""
+    bias, mask, query_seq_lengths, key_value_seq_lengths = arrays[3:]
+    left, right = (_NO_BOUND, _NO_BOUND) if rule.window is None else rule.window
+    right = min(right, 0) if rule.causal else right
+    drop = None if mask is None else ~mask
+    given = [*arrays[:3], bias, drop, query_seq_lengths, key_value_seq_lengths, *more]
+    operands = [x for x in given if x is not None]
+    of_query = jax.typeof(arrays[0])
+    manual = {}
+    if of_query.manual_axis_type.varying:  # inside shard_map
+        sharding = NamedSharding(of_query.sharding.mesh, PartitionSpec())
+        manual = {"sharding": sharding, "manual_axis_type": of_query.manual_axis_type}
+    shapes = tuple(jax.ShapeDtypeStruct(*result, **manual) for result in results)
+    call = functools.partial(
+        jax.ffi.ffi_call(name, shapes, vmap_method="expand_dims"),
+        version=np.int64(_xla.CALL_VERSION),
+        written_by=_xla.__version__,
+        scale=np.float32(rule.scale),
+        left=np.int64(max(min(left, _NO_BOUND), -_NO_BOUND)),
+        right=np.int64(max(min(right, _NO_BOUND), -_NO_BOUND)),
+        bias=bias is not None,
+        mask=mask is not None,
+        query_seq_lengths=query_seq_lengths is not None,
+        key_value_seq_lengths=key_value_seq_lengths is not None,
+    )
+    alike = {x.shape[0] for x in (*operands, *shapes)} == {arrays[0].shape[0]}
+    return _batch_partitionable(call)(*operands) if alike else call(*operands)
+
+
+def _batch_partitionable(call: Callable[..., tuple]) -> Callable[..., tuple]:
+    """Lets XLA's partitioner cut the first axis of all operands and results. It would also cut an axis of size 1 that
+    stands for the whole batch. So a call has this mark only if all have the whole batch, and loses it under vmap."""
+
+    @custom_vmap
+    def marked(*operands: Array) -> tuple:
+        with set_xla_metadata(num_batch_dims="1"):
+            return call(*operands)
+
+    @marked.def_vmap
+    def _(axis_size: int, mapped: Sequence[bool], *operands: Array) -> tuple[tuple, tuple]:
+        axes = [0 if is_mapped else None for is_mapped in mapped]
+        results = jax.vmap(call, axes, axis_size=axis_size)(*operands)
+        return results, (True,) * len(results)
+
+    return marked
+
+
+def _by_jax(rule: _Rule, arrays: Sequence[Array | None], **more: Any) -> Any:
+    query, key, value, bias, mask, query_seq_lengths, key_value_seq_lengths = arrays
+    return _jax_nn(
+        query,
+        key,
+        value,
+        bias,
+        mask,
+        scale=rule.scale,
+        is_causal=rule.causal,
+        query_seq_lengths=query_seq_lengths,
+        key_value_seq_lengths=key_value_seq_lengths,
+        local_window_size=rule.window,
+        **more,
+    )
+
+
+def _forward_by_jax(rule: _Rule, *arrays: Array | None) -> tuple[Array, Array, Array]:
+    """Returns the residual in place of maximum and sum, with sums of 1."""
+    out, residual = _by_jax(rule, arrays, return_residual=True)
+    residual = residual.swapaxes(1, 2).astype(jnp.float32)
+    return out, residual, jnp.ones_like(residual)
+
+
+def _backward_by_jax(rule: _Rule, with_bias: bool, arrays: Sequence, kept: tuple, d_out: Array) -> tuple[Array, ...]:
+    del kept
+    wanted = 4 if with_bias else 3
+    return jax.vjp(lambda *inputs: _by_jax(rule, (*inputs, *arrays[wanted:])), *arrays[:wanted])[1](d_out)
+
+
+class _Replacement:
+    """Puts dot_product_attention into jax.nn while somebody wants it there."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._wanted = 0
+        self._before = _jax_nn
+        self.installed = False
+
+    def enter(self) -> None:
+        with self._lock:
+            if self._wanted == 0:
+                self._before, jax.nn.dot_product_attention = jax.nn.dot_product_attention, dot_product_attention
+            self._wanted += 1
+
+    def leave(self) -> None:
+        with self._lock:
+            self._wanted -= 1
+            # A function that other code has put there in the meantime stays.
+            if self._wanted == 0 and jax.nn.dot_product_attention is dot_product_attention:
+                jax.nn.dot_product_attention = self._before
+
+
+_replacement = _Replacement()
+
+
+@contextlib.contextmanager
+def replace_dot_product_attention() -> Iterator[None]:
+    """Replaces jax.nn.dot_product_attention in its context. Contexts may nest and overlap.
+
+    Functions that were jitted before keep the function that they had, and so do functions that are traced inside keep
+    this one.
+    """
+    _replacement.enter()
+    try:
+        yield
+    finally:
+        _replacement.leave()
+
+
+def install() -> None:
+    """Replaces jax.nn.dot_product_attention until uninstall() is called."""
+    if not _replacement.installed:
+        _replacement.installed = True
+        _replacement.enter()
+
+
+def uninstall() -> None:
+    """Undoes install(). Does nothing if nothing is installed."""
+    if _replacement.installed:
+        _replacement.installed = False
+        _replacement.leave()

@@ -1,0 +1,136 @@
+"""fa.jax.dot_product_attention computes what jax.nn computes, rule by rule."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.test_util import check_grads
+from jax_cases import CALLS, Call, H, check, exact_gradients_of, exact_of, inputs, lengths, random
+
+import fa.jax
+
+FLOAT32_MAX = np.finfo(np.float32).max
+attention = fa.jax.dot_product_attention
+
+
+def ours(function, *arguments):
+    """Returns what the function computes. Fails if XLA's program has no call of fa."""
+    compiled = jax.jit(function).lower(*arguments).compile()
+    assert "fa_attention" in compiled.as_text()
+    return compiled(*arguments)
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_forward_and_gradients(name):
+    call = CALLS[name]
+    dtype = call.arrays[0].dtype
+    d_out = random(*call.arrays[0].shape, seed=9, dtype=dtype)
+    by_jax = (lambda f: f) if dtype == jnp.float16 else jax.jit  # jax.nn does not compile float16 on CPUs
+
+    def both(function):
+        def run(d_out, *arrays):
+            out, vjp = jax.vjp(lambda *x: call.run(function, *x), *arrays)
+            return out, *vjp(d_out)
+
+        return run
+
+    got = ours(both(attention), d_out, *call.arrays)
+    jaxs = by_jax(both(jax.nn.dot_product_attention))(d_out, *call.arrays)
+    want = exact_of(call, call.arrays)[0], *exact_gradients_of(call, d_out)
+    for number, result in enumerate(zip(got, jaxs, want, strict=True)):
+        check(*result, times=2 if number == 0 else 3)
+
+
+RESIDUALS = ["one sequence", "causal window", "lengths", "rows without keys", "bias, lengths, window, mask"]
+RESIDUALS += ["bfloat16, rows without keys", "float16", "bias (2, 4, 37, 1)"]
+
+
+@pytest.mark.parametrize("name", RESIDUALS)
+def test_residual(name):
+    call = CALLS[name]
+    out, got = ours(lambda *x: call.run(attention, *x, return_residual=True), *call.arrays)
+    _, jaxs = call.run(jax.nn.dot_product_attention, return_residual=True)
+    assert (out == call.run(attention)).all()
+    want = exact_of(call, call.arrays)[1]
+    assert got.shape == jaxs.shape and got.dtype == jaxs.dtype
+    without_keys = want < -1e38
+    assert (np.asarray(got)[without_keys] == np.asarray(jaxs)[without_keys]).all()
+    rest = np.where(without_keys, 0, want)
+    check(*(jnp.where(without_keys, 0, x) for x in (got, jaxs)), rest)
+
+
+def test_the_residual_has_no_gradient():
+    call = CALLS["causal"]
+
+    def residual(*arrays):
+        return call.run(attention, *arrays, return_residual=True)[1].sum()
+
+    assert all((x == 0).all() for x in jax.grad(residual, (0, 1, 2))(*call.arrays))
+
+
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16, jnp.float16])
+def test_rows_without_keys_are_the_mean_of_the_values(dtype):
+    query, key, value = inputs(dtype)
+    mask = jnp.ones((query.shape[1], key.shape[1]), bool).at[4].set(False)
+    out = attention(query, key, value, mask=mask)
+    mean = np.asarray(value, np.float64).mean(1).repeat(2, 1)
+    np.testing.assert_array_equal(np.asarray(out[:, 4]), np.asarray(jnp.asarray(mean.astype(np.float32), dtype)))
+    residual = attention(query, key, value, mask=mask, return_residual=True)[1]
+    assert (residual[:, 4] == jnp.asarray(-0.7 * FLOAT32_MAX, jnp.float32).astype(dtype)).all()
+
+
+def test_nan_behind_lengths_and_masks_reaches_no_result():
+    query, key, value = inputs()
+    key, value, query = key.at[:, 20:].set(jnp.nan), value.at[:, 20:].set(jnp.nan), query.at[:, 30:].set(jnp.nan)
+    of = {"query_seq_lengths": lengths(30, 30), "key_value_seq_lengths": lengths(20, 20)}
+    out, vjp = jax.vjp(lambda *x: attention(*x, **of), query, key, value)
+    dq, dk, dv = vjp(random(*out.shape))
+    assert all(jnp.isfinite(x).all() for x in (out, dq, dk, dv))
+    assert (out[:, 30:] == 0).all() and (dq[:, 30:] == 0).all() and (dk[:, 20:] == 0).all() and (dv[:, 20:] == 0).all()
+
+
+@pytest.mark.parametrize("name", ["plain", "causal", "window", "rows without keys", "bias (1, 1, 1, 53)"])
+def test_check_grads(name):
+    call = CALLS[name]
+    check_grads(lambda *x: call.run(attention, *x), call.arrays, order=1, modes=["rev"], rtol=2e-2, atol=2e-2)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+def test_the_bits_are_those_of_numpys_calls(dtype):
+    arrays = query, key, value = [np.asarray(x) for x in inputs(dtype)]
+    of = {"layout": "BSND", "scale": H**-0.5, "mask": fa.Mask.causal_top_left()}
+    out, softmax_max, softmax_sum = fa.flash_attention(query, key, value, **of)
+    d_out = np.asarray(random(*query.shape, seed=9, dtype=dtype))
+    grads = fa.flash_attention_grad(query, key, value, out, d_out, softmax_max, softmax_sum, **of)
+    got, vjp = jax.vjp(lambda *x: attention(*x, is_causal=True), *arrays)
+    for mine, numpys in zip((got, *vjp(jnp.asarray(d_out))), (out, grads.dq, grads.dk, grads.dv), strict=True):
+        np.testing.assert_array_equal(np.asarray(mine), numpys)
+
+
+@pytest.mark.parametrize("dtype", [jnp.float64, jnp.int32, jnp.float8_e4m3fn])
+def test_other_types_are_jaxs(dtype):
+    with jax.enable_x64(True):
+        call = Call(tuple(jnp.asarray(x * 4, dtype) for x in inputs(rows=5, keys=7)))
+        try:
+            want = call.run(jax.nn.dot_product_attention)
+        except Exception as error:
+            with pytest.raises(type(error)):
+                call.run(attention)
+            return
+        assert "fa_attention" not in jax.jit(attention).lower(*call.arrays).as_text()
+        got = call.run(attention)
+        assert got.dtype == want.dtype and (got == want).all()
+
+
+@pytest.mark.parametrize("shape", [(0, 4, 2, 8), (2, 0, 2, 8), (2, 4, 0, 8)])
+def test_empty_arrays_are_jaxs(shape):
+    query, key = jnp.ones(shape), jnp.ones((shape[0], 3, 1, 8))
+    assert attention(query, key, key).shape == jax.nn.dot_product_attention(query, key, key).shape
+
+
+def test_a_traced_scale_is_jaxs():
+    call = CALLS["plain"]
+    got = jax.jit(lambda s: call.run(attention, scale=s))(0.3)
+    np.testing.assert_array_equal(got, jax.jit(lambda s: call.run(jax.nn.dot_product_attention, scale=s))(0.3))
+    held = call.run(attention, scale=jnp.float32(0.3))  # its number is known
+    np.testing.assert_array_equal(held, call.run(attention, scale=float(np.float32(0.3))))
