@@ -271,7 +271,7 @@ def test_packed_queries_over_pages(dtype):
     rows, lengths = [1, 40, 3], [33, 70, 20]
     q, k, v = torch.randn(sum(rows) + 2, N, D).to(dtype), *random_qkv(dtype)[1:]
     k_pages, table = paged(k, "BSND", lengths)
-    v_pages = torch.zeros_like(k_pages)
+    v_pages = torch.full_like(k_pages, torch.nan)
     for b, length in enumerate(lengths):
         for j in range(length):
             v_pages[table[b, j // PAGE], j % PAGE] = v[b, :, j]

@@ -31,8 +31,8 @@ struct HeadRows {
   /// table[j] is the page that holds the rows from j * page_rows on. Null means that rows do not lie in pages.
   const int32_t* table = nullptr;
   int64_t page_rows = 0, page_stride = 0, pages = 0;  ///< page_stride: elements from page to page
-  /// If page_rows is a power of two: its logarithm; otherwise -1. For short pages, divisions would take a tenth of the
-  /// time of the products.
+  /// If page_rows is a power of two: its logarithm; otherwise -1. A shift takes less time than a division, and short
+  /// pages need many of them.
   int page_shift = -1;
 
   [[nodiscard]] bool paged() const { return table != nullptr; }

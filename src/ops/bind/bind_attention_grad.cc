@@ -119,7 +119,9 @@ Status BindDSink(const AttentionGradArgs& args, BoundAttentionGrad& bound) {
   FA_RETURN_IF_ERROR(CheckWritten({"dsink", args.dsink, "sink", args.sink}, /*any_innermost=*/true));
   const bool packed = !bound.forward.cu_q.empty();
   bound.dsink = SinkStats(args.dsink, packed);
-  bound.dsink_shared = !packed && args.dsink.shape[0] == 1 && bound.forward.problem.sequences.size() != 1;
+  const Dims& shape = args.dsink.shape;
+  const bool shared = shape.rank() == 3 && shape[0] == 1 && bound.forward.problem.sequences.size() != 1;
+  bound.dsink_shared_rows = shared ? shape[2] : 0;
   return Status::Ok();
 }
 
@@ -171,7 +173,7 @@ GradRows RowsOf(const BoundAttentionGrad& bound, const AttentionGradArgs& args) 
                 .dslopes_shared = bound.dslopes_shared,
                 .dsink = {args.dsink.data, bound.dsink},
                 .dsink_per_row = forward.sink_per_row,
-                .dsink_shared = bound.dsink_shared,
+                .dsink_shared_rows = bound.dsink_shared_rows,
                 .unused_queries = {forward.tail_row_begin, forward.tail_row_end},
                 .unused_keys = bound.unused_keys};
   if (bound.has_dpse) rows.dpse = {static_cast<std::byte*>(args.dpse.data), &bound.dpse};

@@ -27,7 +27,8 @@ struct BoundAttentionGrad {
   int64_t dslopes_batch_stride = 0;
   bool dslopes_shared = false;
   layout::Stats dsink;
-  bool dsink_shared = false;          ///< whether batch elements share sinks per row, so that dsink is a sum over them
+  /// If batch elements share sinks per row, the rows of dsink, which is a sum over the batch. Otherwise 0.
+  int64_t dsink_shared_rows = 0;
   tiling::Interval unused_keys = {};  ///< TND rows of keys past the last prefix sum, whose gradients are written as 0
 };
 
@@ -46,8 +47,8 @@ struct GradRows {
   bool dslopes_shared = false;
   /// Gradients of sinks. A stride is 0 along an index over which the gradient is a sum.
   layout::MutableStatsView dsink = {};
-  /// Whether each row has a sink of its own, and whether batch elements share these sinks.
-  bool dsink_per_row = false, dsink_shared = false;
+  bool dsink_per_row = false;                              ///< whether each row has a sink of its own
+  int64_t dsink_shared_rows = 0;                           ///< BoundAttentionGrad::dsink_shared_rows
   tiling::Interval unused_queries = {}, unused_keys = {};  ///< rows that belong to no packed sequence
 };
 

@@ -98,6 +98,13 @@ struct Binding {
 [[nodiscard]] Result<BoundAttention> BindInference(const DenseTensors& tensors, const AttentionOptions& options,
                                                    const Inference& inference);
 
+/// Where the sizes of a dense mask or pse come from. With packed queries or pages, some are no dimension of a tensor.
+struct PairSources {
+  SizeSource rows, keys, batch;
+
+  [[nodiscard]] static PairSources Of(const Binding& call);
+};
+
 /// Checks dimension `dim`, one of the last two, of the dense mask or pse. Its size must be `want`; with Inference it
 /// may be larger.
 [[nodiscard]] Status CheckPairSize(const Binding& call, const char* name, const TensorView& tensor, int dim,

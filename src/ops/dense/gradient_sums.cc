@@ -39,15 +39,12 @@ void WriteRowSinkGradient(const tiling::AttentionProblem& problem, const GradRow
     return SinkGradient(rows, rows.sink.At(b, n, row), sequence, b, n, i, of);
   };
   for (int64_t n = 0; n < problem.heads; ++n) {
-    if (rows.dsink_shared) {
-      const int64_t sq = count == 0 ? 0 : problem.sequences.front().sq;  // the same for all batch elements
-      for (int64_t i = 0; i < sq; ++i) {
-        double sum = 0;
-        for (int64_t b = 0; b < count; ++b) sum += of_row(b, n, i);
-        rows.dsink.Write(0, n, i, static_cast<float>(sum));
-      }
-      continue;
+    for (int64_t i = 0; i < rows.dsink_shared_rows; ++i) {
+      double sum = 0;
+      for (int64_t b = 0; b < count; ++b) sum += of_row(b, n, i);
+      rows.dsink.Write(0, n, i, static_cast<float>(sum));
     }
+    if (rows.dsink_shared_rows > 0) continue;
     for (int64_t b = 0; b < count; ++b) {
       const tiling::Sequence& sequence = problem.sequences[static_cast<size_t>(b)];
       for (int64_t i = 0; i < sequence.sq; ++i) {

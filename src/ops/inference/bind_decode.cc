@@ -302,8 +302,8 @@ Status CheckApartFromAll(const BoundDecode& bound, const DecodeAttentionArgs& ar
   return Status::Ok();
 }
 
-/// Returns the pages whose rows the result depends on. A task that packs floats may also read some rows before them.
-/// The result does not depend on these, and HeadRows::Page clamps their page numbers.
+/// Returns the pages whose rows the result depends on. A task that packs floats, or that reads pairs of bf16, may also
+/// read some rows before them. The result does not depend on these, and HeadRows::Page clamps their page numbers.
 tiling::Interval UsedPages(const tiling::Sequence& sequence, int64_t page_rows) {
   if (sequence.sq == 0) return {};
   const tiling::Interval keys = sequence.rule.KeysOfRows({0, sequence.sq});

@@ -59,7 +59,7 @@ def sinks_of(query: Tensor, s_aux: Tensor | None, sinks: Tensor | None) -> Tenso
     """Returns the scores of a virtual key, float32 [N], or [B, N, Sq] with `sinks`.
 
     Raises:
-        ValueError: sinks are not floating [B, N, Sq, 1].
+        ValueError: sinks are not floating [B, N, Sq, 1], or s_aux next to sinks is not [N].
     """
     of_heads = None if s_aux is None else s_aux.reshape(-1).float()
     if sinks is None:
@@ -70,8 +70,14 @@ def sinks_of(query: Tensor, s_aux: Tensor | None, sinks: Tensor | None) -> Tenso
     if list(sinks.shape) != want:
         raise ValueError(f"invalid argument: sinks.shape={list(sinks.shape)}, want {want} (query)")
     of_rows = sinks.squeeze(-1).float()
-    # The weights of two virtual keys, whose values are 0, add up.
-    return of_rows if of_heads is None else torch.logaddexp(of_rows, of_heads[:, None])
+    if of_heads is None:
+        return of_rows
+    if of_heads.shape[0] != query.shape[1]:
+        text = f"s_aux.shape[0]={of_heads.shape[0]}, want {query.shape[1]} (query.shape[1])"
+        raise ValueError(f"invalid argument: {text}")
+    # The weights of two virtual keys, whose values are 0, add up. With -inf in both, gradients would be NaN.
+    least = torch.finfo(torch.float32).min
+    return torch.logaddexp(of_rows.clamp(min=least), of_heads[:, None].clamp(min=least))
 
 
 def selection_of(
@@ -118,6 +124,27 @@ def check_types(numbers: dict[str, Any], tensors: dict[str, Any]) -> None:
             want = "a number" if name in numbers else "a torch.Tensor"
             optional = "" if name in REQUIRED else " or None"
             raise TypeError(f"{name}: want {want}{optional}, got {type(value).__name__}")
+
+
+def check_no_codes(**tensors: Tensor) -> None:
+    """Raises ValueError for keys or values of 8 bits that have no scale."""
+    for name, tensor in tensors.items():
+        if tensor.dtype.itemsize == 1:
+            want = "floats, or what the update of a CompressedCache returned, unchanged"
+            raise ValueError(f"invalid argument: {name}.dtype={tensor.dtype}, want {want}")
+
+
+def check_of_codes(query: Tensor, **refused: Any) -> None:
+    """Checks a call whose keys are those of a CompressedCache. Raises ValueError for an argument that is not served
+    together with them, and for gradients."""
+    for name, value in refused.items():
+        if value is not None:
+            raise ValueError(f"invalid argument: {name}: given, want None with the keys of a CompressedCache")
+    if torch.is_grad_enabled() and query.requires_grad:
+        raise ValueError(
+            "invalid argument: query: requires a gradient, and there is none with the keys of a CompressedCache; "
+            "want torch.no_grad()"
+        )
 
 
 def check_dimensions(**tensors: Tensor) -> None:

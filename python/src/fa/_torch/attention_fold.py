@@ -136,7 +136,6 @@ class _AttentionFold:
         own = pse.movedim(dim or 0, 0).shape[dim is not None]
         return dpse if own == dpse.shape[1] else dpse.sum(1, keepdim=True, dtype=torch.float32).to(dpse.dtype)
 
-
     def unfolded_dsink(self, dsink: Tensor) -> Tensor:
         """Returns the gradient of the sink with one entry per sample, as unfolded_dpse does."""
         sink, dim = self.call.sink, self.dims.sink

@@ -21,6 +21,8 @@ class Keys(NamedTuple):
     width: int  # the number of keys for which biases and masks have entries
     block_table: Optional[Tensor] = None
     dense_mask: Optional[Tensor] = None  # 1 = no key
+    k_scale: Optional[Tensor] = None  # of keys in 8 bits
+    v_scale: Optional[Tensor] = None
 
 
 def keys_in_rows(k_cache: Tensor, v_cache: Tensor, pieces: list[Piece], places: Places) -> Keys:
@@ -45,7 +47,7 @@ def keys_in_pages(k_cache: Tensor, v_cache: Tensor, pieces: list[Piece], block_t
     if all(piece.k_begin == 0 for piece in pieces):
         lengths = [piece.k_end for piece in pieces]
         table = block_table if owners == list(range(block_table.shape[0])) else block_table[owners]
-        return Keys([k_cache], [v_cache], lengths, block_table.shape[1] * page, table)
+        return Keys([k_cache], [v_cache], lengths, max(*lengths, 1), table)
     first = torch.tensor([piece.k_begin // page for piece in pieces])
     before = torch.tensor([piece.k_begin % page for piece in pieces])
     lengths = [piece.k_end - piece.k_begin // page * page for piece in pieces]

@@ -26,6 +26,8 @@ class CachePlaces(NamedTuple):
     cache_batch_idx: Optional[Tensor]
     cache_leftpad: Optional[Tensor]
     block_table: Optional[Tensor]
+    k_descale: Optional[Tensor]  # float32 [sequences, Nkv], of caches in 8 bits: a key is its code times this
+    v_descale: Optional[Tensor]
     need_lse: bool
 
 
@@ -113,11 +115,14 @@ def _attend(
     if cu_q[-1] < out.shape[0]:
         out[cu_q[-1] :] = 0
     pieces = pieces_of_cache(cu_q, places, call.chunk)
-    if where.block_table is not None and (call.slopes is None or call.right == 0):
+    # The extension takes scales per page, not per sequence.
+    in_one_call = where.k_descale is None and (call.slopes is None or call.right == 0)
+    if where.block_table is not None and in_one_call:
         if pieces:
             _attend_pages(rows, k_cache, v_cache, pieces, where.block_table, call, out, lse if where.need_lse else None)
         return out.view(*q.shape[:-1], v_cache.shape[-1]), lse
-    for begin, end in runs_of([piece.q_end - piece.q_begin for piece in pieces]):
+    scales = _scales_of_pages(where)
+    for begin, end in runs_of([(piece.q_end - piece.q_begin, scales and scales[piece.owner]) for piece in pieces]):
         run = pieces[begin:end]
         own = slice(run[0].q_begin, run[-1].q_end)
         sizes = len(run), run[0].q_end - run[0].q_begin  # Tensor.unflatten takes several times as long as view
@@ -131,7 +136,7 @@ def _attend(
             keys = keys_in_rows(k_cache, v_cache, run, places)
         else:
             keys = keys_in_pages(k_cache, v_cache, run, where.block_table)
-        _without_qv(query, keys, run, call, own_out, own_lse)
+        _without_qv(query, keys._replace(**_descales(run, where)), run, call, own_out, own_lse)
     return out.view(*q.shape[:-1], v_cache.shape[-1]), lse
 
 
@@ -148,29 +153,54 @@ def _attend_pages(
     """Computes all sequences over pages in one call of the extension. The pieces follow each other in rows [T, N, D]
     without gaps. lse is [T, N] or None. Slopes must come with right == 0 (`_without_qv`)."""
     keys = keys_in_pages(k_cache, v_cache, pieces, block_table)
-    bias = None if call.slopes is None else bias_of(call.slopes, pieces, keys, 0)
+    used = slice(0, pieces[-1].q_end)
+    bias, sink, above = None, call.sink, None
+    if call.slopes is not None:
+        bias, above = bias_of(call.slopes, pieces, keys, 0), _above_last(call.slopes, pieces)
+        sink = None if sink is None else sink - above
     inputs = {
-        "q": rows,
+        "q": rows[used],
         "k": k_cache,
         "v": v_cache,
         "block_table": keys.block_table,
         "dense_mask": keys.dense_mask,
         "pse": bias,
-        "sink": call.sink,
+        "sink": sink,
     }
-    results = {"out": out} if lse is None else {"out": out, "lse": lse}
+    results = {"out": out[used]} if lse is None else {"out": out[used], "lse": lse[used]}
     ends = [piece.q_end for piece in pieces]
     options = call.decode_options(mask_of(call.left, call.right), "TND")
     compute(_fa.decode, inputs, results, options, ends, keys.lengths)
-    if call.slopes is None or lse is None:
-        return
-    back = torch.cat([torch.arange(piece.q_end - piece.q_begin - 1, -1, -1) for piece in pieces]).float()
-    own = call.slopes if call.slopes.dim() == 1 else call.slopes[torch.cat([_owners(piece) for piece in pieces])]
-    lse[: ends[-1]] += own * back[:, None]
+    if above is not None and lse is not None:
+        lse[used] += above
 
 
-def _owners(piece: Piece) -> Tensor:
-    return torch.full((piece.q_end - piece.q_begin,), piece.owner)
+def _above_last(slopes: Tensor, pieces: list[Piece]) -> Tensor:
+    """Returns by how much each row's biases exceed those of its piece's last row, float32 [rows, N]. A row that sees no
+    key after its place may have the last row's biases if its sink is lower by this number. Its lse is lower then too."""
+    rows = torch.tensor([piece.q_end - piece.q_begin for piece in pieces])
+    ends, owners = (
+        torch.repeat_interleave(torch.tensor(of), rows) for of in zip(*((p.q_end, p.owner) for p in pieces), strict=True)
+    )
+    back = ends - 1 - torch.arange(pieces[0].q_begin, pieces[-1].q_end)
+    return (slopes if slopes.dim() == 1 else slopes[owners]) * back[:, None]
+
+
+def _scales_of_pages(where: CachePlaces) -> list[list[float]] | None:
+    """Returns the scales of each sequence if keys lie in pages. The extension takes scales per page, not per sequence,
+    so a call then has sequences of the same scales."""
+    if where.block_table is None or where.k_descale is None:
+        return None
+    return torch.cat([where.k_descale, where.v_descale], 1).tolist()
+
+
+def _descales(run: list[Piece], where: CachePlaces) -> dict[str, Tensor]:
+    """Returns the scales of a run's keys and values, [B|1, Nkv, 1, 1]."""
+    if where.k_descale is None:
+        return {}
+    owners = [piece.owner for piece in (run if where.block_table is None else run[:1])]
+    own = {"k_scale": where.k_descale, "v_scale": where.v_descale}
+    return {name: scale[owners][:, :, None, None] for name, scale in own.items()}
 
 
 def _without_qv(query, keys: Keys, pieces: list[Piece], call: FlashCall, out: Tensor, lse: Tensor | None) -> None:
@@ -179,15 +209,12 @@ def _without_qv(query, keys: Keys, pieces: list[Piece], call: FlashCall, out: Te
     if call.slopes is None:
         return _decode(query, keys, None, mask_of(call.left, call.right), call, out, lse)
     if call.right == 0 or rows == 1:
-        # A row sees no key after its place. So its bias differs from the last row's bias by a constant, which does not
-        # change the softmax.
+        above = _above_last(call.slopes, pieces).view(len(pieces), rows, -1)
+        own = call if call.sink is None else call._replace(sink=(call.sink - above).transpose(1, 2))
         bias = bias_of(call.slopes, pieces, keys, 0)
-        _decode(query, keys, bias, mask_of(call.left, call.right), call, out, lse)
-        if lse is None:
-            return None
-        back = torch.arange(rows - 1, -1, -1, dtype=torch.float32)[:, None]
-        own = call.slopes if call.slopes.dim() == 1 else call.slopes[[piece.owner for piece in pieces]][:, None]
-        lse += own * back
+        _decode(query, keys, bias, mask_of(call.left, call.right), own, out, lse)
+        if lse is not None:
+            lse += above
         return None
     for i in range(rows):
         back, row = rows - 1 - i, slice(i, i + 1)
@@ -206,6 +233,7 @@ def _decode(
     for name, tensors in (("k", keys.key), ("v", keys.value)):
         inputs[name] = tensors[0] if len(tensors) == 1 else list(tensors)
     inputs["sink"] = call.sink
+    inputs["k_scale"], inputs["v_scale"] = keys.k_scale, keys.v_scale
     lengths = keys.lengths if len(keys.key) == 1 else []
     compute(_fa.decode, inputs, results, call.decode_options(mask), (), lengths)
     if lse is not None:

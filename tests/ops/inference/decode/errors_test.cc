@@ -101,6 +101,41 @@ const Mistake kMistakes[] = {
        c->cu_q = {1, 2};
        c->args.cu_q = c->cu_q;
      }},
+    {"PackedMaskTooNarrow", kPages, "dense_mask.shape[3]=39, want 40 (longest key sequence)",
+     [](Call* c) {
+       Pack(c, {1, 2});
+       c->args.dense_mask = {c->args.q.data, DType::kU8, {2, 1, 1, 39}, {}};
+     }},
+    {"PackedMaskOfAnotherBatch", kPages, "dense_mask.shape[0]=3, want 2 (number of sequences)",
+     [](Call* c) {
+       Pack(c, {1, 2});
+       c->args.dense_mask = {c->args.q.data, DType::kU8, {3, 1, 1, 40}, {}};
+     }},
+    {"PackedMaskOfFewerRows", kPages, "dense_mask.shape[2]=2, want 3 (longest query sequence)",
+     [](Call* c) {
+       Pack(c, {0, 3});
+       c->args.q.shape = c->args.out.shape = {3, 4, 24};
+       c->args.lse.shape = {3, 4};
+       c->args.dense_mask = {c->args.q.data, DType::kU8, {2, 1, 2, 40}, {}};
+     }},
+    {"PackedBiasTooNarrow", kPages, "pse.shape[3]=39, want 40 (longest key sequence)",
+     [](Call* c) {
+       Pack(c, {1, 2});
+       c->args.pse = {c->args.q.data, DType::kF16, {2, 4, 1, 39}, {}};
+     }},
+    {"PackedBiasOfFewerRows", kPages, "pse.shape[2]=2, want 3 (longest query sequence)",
+     [](Call* c) {
+       Pack(c, {0, 3});
+       c->args.q.shape = c->args.out.shape = {3, 4, 24};
+       c->args.lse.shape = {3, 4};
+       c->args.pse = {c->args.q.data, DType::kF16, {2, 4, 2, 40}, {}};
+     }},
+    {"MoreQueriesThanKeysOfAPackedSequence", kPages, "lengths_kv[0]: want at least as many keys as queries",
+     [](Call* c) {
+       Pack(c, {1, 2});
+       SetLengths(c, {0, 20});
+       c->options.mask = *Mask::FromSparseMode(3, 0, 0, {}, false);
+     }},
     {"QueryOfAnotherRank", kPages, "q.shape=[2,4,24], want 4 dimensions",
      [](Call* c) {
        c->args.q.shape = {2, 4, 24};
@@ -196,7 +231,7 @@ const Mistake kMistakes[] = {
      [](Call* c) {
        c->args.pse = {c->args.q.data, DType::kF16, {2, 3, 1, 40}, {}};
      }},
-    {"PseTooNarrow", kPages, "pse.shape[3]=39, want 40",
+    {"PseTooNarrow", kPages, "pse.shape[3]=39, want 40 (longest key sequence)",
      [](Call* c) {
        c->args.pse = {c->args.q.data, DType::kF16, {2, 4, 1, 39}, {}};
      }},

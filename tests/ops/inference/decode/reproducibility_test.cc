@@ -124,7 +124,7 @@ DecodeCase ManyRows(DType dtype, int64_t page_rows) {
   DecodeCase c = MakeDecodeCase(4, 2, 1, {700, 130, 61, 300, 1, 0}, dtype);
   c.dense.layout = Layout::kTND;
   c.dense.lengths.sq = {200, 130, 33, 40, 5, 2};
-  c.dense.d = 64;
+  c.dense.d = page_rows == 3 ? 40 : 64;
   c.dense.dv = 72;  // longer than a slice of a group that lies on two pages
   c.keys = page_rows % 2 == 0 ? KeyForm::kPages : KeyForm::kPagesOfHeads;
   c.page_rows = page_rows;
@@ -152,6 +152,7 @@ TEST_P(DecodeBits, OfManyRowsOverPagesAreThoseOfFlashAttention) {
     expect(c);
     c.dense.dense_mask = MaskForm::kPlane;
     c.dense.softcap = 3;
+    c.dense.sink_form = reference::SinkForm::kPerRow;
     expect(c);
   };
   ForEachCase(check, Axis{"type", kFloats}, Axis{"page_rows", {3, 16, 50, 128}});
