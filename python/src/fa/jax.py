@@ -24,6 +24,7 @@ import numpy as np
 from jax import Array
 from jax.custom_batching import custom_vmap
 from jax.custom_derivatives import SymbolicZero
+from jax.experimental.shard_alike import shard_alike
 from jax.experimental.xla_metadata import set_xla_metadata
 from jax.sharding import NamedSharding, PartitionSpec
 from jax.typing import ArrayLike
@@ -173,7 +174,7 @@ def _attend(rule: _Rule, query: Array, key: Array, value: Array, *others: Array 
     # The handlers repeat all dimensions but the last one.
     keys = key4.shape[1]
     bias, mask = (x if x is None else jnp.broadcast_to(x, (*x.shape[:3], keys)) for x in (bias, mask))
-    out, residual = _attention(rule, *_varying_alike(query4, key4, value4, bias, mask, *lengths))
+    out, residual = _in_auto_mode(rule, *_varying_alike(query4, key4, value4, bias, mask, *lengths))
     return out.reshape(query.shape), residual.reshape(query.shape[:-1])
 
 
@@ -182,6 +183,21 @@ def _varying_alike(*arrays: Array | None) -> list[Array | None]:
     axes = [frozenset() if x is None else jax.typeof(x).manual_axis_type.varying for x in arrays]
     missing = [tuple(frozenset().union(*axes) - own) for own in axes]
     return [jax.lax.pcast(x, m, to="varying") if m and x is not None else x for x, m in zip(arrays, missing, strict=True)]
+
+
+def _in_auto_mode(rule: _Rule, *arrays: Array | None) -> tuple[Array, Array]:
+    """Lets XLA partition the call over axes of an explicit mesh, too. The results have the shards of query."""
+    sharding = jax.typeof(arrays[0]).sharding
+    if not any(x is not None and jax.typeof(x).sharding.mesh.explicit_axes for x in arrays):
+        return _attention(rule, *arrays)
+    places = (sharding, NamedSharding(sharding.mesh, PartitionSpec(*sharding.spec[:3])))
+    present = [x for x in arrays if x is not None]
+
+    def call(*given: Array) -> tuple[Array, Array]:
+        left = iter(given)
+        return _attention(rule, *(x if x is None else next(left) for x in arrays))
+
+    return jax.sharding.auto_axes(call, axes=sharding.mesh.explicit_axes, out_sharding=places)(*present)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
@@ -223,7 +239,8 @@ def _forward_on_cpu(rule: _Rule, *arrays: Array | None) -> tuple[Array, ...]:
     query = arrays[0]
     batch, rows, heads, _ = query.shape
     statistic = ((batch, heads, rows), jnp.float32)
-    return _call(FORWARD, [(query.shape, query.dtype), statistic, statistic], rule, arrays)
+    out, *statistics = _call(FORWARD, [(query.shape, query.dtype), statistic, statistic], rule, arrays)
+    return _sharded_like(query, out), *statistics
 
 
 def _backward_on_cpu(rule: _Rule, with_bias: bool, arrays: Sequence, kept: tuple, d_out: Array) -> tuple[Array, ...]:
@@ -231,10 +248,16 @@ def _backward_on_cpu(rule: _Rule, with_bias: bool, arrays: Sequence, kept: tuple
     bias, heads = arrays[3], arrays[0].shape[2]
     if with_bias:
         results.append(((bias.shape[0], heads, *bias.shape[2:]), bias.dtype))
-    gradients = _call(BACKWARD, results, rule, arrays, kept[0], d_out, *kept[1:])
+    gradients = list(_call(BACKWARD, results, rule, arrays, kept[0], d_out, *kept[1:]))
     if with_bias and bias.shape[1] != heads:
-        return (*gradients[:3], gradients[3].sum(1, keepdims=True, dtype=jnp.float32).astype(bias.dtype))
-    return gradients
+        gradients[3] = gradients[3].sum(1, keepdims=True, dtype=jnp.float32).astype(bias.dtype)
+    return tuple(_sharded_like(x, gradient) for x, gradient in zip(arrays, gradients, strict=False))
+
+
+def _sharded_like(given: Array, result: Array) -> Array:
+    """XLA does not see which shards a call's results have: those of the given array."""
+    manual = jax.typeof(given).manual_axis_type.varying
+    return result if manual else shard_alike(given, result)[1]
 
 
 def _call(name: str, results: Sequence[tuple], rule: _Rule, arrays: Sequence[Array | None], *more: Array) -> tuple:

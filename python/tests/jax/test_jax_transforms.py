@@ -172,7 +172,7 @@ def test_other_platforms_get_jaxs_code():
     assert "fa_attention" not in only and "dot_general" in only
 
 
-@pytest.mark.parametrize("program", ["shard_map", "partitioned"])
+@pytest.mark.parametrize("program", ["shard_map", "partitioned", "propagated", "explicit", "explicit_beside_manual"])
 def test_two_devices(program):
     flags = {"XLA_FLAGS": "--xla_force_host_platform_device_count=2", "JAX_PLATFORMS": "cpu"}
     done = subprocess.run(
