@@ -24,12 +24,19 @@ import numpy as np
 from jax import Array
 from jax.custom_batching import custom_vmap
 from jax.custom_derivatives import SymbolicZero
-from jax.experimental.shard_alike import shard_alike
 from jax.experimental.xla_metadata import set_xla_metadata
 from jax.sharding import NamedSharding, PartitionSpec
 from jax.typing import ArrayLike
 
 from . import _xla
+
+try:
+    from jax.experimental.shard_alike import shard_alike
+except ModuleNotFoundError:  # jax has none since 0.11
+
+    def shard_alike(x: Array, y: Array) -> tuple[Array, Array]:
+        return x, jax.lax.select(jax.lax.optimization_barrier(jnp.asarray(True)), y, x)
+
 
 __all__ = ["dot_product_attention", "install", "replace_dot_product_attention", "uninstall"]
 
