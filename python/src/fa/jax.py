@@ -130,7 +130,7 @@ def _serves(
     key_value_seq_lengths: Array | None,
 ) -> bool:
     """Returns whether `fa` computes the call. jax.nn then finds no error in its arrays."""
-    if max(query.ndim, key.ndim, value.ndim) > 4 or query.dtype not in _DTYPES:
+    if any(x.ndim not in (1, 2, 3, 4) for x in (query, key, value)) or query.dtype not in _DTYPES:
         return False
     (batch, rows, heads, size), of_key = _shape4(query), _shape4(key)
     keys, heads_kv = of_key[1:3]
@@ -140,7 +140,7 @@ def _serves(
         and of_key == _shape4(value) == (batch, keys, heads_kv, size)
         and query.dtype == key.dtype == value.dtype
         and heads % heads_kv == 0
-        and (bias is None or (_spreads(bias, pairs) and not jnp.issubdtype(bias.dtype, jnp.complexfloating)))
+        and (bias is None or (_spreads(bias, pairs) and _adds(bias.dtype)))
         and (mask is None or (_spreads(mask, pairs) and mask.dtype == bool))
         and all(
             lengths is None or (lengths.shape == (batch,) and lengths.dtype == jnp.int32)
@@ -151,6 +151,13 @@ def _serves(
 
 def _shape4(array: Array) -> tuple[int, ...]:
     return (1,) * (4 - array.ndim) + array.shape
+
+
+def _adds(dtype: Any) -> bool:
+    """Returns whether jax.nn adds a bias of this type: one that has a common type with floating-point numbers."""
+    if jnp.issubdtype(dtype, jnp.floating):
+        return dtype.itemsize > 1
+    return dtype == bool or jnp.issubdtype(dtype, jnp.integer)
 
 
 def _spreads(array: Array, pairs: Sequence[int]) -> bool:
@@ -178,6 +185,9 @@ def _attend(rule: _Rule, query: Array, key: Array, value: Array, *others: Array 
         bias = bias.reshape(_shape4(bias)).astype(bias.dtype if bias.dtype == query.dtype else jnp.float32)
     if mask is not None:
         mask = mask.reshape(_shape4(mask))
+    # What all keys of a row share changes no probability, so its gradient is 0.
+    if bias is not None and bias.shape[3] == 1:
+        bias = jax.lax.stop_gradient(bias)
     # The handlers repeat all dimensions but the last one.
     keys = key4.shape[1]
     bias, mask = (x if x is None else jnp.broadcast_to(x, (*x.shape[:3], keys)) for x in (bias, mask))
@@ -253,11 +263,13 @@ def _forward_on_cpu(rule: _Rule, *arrays: Array | None) -> tuple[Array, ...]:
 def _backward_on_cpu(rule: _Rule, with_bias: bool, arrays: Sequence, kept: tuple, d_out: Array) -> tuple[Array, ...]:
     results = [(x.shape, x.dtype) for x in arrays[:3]]
     bias, heads = arrays[3], arrays[0].shape[2]
+    summed = with_bias and bias.shape[1] != heads
+    of_call = bias.astype(jnp.float32) if summed else bias  # so the gradient is not rounded per head
     if with_bias:
-        results.append(((bias.shape[0], heads, *bias.shape[2:]), bias.dtype))
-    gradients = list(_call(BACKWARD, results, rule, arrays, kept[0], d_out, *kept[1:]))
-    if with_bias and bias.shape[1] != heads:
-        gradients[3] = gradients[3].sum(1, keepdims=True, dtype=jnp.float32).astype(bias.dtype)
+        results.append(((bias.shape[0], heads, *bias.shape[2:]), of_call.dtype))
+    gradients = list(_call(BACKWARD, results, rule, [*arrays[:3], of_call, *arrays[4:]], kept[0], d_out, *kept[1:]))
+    if summed:
+        gradients[3] = gradients[3].sum(1, keepdims=True).astype(bias.dtype)
     return tuple(_sharded_like(x, gradient) for x, gradient in zip(arrays, gradients, strict=False))
 
 
@@ -349,10 +361,10 @@ class _Replacement:
     """Puts dot_product_attention into jax.nn while somebody wants it there."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._wanted = 0
         self._before = _jax_nn
-        self.installed = False
+        self._installed = False
 
     def enter(self) -> None:
         with self._lock:
@@ -366,6 +378,12 @@ class _Replacement:
             # A function that other code has put there in the meantime stays.
             if self._wanted == 0 and jax.nn.dot_product_attention is dot_product_attention:
                 jax.nn.dot_product_attention = self._before
+
+    def install(self, wanted: bool) -> None:
+        with self._lock:
+            if self._installed != wanted:
+                self._installed = wanted
+                (self.enter if wanted else self.leave)()
 
 
 _replacement = _Replacement()
@@ -387,13 +405,9 @@ def replace_dot_product_attention() -> Iterator[None]:
 
 def install() -> None:
     """Replaces jax.nn.dot_product_attention until uninstall() is called."""
-    if not _replacement.installed:
-        _replacement.installed = True
-        _replacement.enter()
+    _replacement.install(True)
 
 
 def uninstall() -> None:
     """Undoes install(). Does nothing if nothing is installed."""
-    if _replacement.installed:
-        _replacement.installed = False
-        _replacement.leave()
+    _replacement.install(False)

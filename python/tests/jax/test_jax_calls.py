@@ -35,6 +35,8 @@ WRONG = {
     "mask of another shape": ((Q, K, V, None, jnp.ones((1, 1, 1, 7), bool)), {}),
     "bias of another shape": ((Q, K, V, jnp.ones((3, 1, 1, 1))), {}),
     "bias of five dimensions": ((Q, K, V, jnp.ones((1, 1, 1, 1, 1))), {}),
+    "bias of keys": ((Q, K, V, jax.random.key(0).reshape(1, 1, 1, 1)), {}),
+    "bias of eight bits": ((Q, K, V, jnp.ones((1, 1, 1, 1), jnp.float8_e5m2)), {}),
     "lengths of another type": ((Q, K, V), {"query_seq_lengths": jnp.ones(2, jnp.float32)}),
     "lengths of another size": ((Q, K, V), {"key_value_seq_lengths": lengths(1, 2, 3)}),
     "implementation": ((Q, K, V), {"implementation": "pallas"}),
@@ -94,10 +96,10 @@ def test_install():
 
 
 def test_a_function_that_others_put_there_stays(monkeypatch):
+    monkeypatch.setattr(jax.nn, "dot_product_attention", jaxs)  # restores it, too
     with fa.jax.replace_dot_product_attention():
         jax.nn.dot_product_attention = other = lambda *x: None
     assert jax.nn.dot_product_attention is other
-    jax.nn.dot_product_attention = jaxs
 
 
 def test_many_threads():

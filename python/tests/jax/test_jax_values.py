@@ -79,6 +79,34 @@ def test_rows_without_keys_are_the_mean_of_the_values(dtype):
     assert (residual[:, 4] == jnp.asarray(-0.7 * FLOAT32_MAX, jnp.float32).astype(dtype)).all()
 
 
+@pytest.mark.parametrize("lowest", [-FLOAT32_MAX, -np.inf])
+def test_a_visible_key_never_loses_against_a_hidden_one(lowest):
+    """jax.nn's scores of hidden keys are higher than such a bias."""
+    query, key, value = inputs(rows=8, keys=8)
+    bias = jnp.zeros((1, 1, 1, 8)).at[..., :3].set(lowest)
+    out, vjp = jax.vjp(lambda *x: attention(*x, bias, is_causal=True), query, key, value)
+    wide = [np.asarray(x, np.float64) for x in (query, key.repeat(2, 2), value.repeat(2, 2))]
+    scores = np.einsum("btnh,bsnh->bnts", *wide[:2]) * H**-0.5 + np.asarray(bias, np.float64)
+    scores = np.where(np.tri(8, dtype=bool), scores, -np.inf)
+    scores = np.where((scores == -np.inf).all(-1, keepdims=True), 0, scores)  # the mean of all values
+    weights = np.exp(scores - scores.max(-1, keepdims=True))
+    want = np.einsum("bnts,bsnh->btnh", weights / weights.sum(-1, keepdims=True), wide[2])
+    np.testing.assert_allclose(out, want, rtol=1e-5, atol=1e-5)
+    assert all(jnp.isfinite(x).all() for x in vjp(jnp.ones_like(out)))
+
+
+@pytest.mark.parametrize("name", ["plain", "bias, lengths, window, mask", "bias (1, 4, 37, 53)"])
+def test_gradients_on_other_platforms(name):
+    call = CALLS[name]
+    names = ["mask", "query_seq_lengths", "key_value_seq_lengths"]
+    arrays = *call.arrays, *[None] * (4 - len(call.arrays)), *map(call.keywords.get, names)
+    rule = fa.jax._rule_of(H, None, False, call.keywords.get("local_window_size"))
+    out, vjp = jax.vjp(lambda *x: call.run(jax.nn.dot_product_attention, *x), *call.arrays)
+    got = fa.jax._backward_by_jax(rule, len(call.arrays) == 4, arrays, (), out)
+    for mine, jaxs in zip(got, vjp(out), strict=True):
+        np.testing.assert_allclose(mine, jaxs, rtol=1e-6, atol=1e-6)
+
+
 def test_nan_behind_lengths_and_masks_reaches_no_result():
     query, key, value = inputs()
     key, value, query = key.at[:, 20:].set(jnp.nan), value.at[:, 20:].set(jnp.nan), query.at[:, 30:].set(jnp.nan)
@@ -120,6 +148,11 @@ def test_other_types_are_jaxs(dtype):
         assert "fa_attention" not in jax.jit(attention).lower(*call.arrays).as_text()
         got = call.run(attention)
         assert got.dtype == want.dtype and (got == want).all()
+
+
+def test_arrays_without_dimensions_are_jaxs():
+    one = jnp.float32(0.5)
+    np.testing.assert_array_equal(attention(one, one, one, scale=1.0), jax.nn.dot_product_attention(one, one, one, scale=1.0))
 
 
 @pytest.mark.parametrize("shape", [(0, 4, 2, 8), (2, 0, 2, 8), (2, 4, 0, 8)])
