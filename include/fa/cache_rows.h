@@ -2,7 +2,7 @@
 #define FA_CACHE_ROWS_H_
 
 /// @file
-/// Moves rows of keys and values into a paged cache and out of it.
+/// Moves rows of keys and values into a paged cache, which may have 8 bits per element, and out of it.
 /// @code{.cpp}
 /// // Three tokens of 2 heads go to rows 5, 6 and 9 of a cache of 4 pages of 8 rows.
 /// std::vector<uint16_t> key(3 * 2 * 64), cache(4 * 8 * 2 * 64);
@@ -34,8 +34,16 @@ enum class CacheForm : uint8_t {
 /// Returns "BnBsND", "BnNBsD" or "NZ".
 [[nodiscard]] FA_API const char* Name(CacheForm form);
 
-/// Rows that go into a cache. Key and value, each with its cache, may differ in D and type. Elements have any type and
-/// any strides; their bytes are copied unchanged.
+/// Rows that go into a cache. Key and value, each with its cache, may differ in D and type. Elements have any strides
+/// and any type. If rows and cache have one type, bytes are copied unchanged.
+///
+/// Rows of f32, f16 or bf16 are quantised into a cache of i8 or f8e4m3: an element becomes the code of x / scale in
+/// f32, rounded to the nearest code, ties to even, and saturated to -128..127 or -448..448. Such a cache has one of two
+/// scales, and DecodeAttention reads x as code * scale.
+/// - Its own scale per place and head, which is written to key_scale_cache: the largest |x| of the head's columns,
+///   divided by 127 (i8) or 448 (f8e4m3). If that is 0, all codes are 0. If a column is not finite, the scale is NaN
+///   and all codes are 0, so that reading the place gives NaN.
+/// - A given scale, key_scale. Then NaN becomes 0 (i8) or NaN (f8e4m3), and infinities saturate.
 struct ScatterRowsArgs {
   TensorView key;           ///< [T, N, D]
   TensorView value;         ///< [T, N, Dv], or absent together with value_cache
@@ -43,8 +51,12 @@ struct ScatterRowsArgs {
   /// i32 or i64 [T]: place t gets row source_rows[t] of key and value, which may then have any number of rows. Absent:
   /// place t gets row t.
   TensorView source_rows;
-  MutableTensorView key_cache;    ///< shape that the options' form gives; type of key
-  MutableTensorView value_cache;  ///< shape that the options' form gives, with Dv; type of value
+  TensorView key_scale, value_scale;  ///< f32 [1] or [N], positive and finite: given scales of quantised caches
+  MutableTensorView key_cache;        ///< shape that the options' form gives; type of key, i8 or f8e4m3
+  MutableTensorView value_cache;      ///< shape that the options' form gives, with Dv; type of value, i8 or f8e4m3
+  /// f32 [Bn, N, Bs, 1] in any strides, in every form: scales of quantised caches, which are written per place. This is
+  /// the shape of DecodeAttentionArgs::k_scale.
+  MutableTensorView key_scale_cache, value_scale_cache;
 };
 
 /// The form of both caches.
@@ -52,7 +64,7 @@ struct ScatterRowsOptions {
   CacheForm form = CacheForm::kBnBsND;
 };
 
-/// Copies rows to their places; the rest of the caches stays as it is. If several rows have one place, the last one
+/// Writes rows to their places; the rest of the caches stays as it is. If several rows have one place, the last one
 /// remains. All places are checked before anything is written.
 /// @return kInvalidArgument with the name of the tensor or of its entry. Caches must not overlap each other or an
 /// input. The function is re-entrant and follows ScatterPaKvCache of CANN.

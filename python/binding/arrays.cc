@@ -24,8 +24,11 @@ namespace {
 // The address of an array without elements, and of an array whose memory a plan does not read.
 alignas(64) std::byte present;
 
-constexpr std::array kTypes = {DType::kF32,  DType::kBF16, DType::kF16, DType::kI8, DType::kU8,
-                               DType::kBool, DType::kI32,  DType::kI64, DType::kU64};
+constexpr std::array kTypes = {DType::kF32, DType::kBF16, DType::kF16, DType::kI8,     DType::kU8,     DType::kBool,
+                               DType::kI32, DType::kI64,  DType::kU64, DType::kF8E4M3, DType::kF8E5M2, DType::kI4x8};
+
+// DLPack's codes of 8-bit floats, which nanobind does not name.
+constexpr uint8_t kCodeE4M3 = 10, kCodeE5M2 = 12;
 
 /// Returns, in words, the types that the argument `name` may have.
 const char* TypesOf(std::string_view name) {
@@ -49,6 +52,8 @@ std::optional<DType> KnownType(nb::dlpack::dtype dtype) {
   if (is(Code::Int, 32)) return DType::kI32;
   if (is(Code::Int, 64)) return DType::kI64;
   if (is(Code::UInt, 64)) return DType::kU64;
+  if (dtype.bits == 8 && dtype.code == kCodeE4M3) return DType::kF8E4M3;
+  if (dtype.bits == 8 && dtype.code == kCodeE5M2) return DType::kF8E5M2;
   return {};
 }
 
@@ -229,6 +234,11 @@ void Raise(PyObject* type, const ErrorText& error, std::string_view prefix) {
 nb::object CallArrays::Find(const char* name) const {
   const nb::str key(name);
   return arrays_.contains(key) ? nb::object(arrays_[key]) : nb::object(nb::none());
+}
+
+std::string CallArrays::Word(const char* name) const {
+  const nb::object object = Find(name);
+  return object.is_none() ? std::string() : nb::cast<std::string>(object);
 }
 
 MutableTensorView CallArrays::ShapeOnly(const char* name, const nb::object& shape) const {

@@ -71,6 +71,8 @@ class CallArrays {
   /// Returns views of the arrays of a Python list, which errors call NAME[0], NAME[1], and so on. A single array counts
   /// as a list of one. The result is empty if the dictionary has no such name or maps it to None.
   [[nodiscard]] std::vector<TensorView> List(const char* name);
+  /// Returns the string that the dictionary maps `name` to. Returns an empty one for None and for an unknown name.
+  [[nodiscard]] std::string Word(const char* name) const;
   /// Returns a view of the output `name`. If the output has a broadcast dimension, the caller could not allocate its
   /// memory, and Complete will return kOutOfMemory.
   [[nodiscard]] MutableTensorView Out(const char* name);

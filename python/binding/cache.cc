@@ -40,14 +40,25 @@ MergeByLseOptions MergeLseOptions(bool positive) {
   return options;
 }
 
+/// Returns the cache `name`. If `codes` is mapped to "e4m3", its bytes are such floats.
+MutableTensorView Codes(CallArrays& arrays, const char* name, const char* codes) {
+  MutableTensorView cache = arrays.Out(name);
+  if (cache.dtype == DType::kU8 && arrays.Word(codes) == "e4m3") cache.dtype = DType::kF8E4M3;
+  return cache;
+}
+
 ScatterRowsArgs ScatterArgs(CallArrays& arrays) {
   ScatterRowsArgs args;
   args.key = arrays.Statistics("key");
   args.value = arrays.Statistics("value");
   args.slot_mapping = arrays.Statistics("slot_mapping");
   args.source_rows = arrays.Statistics("source_rows");
-  args.key_cache = arrays.Out("key_cache");
-  args.value_cache = arrays.Out("value_cache");
+  args.key_scale = arrays.Statistics("key_scale");
+  args.value_scale = arrays.Statistics("value_scale");
+  args.key_cache = Codes(arrays, "key_cache", "key_codes");
+  args.value_cache = Codes(arrays, "value_cache", "value_codes");
+  args.key_scale_cache = arrays.Out("key_scale_cache");
+  args.value_scale_cache = arrays.Out("value_scale_cache");
   return args;
 }
 

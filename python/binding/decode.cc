@@ -33,12 +33,25 @@ struct DecodeArgs : DecodeAttentionArgs {
   std::vector<TensorView> keys, values, rope_keys;
 };
 
+/// Gives keys and values the type that their elements have. An array cannot say that: bytes may hold 8-bit floats, and
+/// an integer of 32 bits holds eight numbers of 4 bits.
+void ReadAs(const std::string& kv_dtype, std::vector<TensorView>* tensors) {
+  for (TensorView& tensor : *tensors) {
+    if (tensor.dtype == DType::kU8 && kv_dtype == "e4m3") tensor.dtype = DType::kF8E4M3;
+    if (tensor.dtype == DType::kU8 && kv_dtype == "e5m2") tensor.dtype = DType::kF8E5M2;
+    if (tensor.dtype == DType::kI32) tensor.dtype = DType::kI4x8;
+  }
+}
+
 DecodeArgs MakeArgs(CallArrays& arrays, const DecodeAttentionOptions& /*options*/, const Lengths& lengths_q,
                     const Lengths& lengths_kv) {
   DecodeArgs args;
   args.keys = arrays.List("k");
   args.values = arrays.List("v");
   args.rope_keys = arrays.List("k_rope");
+  const std::string kv_dtype = arrays.Word("kv_dtype");
+  ReadAs(kv_dtype, &args.keys);
+  ReadAs(kv_dtype, &args.values);
   args.q = arrays.In("q");
   args.k = args.keys;
   args.v = args.values;
@@ -47,6 +60,10 @@ DecodeArgs MakeArgs(CallArrays& arrays, const DecodeAttentionOptions& /*options*
   args.lengths_kv = lengths_kv;
   args.lengths_q = lengths_q;
   args.block_table = arrays.In("block_table");
+  args.k_scale = arrays.Statistics("k_scale");
+  args.v_scale = arrays.Statistics("v_scale");
+  args.k_offset = arrays.Statistics("k_offset");
+  args.v_offset = arrays.Statistics("v_offset");
   args.antiquant_scale = arrays.In("antiquant_scale");
   args.antiquant_offset = arrays.In("antiquant_offset");
   args.deq_scale1 = arrays.In("deq_scale1");

@@ -9,8 +9,11 @@ import fa
 from fa import _fa
 
 # Test modules import the modules of their own folder and of python/tests. `fa` is the installed package.
-for _folder in (".", "flash", "jax", "models", "pytorch", "ranks"):
+for _folder in (".", "flash", "jax", "models", "pytorch", "ranks", "vllm_cpu"):
     sys.path.insert(0, str(Path(__file__).parent / _folder))
+
+# These tests have an environment of their own (scripts/test_vllm.sh).
+collect_ignore = [] if importlib.util.find_spec("vllm") else ["vllm_cpu"]
 
 
 class _WithoutJax(pytest.Module):

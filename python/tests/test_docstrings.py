@@ -17,6 +17,10 @@ WITHOUT_TENSORS = {
     "get_scheduler_metadata",
     "traffic",
     "report",
+    "calls",
+    "plugin",
+    "register",
+    "unregister",
 }
 MODULES = [
     "fa",
@@ -24,6 +28,7 @@ MODULES = [
     "fa.torch.context_parallel",
     "fa.torch_npu",
     "fa.transformers",
+    "fa.vllm",
     "fa.flash_attn",
     "fa.flash_attn.flash_attn_interface",
     "fa.flash_attn.bert_padding",

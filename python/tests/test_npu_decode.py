@@ -233,6 +233,87 @@ def test_int8_keys_of_both_faces():
     assert_right(out, q, k * 0.02, v * 0.02)
 
 
+MODES = {  # (mode of keys, of values): shapes of the scales on the device, and their shapes in fa.decode_attention
+    (0, 0): ((1,), (1, 1, 1, 1)),
+    (2, 2): ((NKV,), (1, NKV, 1, 1)),
+    (3, 3): ((B, NKV, S), (B, NKV, S, 1)),
+    (1, 1): ((B, S), (B, 1, S, 1)),
+}
+
+
+@pytest.mark.parametrize("kind", [torch.int8, torch.int32, torch.float8_e4m3fn])
+@pytest.mark.parametrize("modes", MODES)
+def test_modes_of_separate_scales(modes, kind):
+    q, size = torch.randn(B, N, 1, 32), 32
+    k, v = codes_of(kind, size), codes_of(kind, size)
+    shape, own = MODES[modes]
+    scales = [0.02 + 0.01 * torch.rand(shape) for _ in range(2)]
+    offsets = [None, None] if kind == torch.float8_e4m3fn else [torch.randn(shape) for _ in range(2)]
+    named = dict(zip(("key_antiquant_scale", "value_antiquant_scale"), scales, strict=True))
+    named |= dict(zip(("key_antiquant_offset", "value_antiquant_offset"), offsets, strict=True))
+    mode = dict(zip(("key_antiquant_mode", "value_antiquant_mode"), modes, strict=True))
+    out, lse = fused(q, k, v, **named, **mode, softmax_lse_flag=True)
+    wide = {name: None if t is None else t.view(own) for name, t in zip(
+        ("k_scale", "v_scale", "k_offset", "v_offset"), (*scales, *offsets), strict=True)}
+    want, want_lse = fa.decode_attention(q, k, v, lengths_kv=LENGTHS, scale=SCALE, return_lse=True, **wide)
+    assert_close = torch.testing.assert_close  # both add the same numbers, in an order of their own
+    assert_close(out, want, rtol=1e-5, atol=1e-5)
+    assert_close(lse[..., 0], want_lse, rtol=1e-5, atol=1e-5)
+    second = {"dequant_scale_key": scales[0], "dequant_scale_value": scales[1], "dequant_offset_key": offsets[0]}
+    second |= {"dequant_offset_value": offsets[1], "key_quant_mode": modes[0], "value_quant_mode": modes[1]}
+    call = {"num_query_heads": N, "num_key_value_heads": NKV, "softmax_scale": SCALE, "input_layout": "BNSD"}
+    again, _ = torch_npu.npu_fused_infer_attention_score_v2(q, k, v, **call, **second, actual_seq_kvlen=LENGTHS)
+    assert torch.equal(again, out)
+
+
+def codes_of(kind, size):
+    """Returns random keys [B, Nkv, S, size]; int32 hold eight numbers of 4 bits each."""
+    if kind == torch.int8:
+        return torch.randint(-128, 128, (B, NKV, S, size), dtype=torch.int8)
+    if kind == torch.int32:
+        return torch.randint(-(2**31), 2**31, (B, NKV, S, size // 8)).to(torch.int32)
+    return torch.randn(B, NKV, S, size).to(kind)
+
+
+def test_a_scale_per_column_and_one_per_token():
+    q = random_qkv(sq=1)[0]
+    k, v = (codes_of(torch.int8, D) for _ in range(2))
+    columns, token = 0.02 + 0.01 * torch.rand(NKV, 1, D), 0.02 + 0.01 * torch.rand(1, B, S)
+    mixed = {"key_antiquant_scale": columns, "value_antiquant_scale": token}
+    out, _ = fused(q, k, v, **mixed, key_antiquant_mode=0, value_antiquant_mode=1)
+    assert_right(out, q, k * columns, v * token[0][:, None, :, None])
+    for shape in ((NKV, D), (NKV * D,), (1, NKV, D)):
+        same, _ = fused(q, k, v, **mixed | {"key_antiquant_scale": columns.reshape(shape)}, value_antiquant_mode=1)
+        assert torch.equal(same, out)
+
+
+@pytest.mark.parametrize("mode", [4, 5])
+def test_pages_have_scales_per_row(mode):
+    q = random_qkv(sq=1)[0]
+    k, v = (codes_of(torch.int8, D).float() for _ in range(2))
+    scales = [(0.02 + 0.01 * torch.rand(B, NKV if mode == 5 else 1, S, 1)) for _ in range(2)]
+    *pages, table = paged_pair(k, v)
+    *paged_scales, _ = paged_pair(*scales)
+    pages = [page.nan_to_num(99).to(torch.int8) for page in pages]
+    named = [scale[..., 0] if mode == 5 else scale[:, 0, :, 0] for scale in paged_scales]
+    call = {"key_antiquant_scale": named[0], "value_antiquant_scale": named[1]}
+    call |= {"key_antiquant_mode": mode, "value_antiquant_mode": mode, "block_table": table, "block_size": PAGE}
+    out, _ = fused(q, *pages, **call)
+    assert_right(out, q, k * scales[0], v * scales[1])
+
+
+@pytest.mark.parametrize("layout", ["BNSD", "BSND", "BSH"])
+def test_int4_in_int32_with_combined_scales(layout):
+    q, (k, v) = torch.randn(B, N, 1, 32), (codes_of(torch.int32, 32) for _ in range(2))
+    scales = 0.1 + 0.1 * torch.rand(2, NKV, 32)
+    call = {"lengths_kv": LENGTHS, "scale": SCALE, "antiquant_scale": scales}
+    want = fa.decode_attention(q, k, v, **call)
+    out = incre(q, k, v, layout, antiquant_scale=scales)
+    assert torch.equal(out, want)
+    with pytest.raises(ValueError, match="num_key_value_heads=3, want 2"):
+        incre(q, k, v, layout, antiquant_scale=scales, num_key_value_heads=3)
+
+
 def test_int8_queries_are_a_prompt_s():
     q, k, v = (torch.randint(-20, 21, t.shape, dtype=torch.int8) for t in random_qkv(sq=4))
     scales = {"deq_scale1": torch.tensor([0.01]), "quant_scale1": torch.tensor([127.0]), "deq_scale2": torch.tensor([0.1])}
@@ -348,6 +429,13 @@ PAGES = {"block_table": torch.zeros(B, 5, dtype=torch.int32), "actual_seq_length
     ({"key_antiquant_scale": ONES}, "value_antiquant_scale: missing"),
     ({"key_antiquant_scale": ONES, "value_antiquant_scale": ONES, "key_antiquant_mode": 5}, "key_antiquant_mode=5"),
     ({"key_antiquant_scale": ONES, "value_antiquant_scale": ONES, "antiquant_scale": ONES}, "antiquant_scale: given"),
+    ({"key_antiquant_scale": ONES, "value_antiquant_scale": ONES, "key_antiquant_mode": 6}, "key_antiquant_mode=6, want one"),
+    ({"key_antiquant_scale": ONES, "value_antiquant_scale": ONES, "key_antiquant_mode": 3}, "value_antiquant_mode=0, want 3"),
+    ({"key_antiquant_scale": torch.ones(3), "value_antiquant_scale": ONES}, r"key_antiquant_scale.shape=\[3\], want \[1\]"),
+    ({"key_antiquant_scale": ONES, "value_antiquant_scale": ONES, "key_antiquant_offset": ONES},
+     "value_antiquant_offset: missing"),
+    ({**PAGES, "key_antiquant_scale": ONES, "value_antiquant_scale": ONES, "value_antiquant_mode": 3},
+     "value_antiquant_mode=3, want 0, 1, 2, 4 or 5 with pages"),
     ({"query_rope": torch.zeros(B, N, 2, 4)}, "key_rope: missing"),
     ({"quant_scale2": torch.ones(7)}, "quant_scale2"),
     ({**PAGES, "block_size": 8}, r"key.shape=.*want pages of 2 heads and 8 rows"),

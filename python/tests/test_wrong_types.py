@@ -8,6 +8,7 @@ import torch
 
 import fa
 import fa.flash_attn
+import fa.flash_attn.third_generation as flash3
 import fa.torch
 import fa.torch_npu
 import fa.transformers
@@ -15,6 +16,7 @@ import fa.transformers
 Q = torch.randn(1, 2, 5, 8)
 B = Q.transpose(1, 2)
 INDICES = torch.zeros(1, 5, 1, 1, dtype=torch.int32)
+CODES, EIGHT, SLOTS = Q.to(torch.int8), B.to(torch.float8_e4m3fn), torch.arange(5)
 MODULE = torch.nn.Identity()
 of_model = fa.transformers.attention_forward
 attention, sdpa, npu = fa.flash_attention, fa.torch.scaled_dot_product_attention, fa.torch_npu.npu_fusion_attention
@@ -46,6 +48,12 @@ CASES = {
     "seed: want an integer, got str": lambda: fa.generate_dropout_mask("1", 0, 0.5, 8),
     "layout: want a string, got float": lambda: fa.ring_attention_update(*[Q] * 6, layout=1.5),
     "softcap: want a number, got str": lambda: fa.decode_attention(Q, Q, Q, softcap="x"),
+    "k_scale: want a torch.Tensor, got float": lambda: fa.torch.decode_attention(Q, CODES, CODES, k_scale=1.0),
+    "k: want an array, got int": lambda: fa.decode_attention(Q, 3, CODES, k_scale=Q, v_scale=Q),
+    "v[1]: want an array, got NoneType": lambda: fa.decode_attention(Q, [CODES], [CODES, None]),
+    "key_scale_cache: want an array, got list": lambda: fa.scatter_rows(B[0], None, SLOTS, CODES, key_scale_cache=[1.0]),
+    "key_scale: want a torch.Tensor, got float": lambda: fa.torch.scatter_rows(B[0], None, SLOTS, CODES, key_scale=1.0),
+    "k_descale: want a torch.Tensor, got float": lambda: flash3.flash_attn_with_kvcache(B, EIGHT, EIGHT, k_descale=2.0),
     "block_size: want an integer, got str": lambda: fa.sparse_flash_attention(B, B, B, INDICES, block_size="x"),
     "sparse_count: want an integer, got str": lambda: fa.lightning_indexer(B, B, Q[..., 0], sparse_count="x"),
     "scale: want a number, got str": lambda: sdpa(Q, Q, Q, scale="x", dropout_p=0.5),

@@ -31,6 +31,7 @@ PYTHON_MODULES = {
     "fa.torch_npu": "fa.torch_npu: the NPU's functions",
     "fa.flash_attn": "fa.flash_attn: flash_attn's interface",
     "fa.transformers": "fa.transformers: Hugging Face models",
+    "fa.vllm": "fa.vllm: vLLM on CPUs",
     "fa.jax": "fa.jax: jax.nn's function",
 }
 LANGUAGES = {".cc": "cpp", ".h": "cpp", ".inc": "cpp", ".py": "python", ".sh": "sh", ".cmake": "cmake", ".txt": "text"}

@@ -188,6 +188,23 @@ TEST(IncreBits, Int8KeysAndPages) {
               Axis{"quantization", {Quantization::kNone, Quantization::kPerTensor, Quantization::kPerChannel}});
 }
 
+TEST(IncreBits, Int4KeysInInt32) {
+  const auto check = [&](DecodeVersion version, Layout layout, KeyForm form, Quantization quantization) {
+    if (form == KeyForm::kPagesOfHeads && layout == Layout::kBSH) return;
+    DecodeCase c = Usual();
+    c.dense.layout = layout;
+    c.keys = form;
+    c.quantization = quantization;
+    c.format = DType::kI4x8;
+    c.antiquant_dtype = DType::kF16;
+    ExpectBitsOfCpp(c, version);
+  };
+  ForEachCase(check, Axis{"version", {DecodeVersion::kV3, DecodeVersion::kV4}},
+              Axis{"layout", {Layout::kBNSD, Layout::kBSND, Layout::kBSH}},
+              Axis{"form", {KeyForm::kOneTensor, KeyForm::kList, KeyForm::kPages, KeyForm::kPagesOfHeads}},
+              Axis{"quantization", {Quantization::kPerTensor, Quantization::kPerChannel}});
+}
+
 // Returns a view of [B,N,1,D] as [B,1,N,D].
 TensorView RowsBeforeHeads(TensorView tensor) {
   if (tensor.stride.empty()) tensor.stride = DenseStride(tensor.shape);

@@ -143,7 +143,7 @@ std::vector<Operator> Operators() {
        "aclnnScatterPaKvCache",
        Fields<ScatterRowsArgs>(),
        {"form"},
-       {"source_rows"}},
+       {"source_rows", "key_scale", "value_scale", "key_scale_cache", "value_scale_cache"}},
       {Names::kGather, "aclnn_gather_pa_kv_cache.h", "aclnnGatherPaKvCache", Fields<GatherRowsArgs>(), {"form"}, {}},
   };
 }

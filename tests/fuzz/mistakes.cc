@@ -6,8 +6,8 @@
 namespace fa::test {
 namespace {
 
-constexpr DType kTypes[] = {DType::kF32,  DType::kF16, DType::kBF16, DType::kI8, DType::kU8,
-                            DType::kBool, DType::kI32, DType::kI64,  DType::kU64};
+constexpr DType kTypes[] = {DType::kF32, DType::kF16, DType::kBF16, DType::kI8,     DType::kU8,     DType::kBool,
+                            DType::kI32, DType::kI64, DType::kU64,  DType::kF8E4M3, DType::kF8E5M2, DType::kI4x8};
 constexpr int64_t kLargest = std::numeric_limits<int64_t>::max();
 
 bool IsIndex(const TensorField& field) {

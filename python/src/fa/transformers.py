@@ -22,6 +22,7 @@ from transformers.utils import logging
 
 from ._model import pages as _model_pages
 from ._model import support as _model_support
+from ._model.caches import CompressedCache, GrowingCache, scale_of
 from ._model.calls import count, report
 from ._model.masks import mask_of_model
 from ._model.model_mask import ModelMask
@@ -32,7 +33,7 @@ from ._pytorch import version_of
 from ._torch.dropout import new_state
 from ._torch.shapes import keys_side_by_side
 
-__all__ = ["NAME", "attention_forward", "mask_of_model", "report"]
+__all__ = ["NAME", "CompressedCache", "GrowingCache", "attention_forward", "mask_of_model", "report"]
 
 NAME = "fa"
 _COPY = "_fa_keys_side_by_side"
@@ -64,7 +65,7 @@ def attention_forward(
 
     Args:
         query: [B, N, Sq, D]; float32, bfloat16 or float16. key, value: [B, Nkv, Sk, D] and [B, Nkv, Sk, Dv], N a multiple
-            of Nkv.
+            of Nkv. Or keys and values that the `update` of a CompressedCache returned.
         attention_mask: None; what `mask_of_model` made; or a tensor that broadcasts to [B, N, Sq, Sk]: bool (True = look
             at the key) or float, added to the scores. Its last dimension may be longer than Sk.
         scaling: None means 1 / sqrt(D).
@@ -102,7 +103,14 @@ def attention_forward(
     count(module)
     if others.get("output_attentions"):
         _logger.warning_once('"fa" returns no attention weights; attn_implementation="eager" does')
-    query, key, value = _autocast(query, key, value)
+    scales = scale_of(key), scale_of(value)
+    if scales[0] is None or scales[1] is None:
+        _model_support.check_no_codes(key=key, value=value)
+        query, key, value = _autocast(query, key, value)
+    else:
+        (query,) = _autocast(query)
+        given = {"dropout": dropout or None, "sinks": sinks, "indices": indices, "block_indices": block_indices}
+        _model_support.check_of_codes(query, cache=cache, **given)
     sink = None if s_aux is None else s_aux.reshape(-1).float()
     lists, block = _model_support.selection_of(module, query, key, indices, block_indices)
     if lists is not None and sinks is not None:
@@ -137,6 +145,8 @@ def attention_forward(
         pse=None if bias is None else bias.expand(-1, query.shape[1], query.shape[2], -1),
         sink=sink,
         dropout_state=new_state(dropout),
+        k_scale=scales[0],
+        v_scale=scales[1],
         lists=lists,
         block=block,
         statistics=torch.is_grad_enabled() and _requires_grad(query, key, value, bias, sink),

@@ -125,7 +125,7 @@ def test_flash_attn_interface_serves_both_generations():
         ({"qv": torch.rand(2, 12, 4, 8)}, r"qv.shape\[3\]=8, want 16 \(v.shape\[-1\]\)"),
         ({"learnable_sink": torch.rand(3)}, r"learnable_sink.shape\[0\]=3, want 4"),
         ({"learnable_sink": torch.rand(4), "s_aux": torch.rand(4)}, "s_aux: given together with learnable_sink"),
-        ({"q": torch.rand(2, 12, 4, 16).to(torch.float8_e4m3fn)}, "q.dtype=torch.float8_e4m3fn"),
+        ({"q": torch.rand(2, 12, 4, 16).to(torch.float8_e4m3fn)}, "k.dtype=torch.float32, want torch.float8_e4m3fn"),
     ],
 )
 def test_bad_arguments_are_named(wrong, says):

@@ -153,6 +153,9 @@ class DecodeOperation final : public PlannedOperation<DecodeAttentionArgs> {
     return shape.rank() == 4 && shape[1] == settings_.heads_kv && shape[2] == block_size;
   }
 
+  // Returns how many numbers an element of these keys or values holds: eight of 4 bits in an integer of 32.
+  [[nodiscard]] int64_t Packed(Slot slot) const { return operands_.In(slot, nullptr).dtype == DType::kI32 ? 8 : 1; }
+
   // numKeyValueHeads must be the number of key heads that the tensors have.
   [[nodiscard]] Status CheckHeads() const {
     const TensorView q = operands_.In(slots_.q, nullptr);
@@ -162,7 +165,7 @@ class DecodeOperation final : public PlannedOperation<DecodeAttentionArgs> {
     if (shape.rank() == 4) heads = shape[heads_first() ? 1 : 2];
     if (shape.rank() == 3) {
       const int64_t size = heads_beside() ? q.shape[2] / settings_.options.heads : q.shape[3];
-      if (size > 0) heads = shape[2] / size;
+      if (size > 0) heads = shape[2] * Packed(slots_.k[0]) / size;
     }
     if (heads == settings_.heads_kv) return Status::Ok();
     return Status::InvalidArgument("numKeyValueHeads=" + std::to_string(settings_.heads_kv) + ", want " +
@@ -228,7 +231,10 @@ class DecodeOperation final : public PlannedOperation<DecodeAttentionArgs> {
   // too many batch elements before a list is made.
   [[nodiscard]] Status CheckBatch() const {
     if (!padded()) return Status::Ok();
-    const Keys one{{operands_.In(slots_.k[0], nullptr)}, {operands_.In(slots_.v[0], nullptr)}};
+    Keys one{{operands_.In(slots_.k[0], nullptr)}, {operands_.In(slots_.v[0], nullptr)}};
+    for (TensorView* view : {&one.k[0], &one.v[0]}) {
+      if (view->dtype == DType::kI32) view->dtype = DType::kI4x8;
+    }
     const auto plan = PlanDecodeAttention(Args(nullptr, one), settings_.options);
     return plan.ok() ? Status::Ok() : Renamed(plan.status(), Names::kDecode);
   }
@@ -258,7 +264,10 @@ class DecodeOperation final : public PlannedOperation<DecodeAttentionArgs> {
   [[nodiscard]] Keys KeysOf(const CallMemory* memory, int64_t padding) const {
     Keys keys;
     const auto add = [&](const std::vector<Slot>& slots, std::vector<TensorView>& views) {
-      for (const Slot slot : slots) views.push_back(operands_.In(slot, memory));
+      for (const Slot slot : slots) {
+        views.push_back(operands_.In(slot, memory));
+        if (views.back().dtype == DType::kI32) views.back().dtype = DType::kI4x8;
+      }
       if (turned_) std::for_each(views.begin(), views.end(), RowsBeforeHeads);
       if (!padded()) return;
       const TensorView all = views[0];

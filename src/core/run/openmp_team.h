@@ -21,7 +21,7 @@ class OpenMpTeam {
   /// Returns true when all calls of `body` have returned. Returns false without a call of `body` in these cases:
   /// - no runtime is shared, or its number of threads for this caller differs from `workers`;
   /// - the caller is inside a parallel region, or another thread of the program owns the team;
-  /// - the threads came too late in earlier runs;
+  /// - the threads came too late in earlier runs, and the runtime does not bind its threads to CPUs;
   /// - the process is a forked child, which lacks the threads.
   [[nodiscard]] static bool Run(int workers, Body body) noexcept;
 };

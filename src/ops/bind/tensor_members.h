@@ -201,9 +201,10 @@ constexpr auto TensorMembers<MergeByLseArgs>() {
 template <>
 constexpr auto TensorMembers<ScatterRowsArgs>() {
   using Args = ScatterRowsArgs;
-  return std::array{FA_REQUIRED_INPUT(key),          FA_INPUT(value),
-                    FA_REQUIRED_INPUT(slot_mapping), FA_INPUT(source_rows),
-                    FA_REQUIRED_OUTPUT(key_cache),   FA_OUTPUT(value_cache)};
+  return std::array{FA_REQUIRED_INPUT(key),        FA_INPUT(value),        FA_REQUIRED_INPUT(slot_mapping),
+                    FA_INPUT(source_rows),         FA_INPUT(key_scale),    FA_INPUT(value_scale),
+                    FA_REQUIRED_OUTPUT(key_cache), FA_OUTPUT(value_cache), FA_OUTPUT(key_scale_cache),
+                    FA_OUTPUT(value_scale_cache)};
 }
 
 template <>

@@ -103,11 +103,12 @@ Status CheckForm(CacheForm form) {
                                  ", want BnBsND, BnNBsD or NZ");
 }
 
-Result<BoundPages> BindPages(const NamedTensor& rows, const NamedTensor& cache, CacheForm form, bool from_cache) {
+Result<BoundPages> BindPages(const NamedTensor& rows, const NamedTensor& cache, CacheForm form, bool from_cache,
+                             bool converts) {
   const NamedTensor &read = from_cache ? cache : rows, &written = from_cache ? rows : cache;
   FA_RETURN_IF_ERROR(CheckPresent(read));
   FA_RETURN_IF_ERROR(CheckPresent(written));
-  if (written.tensor.dtype != read.tensor.dtype) {
+  if (!converts && written.tensor.dtype != read.tensor.dtype) {
     return WrongType(written.name, written.tensor.dtype, TypeOf(read.name, read.tensor.dtype));
   }
   const int rank = rows.tensor.shape.rank();
@@ -125,25 +126,27 @@ Result<BoundPages> BindPages(const NamedTensor& rows, const NamedTensor& cache, 
     return Status::InvalidArgument(Arg(written.name, ".stride").Is(Text(written.tensor.stride)) +
                                    ", want strides that keep its elements apart");
   }
-  const auto bytes = static_cast<int64_t>(SizeOf(rows.tensor.dtype));
+  const auto row_bytes = static_cast<int64_t>(SizeOf(rows.tensor.dtype));
+  const auto cache_bytes = static_cast<int64_t>(SizeOf(cache.tensor.dtype));
   // A product that overflows belongs to a dimension of one index or to a tensor without elements, so nothing reads it.
-  const auto in_bytes = [bytes](auto... factors) { return core::SaturatedProduct(bytes, factors...); };
   const auto dim = [&](int64_t size, int64_t of_rows, int64_t of_cache) {
-    return RowDim{size, in_bytes(from_cache ? of_cache : of_rows), in_bytes(from_cache ? of_rows : of_cache)};
+    const int64_t row = core::SaturatedProduct(row_bytes, of_rows),
+                  place = core::SaturatedProduct(cache_bytes, of_cache);
+    return RowDim{size, from_cache ? place : row, from_cache ? row : place};
   };
-  return BoundPages{
-      .rows = rows.tensor.shape[0],
-      .row_stride = in_bytes(row_stride[0]),
-      .pages = cache.tensor.shape[0],
-      .page_rows = cache.tensor.shape[elements.page_row_dim],
-      .page_stride = in_bytes(stride[0]),
-      .page_row_stride = in_bytes(stride[elements.page_row_dim]),
-      .row_bytes = in_bytes(sizes.heads, sizes.size),
-      .copy = MakeRowCopy(
-          {dim(elements.heads, elements.row_head, elements.cache_head),
-           dim(elements.chunks, core::SaturatedProduct(elements.row_element, elements.chunk), elements.cache_chunk),
-           dim(elements.chunk, elements.row_element, elements.cache_element)},
-          bytes, dim(0, row_stride[0], stride[elements.page_row_dim]))};
+  const std::array dims = {
+      dim(elements.heads, elements.row_head, elements.cache_head),
+      dim(elements.chunks, core::SaturatedProduct(elements.row_element, elements.chunk), elements.cache_chunk),
+      dim(elements.chunk, elements.row_element, elements.cache_element)};
+  return BoundPages{.rows = rows.tensor.shape[0],
+                    .row_stride = core::SaturatedProduct(row_bytes, row_stride[0]),
+                    .pages = cache.tensor.shape[0],
+                    .page_rows = cache.tensor.shape[elements.page_row_dim],
+                    .page_stride = core::SaturatedProduct(cache_bytes, stride[0]),
+                    .page_row_stride = core::SaturatedProduct(cache_bytes, stride[elements.page_row_dim]),
+                    .row_bytes = core::SaturatedProduct(row_bytes, sizes.heads, sizes.size),
+                    .dims = dims,
+                    .copy = MakeRowCopy(dims, row_bytes, dim(0, row_stride[0], stride[elements.page_row_dim]))};
 }
 
 Status CheckSamePageRows(const BoundPages& key, const BoundPages& value) {

@@ -1,6 +1,7 @@
 #ifndef FA_OPS_BIND_PAGES_H_
 #define FA_OPS_BIND_PAGES_H_
 
+#include <array>
 #include <cstdint>
 
 #include "fa/cache_rows.h"
@@ -22,16 +23,17 @@ struct BoundPages {
   int64_t pages = 0, page_rows = 0;
   int64_t page_stride = 0, page_row_stride = 0;
   int64_t row_bytes = 0;
-  RowCopy copy;
+  std::array<RowDim, RowCopy::kLoops> dims;  ///< heads, chunks of a head, columns of a chunk
+  RowCopy copy;                              ///< without meaning if the types differ
 
   /// Returns the offset of a row of a page.
   [[nodiscard]] int64_t PlaceOf(int64_t page, int64_t row) const { return page * page_stride + row * page_row_stride; }
 };
 
 /// Checks rows [T, N, D] and a cache of this form. Returns how a row is copied into the cache or, if `from_cache`, out
-/// of it. No two elements of the tensor that is written may share memory.
+/// of it. No two elements of the tensor that is written may share memory. If `converts`, the types may differ.
 [[nodiscard]] Result<BoundPages> BindPages(const NamedTensor& rows, const NamedTensor& cache, CacheForm form,
-                                           bool from_cache);
+                                           bool from_cache, bool converts = false);
 
 /// Checks that both caches have pages of one size, because a slot is a place in both.
 [[nodiscard]] Status CheckSamePageRows(const BoundPages& key, const BoundPages& value);

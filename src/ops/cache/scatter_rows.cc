@@ -1,7 +1,9 @@
-// Copies rows to their places in a paged cache. The memory traffic is the rows themselves, read once and written once.
+// Copies rows to their places in a paged cache, or quantises them (quantize_rows.cc). The memory traffic is the rows
+// themselves, read once and written once.
 // Rows may share a place, and the last of them remains. So a task does not get a range of rows, but a share of the
 // places: each task reads all places and copies the rows of its share, in order.
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -13,6 +15,7 @@
 #include "ops/bind/planned_tensors.h"
 #include "ops/cache/bind_pages.h"
 #include "ops/cache/index_tensor.h"
+#include "ops/cache/quantize_rows.h"
 #include "ops/cache/row_copy.h"
 #include "ops/plan/plan_impl.h"
 #include "ops/plan/plan_machine.h"
@@ -31,6 +34,7 @@ constexpr int64_t kNeighbours = 16;
 struct BoundScatter {
   int64_t rows = 0;
   ops::BoundPages key, value;
+  std::optional<ops::RowQuantizer> key_quantizer, value_quantizer;
   bool has_value = false;
   DType dtype = DType::kF32;  ///< type of key
   CacheForm form = CacheForm::kBnBsND;
@@ -44,21 +48,44 @@ bool IsGiven(const TensorView& tensor) {
   return tensor.data != nullptr || std::find(tensor.shape.begin(), tensor.shape.end(), 0) != tensor.shape.end();
 }
 
+ops::QuantizedTensors KeyTensors(const ScatterRowsArgs& args) {
+  return {.rows = {"key", args.key},
+          .cache = {"key_cache", args.key_cache},
+          .scale = {"key_scale", args.key_scale},
+          .scale_cache = {"key_scale_cache", args.key_scale_cache}};
+}
+
+ops::QuantizedTensors ValueTensors(const ScatterRowsArgs& args) {
+  return {.rows = {"value", args.value},
+          .cache = {"value_cache", args.value_cache},
+          .scale = {"value_scale", args.value_scale},
+          .scale_cache = {"value_scale_cache", args.value_scale_cache}};
+}
+
+Status BindRows(const ops::QuantizedTensors& tensors, CacheForm form, ops::BoundPages* pages,
+                std::optional<ops::RowQuantizer>* quantizer) {
+  const bool quantizes = ops::Quantizes(tensors.rows.tensor.dtype, tensors.cache.tensor.dtype);
+  auto bound = ops::BindPages(tensors.rows, tensors.cache, form, /*from_cache=*/false, /*converts=*/quantizes);
+  if (!bound.ok()) return bound.status();
+  *pages = *bound;
+  if (!quantizes) return ops::CheckNoScales(tensors);
+  auto by = ops::BindQuantizer(tensors, *pages);
+  if (by.ok()) *quantizer = *by;
+  return by.status();
+}
+
 Status BindTensors(const ScatterRowsArgs& args, const ScatterRowsOptions& options, BoundScatter* bound) {
   FA_RETURN_IF_ERROR(ops::CheckForm(options.form));
-  auto key = ops::BindPages({"key", args.key}, {"key_cache", args.key_cache}, options.form, /*from_cache=*/false);
-  if (!key.ok()) return key.status();
-  bound->key = *key;
+  FA_RETURN_IF_ERROR(BindRows(KeyTensors(args), options.form, &bound->key, &bound->key_quantizer));
   bound->has_value = IsGiven(args.value) || IsGiven(args.value_cache);
   if (bound->has_value) {
     if (!IsGiven(args.value)) return Status::InvalidArgument(ops::Arg("value").Says("missing"));
     if (!IsGiven(args.value_cache)) return Status::InvalidArgument(ops::Arg("value_cache").Says("missing"));
-    auto value =
-        ops::BindPages({"value", args.value}, {"value_cache", args.value_cache}, options.form, /*from_cache=*/false);
-    if (!value.ok()) return value.status();
-    bound->value = *value;
+    FA_RETURN_IF_ERROR(BindRows(ValueTensors(args), options.form, &bound->value, &bound->value_quantizer));
     FA_RETURN_IF_ERROR(ops::CheckSamePageRows(bound->key, bound->value));
     FA_RETURN_IF_ERROR(ops::CheckSize("value", args.value, 0, bound->key.rows, {"key", 0}));
+  } else {
+    FA_RETURN_IF_ERROR(ops::CheckNoScales(ValueTensors(args)));
   }
   FA_RETURN_IF_ERROR(ops::CheckIndexTensor("slot_mapping", args.slot_mapping, 1));
   bound->rows = args.slot_mapping.shape[0];
@@ -108,6 +135,8 @@ Status CheckRun(const BoundScatter& bound, const ScatterRowsArgs& args) {
   const auto tensors = ops::TensorsOf(args);
   FA_RETURN_IF_ERROR(ops::CheckAllPlanned(tensors, bound.planned));
   FA_RETURN_IF_ERROR(ops::CheckAllApart(tensors, bound.planned));
+  FA_RETURN_IF_ERROR(ops::CheckGivenScale({"key_scale", args.key_scale}));
+  FA_RETURN_IF_ERROR(ops::CheckGivenScale({"value_scale", args.value_scale}));
   if (bound.rows == 0) return Status::Ok();
   const ops::IndexTensor slots = Indices(args.slot_mapping);
   const int64_t most = slots.Max(bound.rows);
@@ -134,6 +163,25 @@ void CopyRun(const ops::BoundPages& pages, const TensorView& rows, const Mutable
   }
 }
 
+/// Writes one row, quantised, to its place.
+void QuantizeTo(const ops::RowQuantizer& by, const ops::BoundPages& pages, const ops::QuantizedTensors& tensors,
+                int64_t row, int64_t slot) {
+  const int64_t page = slot / pages.page_rows, in_page = slot % pages.page_rows;
+  auto* cache = static_cast<std::byte*>(const_cast<void*>(tensors.cache.tensor.data));
+  auto* own = static_cast<std::byte*>(const_cast<void*>(tensors.scale_cache.tensor.data));
+  ops::QuantizeRow(by, {.from = static_cast<const std::byte*>(tensors.rows.tensor.data) + row * pages.row_stride,
+                        .to = cache + pages.PlaceOf(page, in_page),
+                        .given = static_cast<const std::byte*>(tensors.scale.tensor.data),
+                        .own = by.given ? nullptr : own + page * by.scale_page + in_page * by.scale_row});
+}
+
+void WriteRun(const std::optional<ops::RowQuantizer>& by, const ops::BoundPages& pages,
+              const ops::QuantizedTensors& tensors, const MutableTensorView& cache, int64_t row, int64_t slot,
+              int64_t count) {
+  if (!by) return CopyRun(pages, tensors.rows.tensor, cache, row, slot, count);
+  for (int64_t i = 0; i < count; ++i) QuantizeTo(*by, pages, tensors, row + i, slot + i);
+}
+
 /// Returns which of the shares a place belongs to. The factor spreads places over the shares, however pages follow one
 /// another; it is 2^32 divided by the golden ratio.
 int64_t ShareOf(int64_t slot, int64_t shares) {
@@ -144,10 +192,12 @@ int64_t ShareOf(int64_t slot, int64_t shares) {
 void ScatterShare(const BoundScatter& bound, const ScatterRowsArgs& args, int64_t share, int64_t shares) {
   const ops::IndexTensor slots = Indices(args.slot_mapping);
   const ops::IndexTensor sources = args.source_rows.data == nullptr ? ops::IndexTensor() : Indices(args.source_rows);
-  int64_t row = 0, slot = 0, count = 0;  // rows that follow one another, as do their places; not copied yet
-  const auto copy_run = [&] {
-    CopyRun(bound.key, args.key, args.key_cache, row, slot, count);
-    if (bound.has_value) CopyRun(bound.value, args.value, args.value_cache, row, slot, count);
+  const ops::QuantizedTensors keys = KeyTensors(args), values = ValueTensors(args);
+  int64_t row = 0, slot = 0, count = 0;  // rows that follow one another, as do their places; not written yet
+  const auto write_run = [&] {
+    WriteRun(bound.key_quantizer, bound.key, keys, args.key_cache, row, slot, count);
+    if (!bound.has_value) return;
+    WriteRun(bound.value_quantizer, bound.value, values, args.value_cache, row, slot, count);
   };
   for (int64_t t = 0; t < bound.rows; ++t) {
     const int64_t to = slots[t];
@@ -157,12 +207,12 @@ void ScatterShare(const BoundScatter& bound, const ScatterRowsArgs& args, int64_
       ++count;
       continue;
     }
-    copy_run();
+    write_run();
     row = from;
     slot = to;
     count = 1;
   }
-  copy_run();
+  write_run();
 }
 
 class ScatterPlanImpl final : public Plan::ImplFor<ScatterRowsArgs> {
@@ -184,7 +234,7 @@ class ScatterPlanImpl final : public Plan::ImplFor<ScatterRowsArgs> {
     const std::vector<double> load = plan_.Load();
     return {.op = "scatter",
             .machine = ops::MachineOf(context(), ops::KernelsOf(context(), DType::kF32)),
-            .kernels = {"copy_rows"},
+            .kernels = Kernels(),
             .reason = kReason,
             .graph = plan_.graph,
             .load = load,
@@ -202,7 +252,16 @@ class ScatterPlanImpl final : public Plan::ImplFor<ScatterRowsArgs> {
   }
 
  private:
-  static constexpr const char* kReason = "each task copies the rows of a share of the places";
+  static constexpr const char* kReason = "each task writes the rows of a share of the places";
+
+  [[nodiscard]] std::vector<std::string> Kernels() const {
+    const bool quantizes = bound_.key_quantizer || bound_.value_quantizer;
+    const bool copies = !bound_.key_quantizer || (bound_.has_value && !bound_.value_quantizer);
+    std::vector<std::string> kernels;
+    if (copies) kernels.emplace_back("copy_rows");
+    if (quantizes) kernels.emplace_back("quantize_rows");
+    return kernels;
+  }
 
   [[nodiscard]] int64_t SharesOf(const Context& context) const {
     if (bound_.rows == 0) return 0;

@@ -71,12 +71,12 @@ aclDataType AclTypeOf(DType dtype) {
     case DType::kI8: return ACL_INT8;
     case DType::kU8: return ACL_UINT8;
     case DType::kBool: return ACL_BOOL;
+    case DType::kI4x8:  // the device's form of int4 keys
     case DType::kI32: return ACL_INT32;
     case DType::kI64: return ACL_INT64;
     case DType::kU64: return ACL_UINT64;
     case DType::kF8E4M3:
-    case DType::kF8E5M2:
-    case DType::kI4x8: break;
+    case DType::kF8E5M2: break;
   }
   return ACL_DT_UNDEFINED;
 }

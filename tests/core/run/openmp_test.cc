@@ -9,6 +9,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstdlib>
 #include <exception>
 #include <string>
 #include <thread>
@@ -19,6 +20,7 @@
 #include "core/run/flow_executor.h"
 #include "core/run/openmp_team.h"
 #include "fa/context.h"
+#include "support/execution/emulator.h"
 
 namespace fa::core {
 namespace {
@@ -279,6 +281,33 @@ TEST_F(SharedOpenMp, AfterThreadsThatCameLateRunsAreOnTheLibrarysOwn) {
   // At least the two runs after a run with late threads do not use OpenMP's threads.
   EXPECT_EQ(skipped, 2);
   EXPECT_EQ(first, kThreads);
+}
+
+TEST_F(SharedOpenMp, RunsStayOnThreadsThatTheRuntimeBinds) {
+  if (test::Emulated()) GTEST_SKIP() << "under an emulator the program does not start itself anew";
+  // The runtime reads the variable when the program starts. All threads share one CPU, so they often come late.
+  constexpr char kVariable[] = "GOMP_CPU_AFFINITY";
+  if (std::getenv(kVariable) == nullptr) {
+    cpu_set_t allowed;
+    ASSERT_EQ(sched_getaffinity(0, sizeof allowed, &allowed), 0);
+    int cpu = 0;
+    while (!CPU_ISSET(cpu, &allowed)) ++cpu;
+    const pid_t child = fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) {
+      setenv(kVariable, std::to_string(cpu).c_str(), 1);
+      unsetenv("GTEST_OUTPUT");
+      execl("/proc/self/exe", "openmp_test", "--gtest_filter=SharedOpenMp.RunsStayOnThreadsThatTheRuntimeBinds",
+            static_cast<char*>(nullptr));
+      _exit(127);
+    }
+    int status = 0;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+    return;
+  }
+  all_wait_ = false;
+  for (int run = 0; run < 2000; ++run) ASSERT_EQ(TasksInARegion(), kThreads) << "run " << run;
 }
 
 TEST_F(SharedOpenMp, AForkedChildThatNamesTheRuntimeAgainIsRefused) {

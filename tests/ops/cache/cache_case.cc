@@ -1,13 +1,18 @@
 #include "ops/cache/cache_case.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <functional>
+#include <limits>
 #include <numeric>
+#include <optional>
 #include <ostream>
+#include <tuple>
 
 #include "support/cases/random_token_case.h"
 #include "support/cases/random_values.h"
+#include "support/compressed_number.h"
 
 namespace fa::test {
 namespace {
@@ -17,7 +22,21 @@ using ::testing::AssertionResult;
 using ::testing::AssertionSuccess;
 
 /// The tensors of a case. A tensor's number decides which random bytes and strides it gets.
-enum Part : int64_t { kKey, kValue, kKeyCache, kValueCache, kSlots, kSources, kTable, kLengths, kOffsets };
+enum Part : int64_t {
+  kKey,
+  kValue,
+  kKeyCache,
+  kValueCache,
+  kSlots,
+  kSources,
+  kTable,
+  kLengths,
+  kOffsets,
+  kKeyScale,
+  kValueScale,
+  kKeyScaleCache,
+  kValueScaleCache
+};
 
 /// Returns strides under which the dimensions are nested in a random order, with gaps.
 Dims AnyStride(const Dims& shape, uint64_t seed, Part part) {
@@ -78,12 +97,12 @@ Dims CacheShape(const CacheCase& c, int64_t size) {
   return {c.pages, c.heads, size / c.chunk, c.page_rows, c.chunk};
 }
 
-CachedRows MakeRows(const CacheCase& c, bool key, int64_t rows, bool flat_rows) {
+CachedRows MakeRows(const CacheCase& c, bool key, int64_t rows, bool flat_rows, std::optional<DType> codes = {}) {
   const int64_t size = key ? c.key_size : c.value_size;
   const DType dtype = key ? c.key_type : c.value_type;
   const Dims shape = flat_rows ? Dims{rows, c.heads * size} : Dims{rows, c.heads, size};
   return {.rows = Make(c, key ? kKey : kValue, dtype, shape),
-          .cache = Make(c, key ? kKeyCache : kValueCache, dtype, CacheShape(c, size)),
+          .cache = Make(c, key ? kKeyCache : kValueCache, codes.value_or(dtype), CacheShape(c, size)),
           .heads = c.heads,
           .size = size,
           .chunk = c.chunk,
@@ -124,7 +143,12 @@ int64_t Draw(uint64_t seed, Part part, int64_t i, int64_t low, int64_t high) {
 }  // namespace
 
 std::ostream& operator<<(std::ostream& out, const ScatterCase& c) {
-  return Print(out, c) << (c.has_value ? " value" : "") << " source rows " << c.source_rows;
+  Print(out, c) << (c.has_value ? " value" : "") << " source rows " << c.source_rows;
+  for (const auto& [name, codes, type] :
+       {std::tuple{" key", c.key_codes, c.key_code_type}, std::tuple{" value", c.value_codes, c.value_code_type}}) {
+    if (codes != Codes::kNone) out << name << " as " << Name(type) << " scales " << static_cast<int>(codes);
+  }
+  return out;
 }
 
 std::ostream& operator<<(std::ostream& out, const GatherCase& c) {
@@ -140,6 +164,14 @@ ScatterCase RandomScatterCase(uint64_t seed) {
   DrawCache(&c, &random);
   c.has_value = random.Pick(0, 3) > 0;
   if (random.Pick(0, 2) == 0) c.source_rows = random.Pick(1, 40);
+  const auto draw_codes = [&](Codes* codes, DType* code_type, DType* rows_type) {
+    *codes = random.OneOf({Codes::kNone, Codes::kOwnScale, Codes::kGivenScale, Codes::kGivenScalePerHead});
+    if (*codes == Codes::kNone) return;
+    *code_type = random.OneOf({DType::kI8, DType::kF8E4M3});
+    *rows_type = random.OneOf({DType::kF32, DType::kF16, DType::kBF16});
+  };
+  draw_codes(&c.key_codes, &c.key_code_type, &c.key_type);
+  draw_codes(&c.value_codes, &c.value_code_type, &c.value_type);
   return c;
 }
 
@@ -171,14 +203,71 @@ std::byte* CachedRows::CacheElement(int64_t page, int64_t row, int64_t n, int64_
   return cache.Address(At(cache, {page, n, d / chunk, row, d % chunk}));
 }
 
+namespace {
+
+std::optional<DType> CodeType(Codes codes, DType type) {
+  return codes == Codes::kNone ? std::nullopt : std::optional(type);
+}
+
+/// Fills rows that are quantised. A head of a row has one of several kinds of numbers: usual ones of any magnitude, or
+/// zeros, or subnormal ones, or one number that is not finite.
+void FillNumbers(const CachedRows& of, uint64_t seed, Part part) {
+  const DType dtype = of.rows.dtype();
+  const auto set = [&](int64_t t, int64_t n, int64_t d, double value) {
+    of.rows.Set(At(of.rows, {t, n, d}), RoundTo(dtype, value));
+  };
+  for (int64_t t = 0; t < of.rows.shape()[0]; ++t) {
+    for (int64_t n = 0; n < of.heads; ++n) {
+      const int64_t kind = Draw(seed, part, t * 100 + n, 0, 9);
+      const double unit = kind == 0 ? 0 : kind == 1 ? 1e-44 : std::ldexp(1.0, static_cast<int>(kind) * 3 - 15);
+      for (int64_t d = 0; d < of.size; ++d) {
+        const auto step = static_cast<double>(Draw(seed, part, ((t + 1) * 100 + n) * 1000 + d, -2000, 2000));
+        set(t, n, d, unit * step / 600);
+      }
+      if (of.size == 0 || kind < 8) continue;
+      const double infinity = std::numeric_limits<double>::infinity();
+      set(t, n, Draw(seed, part, t * 100 + n + 50, 0, of.size - 1), kind == 8 ? std::nan("") : -infinity);
+    }
+  }
+}
+
+CodeScales MakeScales(const ScatterCase& c, bool key) {
+  CodeScales scales{.codes = key ? c.key_codes : c.value_codes, .given = {}, .cache = {}};
+  const Part given = key ? kKeyScale : kValueScale, cache = key ? kKeyScaleCache : kValueScaleCache;
+  if (scales.codes == Codes::kNone) return scales;
+  if (scales.codes == Codes::kOwnScale) {
+    scales.cache = Make(c, cache, DType::kF32, {c.pages, c.heads, c.page_rows, 1});
+    return scales;
+  }
+  const int64_t count = scales.codes == Codes::kGivenScale ? 1 : c.heads;
+  scales.given = Make(c, given, DType::kF32, {count});
+  for (int64_t n = 0; n < count; ++n) {
+    const auto drawn = static_cast<double>(Draw(c.seed, given, n, 1, 1000));
+    scales.given.Set(At(scales.given, {n}), RoundTo(DType::kF32, drawn / 20000));
+  }
+  return scales;
+}
+
+void Fill(const ScatterCase& c, const CachedRows& of, bool key) {
+  const Part part = key ? kKey : kValue;
+  const bool quantised = (key ? c.key_codes : c.value_codes) != Codes::kNone;
+  quantised ? FillNumbers(of, c.seed, part) : FillBytes(of.rows, c.seed, part);
+}
+
+}  // namespace
+
 ScatterProblem::ScatterProblem(const ScatterCase& c)
     : case_(c),
-      key_(MakeRows(c, true, c.source_rows < 0 ? c.rows : c.source_rows, false)),
+      key_(
+          MakeRows(c, true, c.source_rows < 0 ? c.rows : c.source_rows, false, CodeType(c.key_codes, c.key_code_type))),
+      key_scales_(MakeScales(c, true)),
       slots_(Make(c, kSlots, c.index_type, {c.rows})) {
-  FillBytes(key_.rows, c.seed, kKey);
+  Fill(c, key_, true);
   if (c.has_value) {
-    value_ = MakeRows(c, false, c.source_rows < 0 ? c.rows : c.source_rows, false);
-    FillBytes(value_.rows, c.seed, kValue);
+    value_ = MakeRows(c, false, c.source_rows < 0 ? c.rows : c.source_rows, false,
+                      CodeType(c.value_codes, c.value_code_type));
+    value_scales_ = MakeScales(c, false);
+    Fill(c, value_, false);
   }
   for (int64_t t = 0; t < c.rows; ++t) {
     slot_values_.push_back(Draw(c.seed, kSlots, t, -std::min<int64_t>(c.pages, 3), c.pages * c.page_rows - 1));
@@ -197,9 +286,13 @@ ScatterRowsArgs ScatterProblem::args() const {
   args.key = key_.rows.view();
   args.slot_mapping = slots_.view();
   args.key_cache = key_.cache.mutable_view();
+  if (!key_scales_.given.absent()) args.key_scale = key_scales_.given.view();
+  if (!key_scales_.cache.absent()) args.key_scale_cache = key_scales_.cache.mutable_view();
   if (case_.has_value) {
     args.value = value_.rows.view();
     args.value_cache = value_.cache.mutable_view();
+    if (!value_scales_.given.absent()) args.value_scale = value_scales_.given.view();
+    if (!value_scales_.cache.absent()) args.value_scale_cache = value_scales_.cache.mutable_view();
   }
   if (!sources_.absent()) args.source_rows = sources_.view();
   return args;
@@ -207,20 +300,21 @@ ScatterRowsArgs ScatterProblem::args() const {
 
 Snapshot ScatterProblem::TakeSnapshot() const {
   Snapshot snapshot;
-  snapshot.Add(key_.rows);
-  snapshot.Add(slots_);
-  snapshot.Allow(key_.cache);
-  if (case_.has_value) {
-    snapshot.Add(value_.rows);
-    snapshot.Allow(value_.cache);
+  for (const Tensor* input : {&key_.rows, &slots_, &value_.rows, &sources_, &key_scales_.given, &value_scales_.given}) {
+    if (!input->absent()) snapshot.Add(*input);
   }
-  if (!sources_.absent()) snapshot.Add(sources_);
+  for (const Tensor* output : {&key_.cache, &value_.cache, &key_scales_.cache, &value_scales_.cache}) {
+    if (!output->absent()) snapshot.Allow(*output);
+  }
   return snapshot;
 }
 
 void ScatterProblem::RestoreInputs() const {
   FillBytes(key_.cache, case_.seed, kKeyCache);
-  if (case_.has_value) FillBytes(value_.cache, case_.seed, kValueCache);
+  if (!key_scales_.cache.absent()) FillBytes(key_scales_.cache, case_.seed, kKeyScaleCache);
+  if (!case_.has_value) return;
+  FillBytes(value_.cache, case_.seed, kValueCache);
+  if (!value_scales_.cache.absent()) FillBytes(value_scales_.cache, case_.seed, kValueScaleCache);
 }
 
 AssertionResult ScatterProblem::MatchesReference() const {
@@ -229,23 +323,74 @@ AssertionResult ScatterProblem::MatchesReference() const {
   for (int64_t t = 0; t < case_.rows; ++t) {
     if (slot_values_[t] >= 0) row_of[slot_values_[t]] = source_values_[t];
   }
-  for (const CachedRows* of : {&key_, &value_}) {
-    if (of->cache.absent()) continue;
-    const Part part = of == &key_ ? kKeyCache : kValueCache;
-    const size_t bytes = SizeOf(of->cache.dtype());
-    CachedRows before = *of;
-    before.cache = Tensor(of->cache.dtype(), of->cache.shape(), of->cache.stride());
-    FillBytes(before.cache, case_.seed, part);
-    for (int64_t slot = 0; slot < std::ssize(row_of); ++slot) {
-      const int64_t page = slot / case_.page_rows, row = slot % case_.page_rows;
-      for (int64_t x = 0; x < of->heads * of->size; ++x) {
-        const int64_t n = x / of->size, d = x % of->size;
-        const std::byte* want =
-            row_of[slot] < 0 ? before.CacheElement(page, row, n, d) : of->RowElement(row_of[slot], n, d);
-        if (std::memcmp(of->CacheElement(page, row, n, d), want, bytes) == 0) continue;
-        return AssertionFailure() << (of == &key_ ? "key" : "value") << " place " << slot << " head " << n << " column "
-                                  << d << ", row " << row_of[slot];
+  AssertionResult result = Matches(key_, key_scales_, true, row_of);
+  if (!result) return result << " of key";
+  if (!case_.has_value) return result;
+  result = Matches(value_, value_scales_, false, row_of);
+  return result ? result : result << " of value";
+}
+
+AssertionResult ScatterProblem::Matches(const CachedRows& of, const CodeScales& scales, bool key,
+                                        const std::vector<int64_t>& row_of) const {
+  const size_t bytes = SizeOf(of.cache.dtype());
+  CachedRows before = of;
+  before.cache = Tensor(of.cache.dtype(), of.cache.shape(), of.cache.stride());
+  FillBytes(before.cache, case_.seed, key ? kKeyCache : kValueCache);
+  Tensor scales_before;
+  if (!scales.cache.absent()) {
+    scales_before = Tensor(DType::kF32, scales.cache.shape(), scales.cache.stride());
+    FillBytes(scales_before, case_.seed, key ? kKeyScaleCache : kValueScaleCache);
+  }
+  for (int64_t slot = 0; slot < std::ssize(row_of); ++slot) {
+    const int64_t page = slot / case_.page_rows, row = slot % case_.page_rows;
+    if (row_of[slot] >= 0 && scales.codes != Codes::kNone) {
+      AssertionResult result = MatchesCodes(of, scales, slot, row_of[slot]);
+      if (!result) return result;
+      continue;
+    }
+    for (int64_t x = 0; x < of.heads * of.size; ++x) {
+      const int64_t n = x / of.size, d = x % of.size;
+      const std::byte* want =
+          row_of[slot] < 0 ? before.CacheElement(page, row, n, d) : of.RowElement(row_of[slot], n, d);
+      if (std::memcmp(of.CacheElement(page, row, n, d), want, bytes) == 0) continue;
+      return AssertionFailure() << "place " << slot << " head " << n << " column " << d << ", row " << row_of[slot];
+    }
+    for (int64_t n = 0; n < of.heads && !scales.cache.absent(); ++n) {
+      const int64_t at = At(scales.cache, {page, n, row, 0});
+      if (std::memcmp(scales.cache.Address(at), scales_before.Address(at), sizeof(float)) == 0) continue;
+      return AssertionFailure() << "scale of place " << slot << " head " << n;
+    }
+  }
+  return AssertionSuccess();
+}
+
+AssertionResult ScatterProblem::MatchesCodes(const CachedRows& of, const CodeScales& scales, int64_t slot,
+                                             int64_t row) const {
+  const int64_t page = slot / case_.page_rows, in_page = slot % case_.page_rows;
+  const DType format = of.cache.dtype();
+  const auto number = [&](int64_t n, int64_t d) { return static_cast<float>(of.rows.Get(At(of.rows, {row, n, d}))); };
+  for (int64_t n = 0; n < of.heads; ++n) {
+    float scale = 0;
+    if (scales.codes == Codes::kOwnScale) {
+      bool finite = true;
+      for (int64_t d = 0; d < of.size; ++d) {
+        finite = finite && std::isfinite(number(n, d));
+        scale = std::max(scale, std::abs(number(n, d)));
       }
+      scale = finite ? scale / (format == DType::kI8 ? 127.0F : 448.0F) : std::nanf("");
+      const auto got = static_cast<float>(scales.cache.Get(At(scales.cache, {page, n, in_page, 0})));
+      if (got != scale && !(std::isnan(got) && std::isnan(scale))) {
+        return AssertionFailure() << "scale of place " << slot << " head " << n << " is " << got << ", want " << scale;
+      }
+    } else {
+      scale = static_cast<float>(scales.given.Get(scales.codes == Codes::kGivenScale ? 0 : At(scales.given, {n})));
+    }
+    for (int64_t d = 0; d < of.size; ++d) {
+      const uint8_t want = scale > 0 ? NearestCode(format, number(n, d) / scale) : uint8_t{0};
+      const auto got = static_cast<uint8_t>(*of.CacheElement(page, in_page, n, d));
+      if (got == want) continue;
+      return AssertionFailure() << "place " << slot << " head " << n << " column " << d << ", row " << row << ": code "
+                                << int{got} << ", want " << int{want} << " of " << number(n, d) << " / " << scale;
     }
   }
   return AssertionSuccess();

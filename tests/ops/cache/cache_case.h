@@ -24,8 +24,13 @@ struct CacheCase {
   Placement placement = {};
 };
 
+/// How rows are written into a cache: their bytes, or codes with a scale per place or with given scales.
+enum class Codes : uint8_t { kNone, kOwnScale, kGivenScale, kGivenScalePerHead };
+
 struct ScatterCase : CacheCase {
   bool has_value = true;
+  Codes key_codes = Codes::kNone, value_codes = Codes::kNone;  ///< with codes, the rows' type is f32, f16 or bf16
+  DType key_code_type = DType::kI8, value_code_type = DType::kF8E4M3;
   int64_t source_rows = -1;  ///< rows of key and value if source_rows is given; otherwise -1
 };
 
@@ -51,6 +56,12 @@ struct CachedRows {
   [[nodiscard]] std::byte* CacheElement(int64_t page, int64_t row, int64_t n, int64_t d) const;
 };
 
+/// The scales of quantised rows: given ones or those of a cache. All are absent if the rows are copied.
+struct CodeScales {
+  Codes codes = Codes::kNone;
+  Tensor given, cache;
+};
+
 /// A scatter of random bytes in guarded buffers. Some rows have no place in the cache, and some share a place.
 class ScatterProblem {
  public:
@@ -67,8 +78,14 @@ class ScatterProblem {
   [[nodiscard]] ::testing::AssertionResult MatchesReference() const;
 
  private:
+  [[nodiscard]] ::testing::AssertionResult Matches(const CachedRows& of, const CodeScales& scales, bool key,
+                                                   const std::vector<int64_t>& row_of) const;
+  [[nodiscard]] ::testing::AssertionResult MatchesCodes(const CachedRows& of, const CodeScales& scales, int64_t slot,
+                                                        int64_t row) const;
+
   ScatterCase case_;
   CachedRows key_, value_;
+  CodeScales key_scales_, value_scales_;
   Tensor slots_, sources_;
   std::vector<int64_t> slot_values_, source_values_;
 };

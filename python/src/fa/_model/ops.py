@@ -51,6 +51,9 @@ class ModelCall(NamedTuple):
     """float32 [N]: the score of a virtual key whose value is 0."""
     dropout_state: Optional[Tensor] = None
     """int64 [2]: seed and offset, given if keep_prob is below 1."""
+    k_scale: Optional[Tensor] = None
+    """float32 [B, Nkv, Sk, 1], of keys in 8 bits. Such calls have no gradient, dropout or lists."""
+    v_scale: Optional[Tensor] = None
     lists: Optional[Tensor] = None
     """int32 or int64 [B, H, Sq, K], H a divisor of Nkv: row i looks only at the keys or blocks in lists[b, h, i]."""
     block: int = 0
@@ -169,8 +172,8 @@ def _cut(call: ModelCall, slab: slice) -> ModelCall:
 
 def _of_pairs(query: Tensor, key: Tensor, value: Tensor, call: ModelCall) -> Tensor:
     rows = query.shape[2]
-    decodes = 0 < rows <= selection.FEW_ROWS and call.dropout_state is None and not (call.is_causal and rows > 1)
-    if decodes:
+    few = 0 < rows <= selection.FEW_ROWS and call.dropout_state is None and not (call.is_causal and rows > 1)
+    if few or call.k_scale is not None:
         return _decode(query, key, value, call)
     options = call.options(query)
     with own_names(NAMES):
@@ -186,15 +189,19 @@ def _decode(query: Tensor, key: Tensor, value: Tensor, call: ModelCall) -> Tenso
         lengths = [min(max(end, 0), key.shape[2]) for end in ends[..., 1].amax((1, 2)).tolist()]
         if rows > 1 or bool((ends[..., 0] > 0).any()):
             mask = _rule(call, query)
+    elif call.is_causal:
+        mask = _CAUSAL
     options, context = call.decode_options("BNSD", mask), _context.context_of_tensors()
     *_, dropped, pse, sink = _inputs(query, key, value, call)
     with own_names(NAMES):
-        others = dropped, pse, sink, options, None, lengths, True, False, context
-        out = _fa.attend_cache(query, key, value, None, *others)
-        if out is not None:
-            return out.transpose(1, 2)
+        if call.k_scale is None:
+            others = dropped, pse, sink, options, None, lengths, True, False, context
+            out = _fa.attend_cache(query, key, value, None, *others)
+            if out is not None:
+                return out.transpose(1, 2)
         out = query.new_empty((batch, rows, heads, value.shape[3]))
         inputs = {"q": query, "k": key, "v": value, "dense_mask": dropped, "pse": pse, "sink": sink}
+        inputs |= {"k_scale": call.k_scale, "v_scale": call.v_scale}
         compute(_fa.decode, inputs, {"out": out.transpose(1, 2)}, options, (), lengths)
     return out
 

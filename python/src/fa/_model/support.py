@@ -101,6 +101,27 @@ def check_types(numbers: dict[str, Any], tensors: dict[str, Any]) -> None:
             raise TypeError(f"{name}: want {want}{optional}, got {type(value).__name__}")
 
 
+def check_no_codes(**tensors: Tensor) -> None:
+    """Raises ValueError for keys or values of 8 bits that have no scale."""
+    for name, tensor in tensors.items():
+        if tensor.dtype.itemsize == 1:
+            want = "floats, or what the update of a CompressedCache returned, unchanged"
+            raise ValueError(f"invalid argument: {name}.dtype={tensor.dtype}, want {want}")
+
+
+def check_of_codes(query: Tensor, **refused: Any) -> None:
+    """Checks a call whose keys are those of a CompressedCache. Raises ValueError for an argument that is not served
+    together with them, and for gradients."""
+    for name, value in refused.items():
+        if value is not None:
+            raise ValueError(f"invalid argument: {name}: given, want None with the keys of a CompressedCache")
+    if torch.is_grad_enabled() and query.requires_grad:
+        raise ValueError(
+            "invalid argument: query: requires a gradient, and there is none with the keys of a CompressedCache; "
+            "want torch.no_grad()"
+        )
+
+
 def check_dimensions(**tensors: Tensor) -> None:
     for name, tensor in tensors.items():
         if tensor.dim() != 4:

@@ -7,10 +7,13 @@ from torch import Tensor
 
 from .calls import PROMPT_NAMES, checked
 from .inference import MAX_TOKENS, Inference, Lengths, attend, refuse_given
+from .scales import NO_SCALES, SEPARATE, SEPARATE_V2, separate_scales
 
 # Argument names: {the library's name: torch_npu's name}.
 _FUSED_NAMES = PROMPT_NAMES | {"product_scales": "dequant_scale1", "scale": "scale", "return_lse": "softmax_lse_flag"}
 _FUSED_NAMES |= {"deq_scale1": "dequant_scale1", "deq_scale2": "dequant_scale2"}
+_FUSED_NAMES |= {"k_scale": "key_antiquant_scale", "v_scale": "value_antiquant_scale"}
+_FUSED_NAMES |= {"k_offset": "key_antiquant_offset", "v_offset": "value_antiquant_offset"}
 _INCRE_NAMES = _FUSED_NAMES | {"scale": "scale_value", "lengths_kv": "actual_seq_lengths"}
 _FUSED_V2_NAMES = _FUSED_NAMES | {
     "heads": "num_query_heads",
@@ -21,6 +24,10 @@ _FUSED_V2_NAMES = _FUSED_NAMES | {
     "cu_kv": "actual_seq_kvlen",
     "antiquant_scale": "dequant_scale_key",
     "antiquant_offset": "dequant_offset_key",
+    "k_scale": "dequant_scale_key",
+    "v_scale": "dequant_scale_value",
+    "k_offset": "dequant_offset_key",
+    "v_offset": "dequant_offset_value",
     "quant_scale2": "quant_scale_out",
     "quant_offset2": "quant_offset_out",
     "sink": "learnable_sink",
@@ -67,14 +74,14 @@ def npu_incre_flash_attention(
 
     Args:
         query: [B,N,1,D] in input_layout "BSH", "BSND" or "BNSD"; float32, bfloat16, float16.
-        key, value: [B,Nkv,S,D], type of query or int8. With block_table they are pages [blocks,block size,Nkv·D] or
-            [blocks,Nkv,block size,D]. Pages of four dimensions that do not fit num_key_value_heads and block_size in
-            this order are [blocks,block size,Nkv,D].
+        key, value: [B,Nkv,S,D], type of query, int8, or int32 with eight numbers of 4 bits per element, [B,Nkv,S,D/8].
+            With block_table they are pages [blocks,block size,Nkv·D] or [blocks,Nkv,block size,D]. Pages of four
+            dimensions that do not fit num_key_value_heads and block_size in this order are [blocks,block size,Nkv,D].
         atten_mask: bool, int8 or uint8, 1 = drop: [B,S], [B,1,S], [B,1,1,S].
         pse_shift: [B|1,N,1,S].
         actual_seq_lengths: how many keys of each batch element are in use; one entry holds for all. block_table needs
             it.
-        antiquant_scale, antiquant_offset: scales and offsets of int8 keys and values: [2], or per column.
+        antiquant_scale, antiquant_offset: scales and offsets of int8 and int32 keys and values: [2], or per column.
         quant_scale2, quant_offset2: scales and offsets of an int8 output.
         dequant_scale1, quant_scale1, dequant_scale2: scales that int8 queries need, one element each.
             `npu_prompt_flash_attention` calls them deq_scale1, quant_scale1 and deq_scale2.
@@ -90,35 +97,6 @@ def npu_incre_flash_attention(
         atten_mask = atten_mask[:, None]
     scales = dequant_scale1, quant_scale1, dequant_scale2
     return attend(Inference.of(locals(), _INCRE_NAMES, lengths_q=None, product_scales=scales))[0]
-
-
-def _antiquant(
-    key: Tensor | None, value: Tensor | None, key_mode: int, value_mode: int, names: tuple[str, ...]
-) -> tuple[Tensor | None, bool]:
-    """Returns one tensor with the scales (or offsets) of keys and values, and whether there is one per key.
-
-    Args:
-        names: the names of key, value, key_mode, value_mode in errors.
-    """
-    for name, mode in ((names[2], key_mode), (names[3], value_mode)):
-        if mode not in (0, 1):
-            raise ValueError(f"invalid argument: {name}={mode}, want 0 (per column) or 1 (per token)")
-    if key_mode != value_mode:
-        raise ValueError(f"invalid argument: {names[3]}={value_mode}, want {key_mode} ({names[2]})")
-    if key is None and value is None:
-        return None, False
-    for name, given in zip(names, (key, value), strict=False):
-        if given is None:
-            raise ValueError(f"invalid argument: {name}: missing, want both or none")
-    if key.shape != value.shape:
-        raise ValueError(f"invalid argument: {names[1]}.shape={list(value.shape)}, want {list(key.shape)} ({names[0]})")
-    if key_mode == 1:
-        if key.dim() == 3 and key.shape[0] == 1:
-            key, value = key[0], value[0]
-        return torch.stack([key, value]), True
-    if key.numel() == 1:
-        key, value = key.reshape(()), value.reshape(())
-    return torch.stack([key, value]), False
 
 
 @checked
@@ -170,7 +148,8 @@ def npu_fused_infer_attention_score(
     Args:
         query: [B,N,Sq,D] in input_layout "BSH", "BSND", "BNSD", "BNSD_BSND" or "TND"; float32, bfloat16, float16, int8.
             int8 needs dequant_scale1, quant_scale1 and dequant_scale2, as in `npu_prompt_flash_attention`.
-        key, value: [B,Nkv,S,D], type of query or int8. With block_table they are pages, which are read in place:
+        key, value: [B,Nkv,S,D], type of query, int8, float8_e4m3fn, or int32 with eight numbers of 4 bits per element,
+            [B,Nkv,S,D/8]. With block_table they are pages, which are read in place:
             [blocks,block size,Nkv·D] or [blocks,Nkv,block size,D]. Pages of four dimensions that do not fit
             num_key_value_heads and block_size in this order are [blocks,block size,Nkv,D].
         atten_mask: as in `npu_prompt_flash_attention`. For single queries it is [B,S], [B,1,S] or [B,1,1,S]. For TND it
@@ -181,8 +160,10 @@ def npu_fused_infer_attention_score(
             keeps its band, and mode 0 has no band.
         actual_seq_lengths, actual_seq_lengths_kv: how many rows of each batch element are in use; one entry holds for
             all. For TND they are inclusive prefix sums, except for keys in pages, which have lengths.
-        antiquant_scale, antiquant_offset: scales and offsets of int8 keys and values. key_antiquant_scale, ... give
-            them separately. Mode 0 is per tensor or column, mode 1 per token.
+        antiquant_scale, antiquant_offset: scales and offsets of these keys and values. Mode 0 is per tensor or column,
+            mode 1 per token. key_antiquant_scale, ... give them separately. They have more modes: 2 per head [Nkv], 3
+            per token and head [B,Nkv,S], and with block_table 4 per row [blocks,block size] and 5 per row and head
+            [blocks,Nkv,block size]. Both modes are equal, or 0 for key and 1 for value without block_table.
         query_rope, key_rope: second parts of queries and keys, in the form of query and key, also in pages. Scores are
             then Q K^T + Qr Kr^T. Keys are read in place.
         query_padding_size, kv_padding_size, key_shared_prefix, value_shared_prefix, actual_shared_prefix_len,
@@ -205,17 +186,15 @@ def npu_fused_infer_attention_score(
     refuse_given("split heads are no int8", key_rope_antiquant_scale=key_rope_antiquant_scale)
     if antiquant_mode not in (0, 1):
         raise ValueError(f"invalid argument: antiquant_mode={antiquant_mode}, want 0 (per column) or 1 (per token)")
-    per_token = antiquant_mode == 1
-    if key_antiquant_scale is not None or value_antiquant_scale is not None:
+    own = NO_SCALES | {"antiquant_scale": antiquant_scale, "antiquant_offset": antiquant_offset}
+    own["antiquant_per_token"] = antiquant_mode == 1
+    keys, values = (key_antiquant_scale, key_antiquant_offset), (value_antiquant_scale, value_antiquant_offset)
+    if any(t is not None for t in (*keys, *values)):
         refuse_given("keys have key_antiquant_scale", antiquant_scale=antiquant_scale)
         modes = key_antiquant_mode, value_antiquant_mode
-        names = "key_antiquant_{}", "value_antiquant_{}", "key_antiquant_mode", "value_antiquant_mode"
-        scales = tuple(name.format("scale") for name in names)
-        antiquant_scale, per_token = _antiquant(key_antiquant_scale, value_antiquant_scale, *modes, scales)
-        offsets = tuple(name.format("offset") for name in names)
-        antiquant_offset, _ = _antiquant(key_antiquant_offset, value_antiquant_offset, *modes, offsets)
+        heads, paged = num_key_value_heads or num_heads, block_table is not None
+        own |= separate_scales(keys, values, modes, heads, paged, SEPARATE)
     scales = dequant_scale1, quant_scale1, dequant_scale2
-    own = {"antiquant_scale": antiquant_scale, "antiquant_offset": antiquant_offset, "antiquant_per_token": per_token}
     return attend(Inference.of(locals(), _FUSED_NAMES, product_scales=scales, **own))
 
 
@@ -271,8 +250,8 @@ def npu_fused_infer_attention_score_v2(
 
     Args:
         learnable_sink: [N], the score of a virtual key whose value is 0.
-        dequant_scale_key, dequant_offset_key, ...: separate scales and offsets of int8 keys and of int8 values.
-        key_quant_mode, value_quant_mode: 0 per tensor or column, 1 per token.
+        dequant_scale_key, dequant_offset_key, ...: separate scales and offsets of keys and of values.
+        key_quant_mode, value_quant_mode: as key_antiquant_mode and value_antiquant_mode.
         quant_scale_out, quant_offset_out: scales and offsets of an int8 output.
         dequant_scale_query, dequant_scale_key_rope, query_quant_mode and every ..._dtype: refused.
     """
@@ -293,13 +272,10 @@ def npu_fused_infer_attention_score_v2(
         dequant_scale_key_rope_dtype=dequant_scale_key_rope_dtype,
         out_dtype=out_dtype,
     )
+    keys, values = (dequant_scale_key, dequant_offset_key), (dequant_scale_value, dequant_offset_value)
     modes = key_quant_mode, value_quant_mode
-    mode_names = ("key_quant_mode", "value_quant_mode")
-    scale_names = ("dequant_scale_key", "dequant_scale_value", *mode_names)
-    offset_names = ("dequant_offset_key", "dequant_offset_value", *mode_names)
-    antiquant_scale, per_token = _antiquant(dequant_scale_key, dequant_scale_value, *modes, scale_names)
-    antiquant_offset, _ = _antiquant(dequant_offset_key, dequant_offset_value, *modes, offset_names)
-    own = {"antiquant_scale": antiquant_scale, "antiquant_offset": antiquant_offset, "antiquant_per_token": per_token}
+    heads, paged = num_key_value_heads or num_query_heads, block_table is not None
+    own = NO_SCALES | separate_scales(keys, values, modes, heads, paged, SEPARATE_V2)
     return attend(Inference.of(locals(), _FUSED_V2_NAMES, product_scales=(None, None, None), **own))
 
 

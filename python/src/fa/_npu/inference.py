@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from .._attention import integers
+from .._decode import PACKED
 from .._errors import own_names
 from .._pytorch import version_of
 from .._torch import ops as _torch_ops
@@ -48,6 +49,10 @@ class Inference(NamedTuple):
     lengths_kv: Lengths = None
     block_table: Optional[Tensor] = None
     block_size: int = 0
+    k_scale: Optional[Tensor] = None  # the four in the shapes of fa.decode_attention
+    v_scale: Optional[Tensor] = None
+    k_offset: Optional[Tensor] = None
+    v_offset: Optional[Tensor] = None
     antiquant_scale: Optional[Tensor] = None
     antiquant_offset: Optional[Tensor] = None
     antiquant_per_token: bool = False
@@ -117,7 +122,7 @@ def _attend(call: Inference) -> tuple[Tensor, Tensor]:
         out, lse = _packed_pages(call) if call.block_table is not None else _packed(call)
     else:
         rows = call.query.shape[_ROWS_AXIS[call.layout]]
-        only_decode = (call.block_table, call.antiquant_scale, call.sink, call.query_rope)
+        only_decode = (call.block_table, call.antiquant_scale, call.k_scale, call.sink, call.query_rope)
         few = rows <= _FEW_ROWS or call.return_lse or any(t is not None for t in only_decode)
         out, lse = _decode(call) if few else _prompt(call)
     return out, lse.unsqueeze(-1) if call.return_lse else lse
@@ -150,12 +155,17 @@ def _check(call: Inference) -> None:
             raise call.refuse(name, f".shape={list(pages.shape)}, want pages of 3 or 4 dimensions")
 
 
+def _packed_columns(keys: Tensor) -> int:
+    """Returns how many columns an element holds: an int32 has eight numbers of 4 bits."""
+    return PACKED if keys.dtype == torch.int32 else 1
+
+
 def _check_heads_kv(call: Inference) -> None:
     """Checks the number of key heads if the keys are not in pages."""
     key = call.key.shape
     if call.layout == "BSH":
         size = call.query.shape[-1] // call.heads
-        want = key[-1] // size if size else 0
+        want = key[-1] * _packed_columns(call.key) // size if size else 0
     elif len(key) == call.query.dim():
         want = key[_HEADS_AXIS[call.layout]]
     else:
@@ -173,8 +183,9 @@ def _oriented_pages(call: Inference) -> Inference:
         if call.block_size not in (0, key[1]):
             raise call.refuse("block_size", f"={call.block_size}, want {key[1]} (key.shape[1])")
         size = call.query.shape[-1] // (call.heads if call.layout == "BSH" else 1)
-        if size and key[2] % size == 0 and key[2] // size != heads:
-            raise call.refuse("heads_kv", f"={call.heads_kv}, want {key[2] // size} (key)")
+        columns = key[2] * _packed_columns(call.key)
+        if size and columns % size == 0 and columns // size != heads:
+            raise call.refuse("heads_kv", f"={call.heads_kv}, want {columns // size} (key)")
         return call
     heads_first = key[1] == heads and call.block_size in (0, key[2])
     if not heads_first and not (key[2] == heads and call.block_size in (0, key[1])):
@@ -277,6 +288,10 @@ def _decode(call: Inference, packed: bool = False) -> tuple[Tensor, Tensor]:
         query_rope=call.query_rope,
         key_rope=() if call.key_rope is None else [call.key_rope],
         block_table=call.block_table,
+        k_scale=call.k_scale,
+        v_scale=call.v_scale,
+        k_offset=call.k_offset,
+        v_offset=call.v_offset,
         antiquant_scale=call.antiquant_scale,
         antiquant_offset=call.antiquant_offset,
         antiquant_per_token=call.antiquant_per_token,
@@ -342,8 +357,9 @@ def _packed(call: Inference) -> tuple[Tensor, Tensor]:
         return _prompt(call)
     if call.quant_scale2 is not None:
         raise call.refuse("quant_scale2", ": given with split heads, sinks or lse in layout TND, want none")
-    if call.antiquant_scale is not None:
-        raise call.refuse("antiquant_scale", ": given in layout TND, want block_table with it")
+    if call.antiquant_scale is not None or call.k_scale is not None:
+        name = "k_scale" if call.antiquant_scale is None else "antiquant_scale"
+        raise call.refuse(name, ": given in layout TND, want block_table with it")
     dense = Call(
         layout="TND",
         heads=call.heads,

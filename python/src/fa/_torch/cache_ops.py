@@ -7,11 +7,12 @@ from torch import Tensor
 
 from .. import _fa
 from .._attention import compute
-from .._cache import check_integers, scatter_rows, stored
+from .._cache import check_integers, stored
+from .._cache import scatter_rows as _scatter_rows
 from .._context import chosen_context
 from .._errors import argument_error
 from . import autograd
-from .operators import operator
+from .operators import call, operator
 
 
 def _merged(lse: list[Tensor], local_out: list[Tensor], need_lse: bool) -> tuple[Tensor, Tensor]:
@@ -39,7 +40,66 @@ def merge_by_lse(lse, local_out, need_lse):
 )
 def scatter(key, value, slot_mapping, key_cache, value_cache, form):
     """Writes the rows of key and value into the caches, at the places in slot_mapping."""
-    scatter_rows(key, value, slot_mapping, key_cache, value_cache, form=form)
+    _scatter_rows(key, value, slot_mapping, key_cache, value_cache, form=form)
+
+
+@operator(
+    "quantize_rows(Tensor key, Tensor? value, Tensor slot_mapping, Tensor? source_rows, Tensor? key_scale, "
+    "Tensor? value_scale, Tensor(a!) key_cache, Tensor(b!)? value_cache, Tensor(c!)? key_scale_cache, "
+    "Tensor(d!)? value_scale_cache, str form) -> ()",
+    fake=lambda *_: None,
+)
+def quantize(
+    key, value, slots, sources, key_scale, value_scale, key_cache, value_cache, key_scales, value_scales, form
+):
+    """Writes the rows of key and value into the caches, of which at least one has 8 bits, and the scales of places."""
+    given = {"key_scale": key_scale, "value_scale": value_scale}
+    given |= {"key_scale_cache": key_scales, "value_scale_cache": value_scales}
+    _scatter_rows(key, value, slots, key_cache, value_cache, source_rows=sources, form=form, **given)
+
+
+def scatter_rows(
+    key: Tensor,
+    value: Tensor | None,
+    slot_mapping: Tensor,
+    key_cache: Tensor,
+    value_cache: Tensor | None = None,
+    *,
+    source_rows: Tensor | None = None,
+    key_scale: Tensor | None = None,
+    value_scale: Tensor | None = None,
+    key_scale_cache: Tensor | None = None,
+    value_scale_cache: Tensor | None = None,
+    form: str = "BnBsND",
+) -> None:
+    """Computes `fa.scatter_rows` as an operator of PyTorch, so that torch.compile and torch.func.vmap work. There is no
+    gradient.
+
+    Args:
+        key, value: [T, N, D] and [T, N, Dv].
+        slot_mapping: int32 or int64 [T], the place of each row.
+        key_cache, value_cache: caches in `form`, of the rows' types, int8 or float8_e4m3fn.
+        others: the arguments of `fa.scatter_rows`.
+
+    Raises:
+        ValueError: an argument is wrong, or requires a gradient while gradients are recorded.
+        TypeError: an argument is no tensor.
+    """
+    inputs = {"key": key, "value": value, "slot_mapping": slot_mapping, "source_rows": source_rows}
+    inputs |= {"key_scale": key_scale, "value_scale": value_scale}
+    caches = {"key_cache": key_cache, "value_cache": value_cache}
+    caches |= {"key_scale_cache": key_scale_cache, "value_scale_cache": value_scale_cache}
+    for name, tensor in {**inputs, **caches}.items():
+        if not isinstance(tensor, Tensor) and (tensor is not None or name in _NEEDED):
+            raise TypeError(f"{name}: want a torch.Tensor, got {type(tensor).__name__}")
+        if torch.is_grad_enabled() and tensor is not None and tensor.requires_grad:
+            want = "there is no gradient of a scatter; want a detached tensor, or torch.no_grad()"
+            raise argument_error(ValueError, name, f": requires a gradient, and {want}")
+    tensors = (*inputs.values(), *caches.values())
+    call(quantize, tensors, *tensors, form)
+
+
+_NEEDED = "key", "slot_mapping", "key_cache"
 
 
 @operator(
@@ -97,7 +157,7 @@ def gather_selection(
     caches = {"key": full_kv, "value": full_k_rope} if rope else {"key": full_kv}
     in_place = all(cache.stride(0) == cache.shape[1] * cache.stride(1) for cache in caches.values())
     rows = [_rows(name, cache, None if in_place else sources) for name, cache in caches.items()]
-    scatter_rows(
+    _scatter_rows(
         rows[0],
         rows[1] if rope else None,
         slots,

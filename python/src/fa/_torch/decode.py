@@ -30,6 +30,10 @@ class DecodeCall(NamedTuple):
     lengths_kv: Optional[Tensor] = None
     query_rope: Optional[Tensor] = None
     block_table: Optional[Tensor] = None
+    k_scale: Optional[Tensor] = None
+    v_scale: Optional[Tensor] = None
+    k_offset: Optional[Tensor] = None
+    v_offset: Optional[Tensor] = None
     antiquant_scale: Optional[Tensor] = None
     antiquant_offset: Optional[Tensor] = None
     deq_scale1: Optional[Tensor] = None
@@ -57,10 +61,11 @@ class DecodeCall(NamedTuple):
 
     def tensors(self) -> dict[str, Tensor | None]:
         """Returns the tensors that the library reads."""
-        return dict(zip(_TENSORS, self[2:14], strict=True))
+        return dict(zip(_TENSORS, self[_TENSOR_SLICE], strict=True))
 
 
-_TENSORS = DecodeCall._fields[2:14]
+_TENSOR_SLICE = slice(2, DecodeCall._fields.index("layout"))
+_TENSORS = DecodeCall._fields[_TENSOR_SLICE]
 # The members that have the same names as arguments of decode_attention.
 _ALIKE = frozenset(DecodeCall._fields[2:])
 
@@ -71,7 +76,7 @@ _NUMBERS = DecodeCall._fields[DecodeCall._fields.index("next") + 1 : _OPTIONS.st
 
 def _shapes(query: Tensor, key: list[Tensor], value: list[Tensor], call: DecodeCall) -> tuple[tuple, tuple]:
     """Returns the shapes of the output and of lse."""
-    keys = _decode.shape_of(key), _decode.shape_of(value)
+    keys = _decode.unpacked_shape_of(key), _decode.unpacked_shape_of(value)
     out = decode_output_shape(call.layout, call.heads, query.shape, *keys, call.block_table is not None)
     return out, statistics_shape(call.layout, call.heads, query.shape) if call.return_lse else (0,)
 
@@ -130,7 +135,7 @@ def attend_cached(
 ) -> tuple[Tensor, Tensor]:
     """Returns the output and the lse. The arguments must be known to be tensors, and `call` must have no lengths."""
     key, value = list(key), list(value)
-    if possible(query, *key, *value, *call.key_rope, *call[2:14]):
+    if possible(query, *key, *value, *call.key_rope, *call[_TENSOR_SLICE]):
         lengths = integers(lengths_q, "lengths_q"), integers(lengths_kv, "lengths_kv")
         return _directly(query, key, value, *lengths, call)
     call = call._replace(lengths_q=_as_tensor(lengths_q), lengths_kv=_as_tensor(lengths_kv))
@@ -173,6 +178,11 @@ def decode_attention(
     pse: Tensor | None = None,
     softcap: float = 0.0,
     sink: Tensor | None = None,
+    kv_dtype: str | None = None,
+    k_scale: Tensor | None = None,
+    v_scale: Tensor | None = None,
+    k_offset: Tensor | None = None,
+    v_offset: Tensor | None = None,
     antiquant_scale: Tensor | None = None,
     antiquant_offset: Tensor | None = None,
     antiquant_per_token: bool = False,
@@ -201,15 +211,17 @@ def decode_attention(
         ValueError: an argument is wrong, or requires a gradient while gradients are recorded.
         TypeError: an argument is no tensor.
     """
-    quantized = antiquant_scale, antiquant_offset, deq_scale1, quant_scale1, deq_scale2, quant_scale2, quant_offset2
-    if query_rope is key_rope is None and all(tensor is None for tensor in quantized) and unwatched():
+    compressed = k_scale, v_scale, k_offset, v_offset, antiquant_scale, antiquant_offset
+    quantized = *compressed, deq_scale1, quant_scale1, deq_scale2, quant_scale2, quant_offset2
+    if kv_dtype is query_rope is key_rope is None and all(tensor is None for tensor in quantized) and unwatched():
         tensors = query, key, value, block_table, dense_mask, pse, sink
         options = layout, head_num, scale, is_causal, window, softcap
         found = _plainly(tensors, options, lengths_q, lengths_kv, return_lse)
         if found is not None:
             return found
     given = {name: value for name, value in locals().items() if name in _ALIKE}
-    keys, values = _tensors("key", key), _tensors("value", value)
+    keys = _typed("key", _tensors("key", key), kv_dtype)
+    values = _typed("value", _tensors("value", value), kv_dtype)
     given["key_rope"] = () if key_rope is None else _tensors("key_rope", key_rope)
     given["rule"], given["pre"], given["next"] = _rule(is_causal, window)
     call = DecodeCall(heads=head_num, **given)
@@ -247,6 +259,16 @@ def _tensors(name: str, given: Tensor | Sequence[Tensor]) -> list[Tensor]:
     return list(given)
 
 
+def _typed(name: str, tensors: list[Tensor], kv_dtype: str | None) -> list[Tensor]:
+    """Returns keys or values whose types say what their bytes hold."""
+    if kv_dtype is None or not all(isinstance(tensor, Tensor) for tensor in tensors):
+        return tensors  # _check names what is no tensor
+    read, kind = _decode.readable(name, _one_or_all(tensors), kv_dtype)
+    tensors = read if isinstance(read, list) else [read]
+    own = {"e4m3": torch.float8_e4m3fn, "e5m2": torch.float8_e5m2}.get(kind)
+    return tensors if own is None else [tensor.view(own) for tensor in tensors]
+
+
 def _rule(is_causal: bool, window: tuple[int, int] | None) -> tuple[str, int, int]:
     """Returns which method of Mask makes the mask, and the method's two arguments."""
     left, right = (-1, -1) if window is None else window
@@ -266,7 +288,7 @@ def _check(query: Tensor, keys: list[Tensor], values: list[Tensor], call: Decode
     recorded = torch.is_grad_enabled()
     lists = (("key", keys), ("value", values), ("key_rope", call.key_rope))
     named = [(name if len(list_) == 1 else f"{name}[{i}]", t) for name, list_ in lists for i, t in enumerate(list_)]
-    given = [(name, tensor) for name, tensor in zip(_TENSORS, call[2:14], strict=True) if tensor is not None]
+    given = [(name, tensor) for name, tensor in zip(_TENSORS, call[_TENSOR_SLICE], strict=True) if tensor is not None]
     for name, tensor in [("query", query), *named, *given]:
         if not isinstance(tensor, Tensor):
             raise TypeError(f"{name}: want a torch.Tensor, got {type(tensor).__name__}")

@@ -12,6 +12,7 @@ from torch import Tensor
 from .._errors import argument_error, in_names
 
 TYPES = (torch.float32, torch.bfloat16, torch.float16)
+FP8 = (torch.float8_e4m3fn, torch.float8_e5m2)  # types of caches, and of q together with them
 
 
 # Parts of an error: words, or an argument that `at` has marked.
@@ -129,11 +130,12 @@ def check_integers(name: str, tensor: Tensor | None, shape: str, dtypes=(torch.i
         check_tensor(name, tensor, shape, dtypes)
 
 
-def check_none(**arguments: Any) -> None:
-    """Raises ValueError for an argument that is not None, because CPUs lack the 8-bit floating point that it needs."""
+def check_none(why: str, *parts: Words, **arguments: Any) -> None:
+    """Raises ValueError for an argument that is not None. The reason is `why`, then `parts`."""
     for name, value in arguments.items():
         if value is not None:
-            raise ValueError(f"invalid argument: {name}: given, want None: there is no 8-bit floating point here")
+            words = (part if isinstance(part, str) else _pieces(*part) for part in parts)
+            raise argument_error(ValueError, name, f": given, want None ({why}", *words, ")")
 
 
 def autocast(*tensors: Tensor | None) -> tuple[Tensor | None, ...]:

@@ -9,10 +9,12 @@ from torch import Tensor
 
 from ._arguments import (
     at,
+    FP8,
     TYPES,
     check_heads,
     check_head_sizes,
     check_integers,
+    check_none,
     check_same_type,
     check_size,
     check_tensor,
@@ -48,6 +50,14 @@ class Cache(NamedTuple):
         return self.k_cache.shape[1] * (1 if self.block_table is None else self.block_table.shape[1])
 
 
+class Descales(NamedTuple):
+    """Scales of q, keys and values in 8 bits, float32 [sequences, Nkv]; None means 1."""
+
+    q_descale: Optional[Tensor] = None
+    k_descale: Optional[Tensor] = None
+    v_descale: Optional[Tensor] = None
+
+
 class Rotary(NamedTuple):
     rotary_cos: Tensor
     rotary_sin: Tensor
@@ -56,12 +66,25 @@ class Rotary(NamedTuple):
 
 
 def attend_cache(
-    q: Tensor, cache: Cache, rotary: Rotary | None, options: Options, need_lse: bool, empty: float
+    q: Tensor,
+    cache: Cache,
+    rotary: Rotary | None,
+    options: Options,
+    need_lse: bool,
+    empty: float,
+    descales: Descales = Descales(),
 ) -> Any:
     """Returns out, or with need_lse (out, softmax_lse [B, N, S] or [N, total]). Rows without keys have the softmax_lse
     `empty`. There are no gradients."""
     q, qv, k, v = _as_cached(cache.k_cache, q, options.qv, cache.k, cache.v)
     cache = cache._replace(k=k, v=v)
+    compressed = _is_compressed(cache)
+    if not compressed:
+        _check_no_descales(cache, descales)
+    elif isinstance(q, Tensor) and q.dtype == cache.k_cache.dtype:
+        q = q.to(torch.bfloat16)  # exact
+    else:
+        check_none("q has no 8 bits", q_descale=descales.q_descale)
     sequences = check_query(q, cache)
     check_cache(q, cache, sequences)
     given = checked_options(q, cache.v_cache, qv, options, sequences)
@@ -69,6 +92,10 @@ def attend_cache(
         raise invalid("qv", "given", "None with pages")
     if isinstance(cache.cache_seqlens, int):
         cache = cache._replace(cache_seqlens=torch.full((sequences,), cache.cache_seqlens, dtype=torch.int32))
+    k_descale, v_descale = checked_descales(cache, descales, sequences) if compressed else (None, None)
+    if compressed:
+        why = "type of ", at("k_cache"), f" is {cache.k_cache.dtype}"
+        check_none(*why, qv=qv, rotary_cos=None if rotary is None else rotary.rotary_cos)
     if rotary is not None:
         check_rotary(q, cache, rotary)
         q, cache = _turned(q, cache, rotary, local=given["left"] >= 0 or given["right"] >= 0)
@@ -78,7 +105,7 @@ def attend_cache(
         max_q=q.shape[0] if cache.max_seqlen_q is None else length(cache.max_seqlen_q),
         **given | {name: _constant(given[name]) for name in ("qv", "sink")},
     )
-    where = CachePlaces(*cache[cache._fields.index("cache_seqlens") :][:4], need_lse)
+    where = CachePlaces(*cache[cache._fields.index("cache_seqlens") :][:4], k_descale, v_descale, need_lse)
     tensors = (_constant(t) for t in (q, cache.k_cache, cache.v_cache, cache.k, cache.v))
     out, lse = attend_by_operator(*tensors, where, call)
     if not need_lse:
@@ -120,13 +147,37 @@ def check_query(q: Tensor, cache: Cache) -> int:
     return cache.cu_seqlens_q.shape[0] - 1
 
 
+def _is_compressed(cache: Cache) -> bool:
+    return isinstance(cache.k_cache, Tensor) and cache.k_cache.dtype in FP8
+
+
+def _check_no_descales(cache: Cache, descales: Descales) -> None:
+    held = cache.k_cache.dtype if isinstance(cache.k_cache, Tensor) else None
+    check_none("type of ", at("k_cache"), f" is {held}", **descales._asdict())
+
+
+def checked_descales(cache: Cache, descales: Descales, sequences: int) -> tuple[Tensor, Tensor]:
+    """Returns the factors of scores and of values, float32 [sequences, Nkv]. The factor of scores is q_descale *
+    k_descale."""
+    heads = cache.k_cache.shape[2]
+    for name, scale in descales._asdict().items():
+        if scale is None:
+            continue
+        check_tensor(name, scale, "[B, Nkv]", (torch.float32,))
+        check_size(name, scale, 0, sequences, "sequences")
+        check_size(name, scale, 1, heads, at("k_cache.shape[2]"))
+    ones = torch.ones((sequences, heads), dtype=torch.float32)
+    q, k, v = (ones if scale is None else scale.detach() for scale in descales)
+    return q * k, v
+
+
 def check_cache(q: Tensor, cache: Cache, sequences: int) -> None:
     paged = cache.block_table is not None
     form = "[pages, page size, N, D]" if paged else "[B, S, N, D]"
     for name in ("k_cache", "v_cache"):
         tensor = getattr(cache, name)
-        check_tensor(name, tensor, form)
-        check_same_type(name, tensor, "q", q.dtype)
+        check_tensor(name, tensor, form, (*TYPES, *FP8))
+        check_same_type(name, tensor, *_type_of_keys(q, cache))
         if tensor.shape[-1] > 1 and tensor.stride(-1) != 1:
             raise invalid(f"{name}.stride(-1)", tensor.stride(-1), "1: a cache is never copied")
     for axis in range(3):
@@ -151,6 +202,11 @@ def check_cache(q: Tensor, cache: Cache, sequences: int) -> None:
     check_new(q, cache, sequences)
 
 
+def _type_of_keys(q: Tensor, cache: Cache) -> tuple[str, torch.dtype]:
+    """Returns the type of caches and new keys, after the name of the argument that has it."""
+    return ("k_cache", cache.k_cache.dtype) if _is_compressed(cache) else ("q", q.dtype)
+
+
 def check_new(q: Tensor, cache: Cache, sequences: int) -> None:
     """Checks the new keys and values, if there are any."""
     if (cache.k is None) != (cache.v is None):
@@ -162,8 +218,8 @@ def check_new(q: Tensor, cache: Cache, sequences: int) -> None:
     packed = cache.cu_seqlens_k_new is not None
     rows = 1 if packed else 2
     for name, new, source in (("k", cache.k, cache.k_cache), ("v", cache.v, cache.v_cache)):
-        check_tensor(name, new, "[total, N, D]" if packed else "[B, S, N, D]")
-        check_same_type(name, new, "q", q.dtype)
+        check_tensor(name, new, "[total, N, D]" if packed else "[B, S, N, D]", (*TYPES, *FP8))
+        check_same_type(name, new, *_type_of_keys(q, cache))
         check_size(name, new, rows, source.shape[2], at(f"{name}_cache.shape[2]"))
         check_size(name, new, rows + 1, source.shape[3], at(f"{name}_cache.shape[3]"))
     if not packed:
@@ -206,7 +262,7 @@ def _turned(q: Tensor, cache: Cache, rotary: Rotary, local: bool) -> tuple[Tenso
 
 def _as_cached(k_cache: Tensor, *tensors: Tensor | None) -> tuple[Tensor | None, ...]:
     """Returns the tensors. Under autocast they get the type of the caches."""
-    if not (torch.is_autocast_enabled("cpu") and isinstance(k_cache, Tensor)):
+    if not (torch.is_autocast_enabled("cpu") and isinstance(k_cache, Tensor) and k_cache.dtype in TYPES):
         return tensors
     return tuple(t.to(k_cache.dtype) if isinstance(t, Tensor) and t.dtype in TYPES else t for t in tensors)
 

@@ -21,6 +21,8 @@ class Keys(NamedTuple):
     width: int  # the number of keys for which biases and masks have entries
     block_table: Optional[Tensor] = None
     dense_mask: Optional[Tensor] = None  # 1 = no key
+    k_scale: Optional[Tensor] = None  # of keys in 8 bits
+    v_scale: Optional[Tensor] = None
 
 
 def keys_in_rows(k_cache: Tensor, v_cache: Tensor, pieces: list[Piece], places: Places) -> Keys:

@@ -26,6 +26,8 @@ class CachePlaces(NamedTuple):
     cache_batch_idx: Optional[Tensor]
     cache_leftpad: Optional[Tensor]
     block_table: Optional[Tensor]
+    k_descale: Optional[Tensor]  # float32 [sequences, Nkv], of caches in 8 bits: a key is its code times this
+    v_descale: Optional[Tensor]
     need_lse: bool
 
 
@@ -113,7 +115,8 @@ def _attend(
     if cu_q[-1] < out.shape[0]:
         out[cu_q[-1] :] = 0
     pieces = pieces_of_cache(cu_q, places, call.chunk)
-    for begin, end in runs_of([piece.q_end - piece.q_begin for piece in pieces]):
+    scales = _scales_of_pages(where)
+    for begin, end in runs_of([(piece.q_end - piece.q_begin, scales and scales[piece.owner]) for piece in pieces]):
         run = pieces[begin:end]
         own = slice(run[0].q_begin, run[-1].q_end)
         sizes = len(run), run[0].q_end - run[0].q_begin  # Tensor.unflatten takes several times as long as view
@@ -127,8 +130,25 @@ def _attend(
             keys = keys_in_rows(k_cache, v_cache, run, places)
         else:
             keys = keys_in_pages(k_cache, v_cache, run, where.block_table)
-        _without_qv(query, keys, run, call, own_out, own_lse)
+        _without_qv(query, keys._replace(**_descales(run, where)), run, call, own_out, own_lse)
     return out.view(*q.shape[:-1], v_cache.shape[-1]), lse
+
+
+def _scales_of_pages(where: CachePlaces) -> list[list[float]] | None:
+    """Returns the scales of each sequence if keys lie in pages. The extension takes scales per page, not per sequence,
+    so a call then has sequences of the same scales."""
+    if where.block_table is None or where.k_descale is None:
+        return None
+    return torch.cat([where.k_descale, where.v_descale], 1).tolist()
+
+
+def _descales(run: list[Piece], where: CachePlaces) -> dict[str, Tensor]:
+    """Returns the scales of a run's keys and values, [B|1, Nkv, 1, 1]."""
+    if where.k_descale is None:
+        return {}
+    owners = [piece.owner for piece in (run if where.block_table is None else run[:1])]
+    own = {"k_scale": where.k_descale, "v_scale": where.v_descale}
+    return {name: scale[owners][:, :, None, None] for name, scale in own.items()}
 
 
 def _without_qv(query, keys: Keys, pieces: list[Piece], call: FlashCall, out: Tensor, lse: Tensor | None) -> None:
@@ -164,6 +184,7 @@ def _decode(
     for name, tensors in (("k", keys.key), ("v", keys.value)):
         inputs[name] = tensors[0] if len(tensors) == 1 else list(tensors)
     inputs["sink"] = call.sink
+    inputs["k_scale"], inputs["v_scale"] = keys.k_scale, keys.v_scale
     lengths = keys.lengths if len(keys.key) == 1 else []
     compute(_fa.decode, inputs, results, call.decode_options(mask), (), lengths)
     if lse is not None:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ._arguments import invalid
+from ._arguments import FP8, invalid
 from ._sequences import Piece, chunked
 
 
@@ -76,6 +76,7 @@ def append(
         page = caches[0].shape[1]
         slot, at = block_table[slot, at // page].long(), at % page
     for cache, rows in zip(caches, new, strict=True):
+        cache, rows = (t.view(torch.uint8) if t.dtype in FP8 else t for t in (cache, rows))
         cache.index_put_((slot, at), rows)
 
 

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ._arguments import at, check_none, check_size, check_tensor, invalid, renamed
-from ._cache import Cache, Rotary, attend_cache
+from ._arguments import FP8, at, check_none, check_size, check_tensor, invalid, renamed
+from ._cache import Cache, Descales, Rotary, attend_cache
 from ._call import Options
 from ._dense import Packed, attend
 from ._ops import attend_plainly
@@ -32,9 +32,9 @@ def flash_attn_func(
     softmax_scale: float | None = None,
     causal: bool = False,
     qv: Tensor | None = None,
-    q_descale: None = None,
-    k_descale: None = None,
-    v_descale: None = None,
+    q_descale: Tensor | None = None,
+    k_descale: Tensor | None = None,
+    v_descale: Tensor | None = None,
     window_size: Sequence[int | None] = (-1, -1),
     attention_chunk: int = 0,
     softcap: float = 0.0,
@@ -52,7 +52,9 @@ def flash_attn_func(
 
     Args:
         qv: [B, Sq, N, Dv]. Scores are then softmax_scale * (q k^T + qv v^T), softmax_scale by default 1 / sqrt(D + Dv).
-        q_descale, k_descale, v_descale: refused.
+        q_descale, k_descale, v_descale: float32 [B, Nkv], for q, k and v of float8_e4m3fn or float8_e5m2, all of one
+            type: an element stands for its number times the descale of its head, by default 1. Then out is bfloat16,
+            and there are no gradients and no qv. Other types refuse descales.
         attention_chunk: c > 0 divides rows and keys into chunks of c places, and a row sees only its own chunk.
         num_splits, pack_gqa, deterministic, sm_margin: accepted; they change nothing.
         learnable_sink, s_aux: two names of one argument, [N]: the score of a virtual key that every row sees. Its value
@@ -62,7 +64,10 @@ def flash_attn_func(
         out [B, Sq, N, Dv], or with return_attn_probs (out, softmax_lse float32 [B, N, Sq]). Rows without keys are 0,
         and their softmax_lse is -inf.
     """
-    check_none(q_descale=q_descale, k_descale=k_descale, v_descale=v_descale)
+    descales = Descales(q_descale, k_descale, v_descale)
+    if isinstance(q, Tensor) and q.dtype in FP8:
+        return _of_eight_bits(q, k, v, descales, _options(locals()))
+    check_none("q has no 8 bits", **descales._asdict())
     plain = qv is None and learnable_sink is None and s_aux is None and attention_chunk == 0
     if plain and not return_attn_probs:
         out = attend_plainly(q, k, v, "dense", causal, window_size, softmax_scale, softcap)
@@ -88,9 +93,9 @@ def flash_attn_varlen_func(
     softmax_scale: float | None = None,
     causal: bool = False,
     qv: Tensor | None = None,
-    q_descale: None = None,
-    k_descale: None = None,
-    v_descale: None = None,
+    q_descale: Tensor | None = None,
+    k_descale: Tensor | None = None,
+    v_descale: Tensor | None = None,
     window_size: Sequence[int | None] = (-1, -1),
     attention_chunk: int = 0,
     softcap: float = 0.0,
@@ -112,7 +117,8 @@ def flash_attn_varlen_func(
     Returns:
         out [total_q, N, Dv], or with return_attn_probs (out, softmax_lse float32 [N, total_q]). Unused rows are 0.
     """
-    check_none(q_descale=q_descale, k_descale=k_descale, v_descale=v_descale)
+    why = "packed keys have no 8 bits here"
+    check_none(why, q_descale=q_descale, k_descale=k_descale, v_descale=v_descale)
     options = _options(locals())
     packed = Packed(cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, seqused_q, seqused_k)
     result = attend(q, k, v, options, packed, EMPTY)
@@ -136,9 +142,9 @@ def flash_attn_with_kvcache(
     cu_seqlens_k_new: Tensor | None = None,
     max_seqlen_q: int | None = None,
     rotary_seqlens: Tensor | None = None,
-    q_descale: None = None,
-    k_descale: None = None,
-    v_descale: None = None,
+    q_descale: Tensor | None = None,
+    k_descale: Tensor | None = None,
+    v_descale: Tensor | None = None,
     softmax_scale: float | None = None,
     causal: bool = False,
     window_size: Sequence[int | None] = (-1, -1),
@@ -160,20 +166,25 @@ def flash_attn_with_kvcache(
         page_table: called block_table in flash_attn 2.
         cu_seqlens_q, max_seqlen_q: int32 [B + 1] and a number. With them q is packed, [total, N, D].
         cu_seqlens_k_new: int32 [B + 1]. With it k and v are packed, [total, Nkv, D].
+        q_descale, k_descale, v_descale: float32 [B, Nkv], for caches of float8_e4m3fn or float8_e5m2: an element stands
+            for its number times the descale of its head, by default 1. Then k and v have the caches' type, there is no
+            qv and no rotary_cos, and q is float or has the caches' type. Only such a q has a q_descale; its out is
+            bfloat16.
         rotary_seqlens: int32 [B], the position of the first new key; None means cache_seqlens.
         scheduler_metadata, num_splits, pack_gqa, sm_margin: accepted; they change nothing.
 
     Returns:
         out, or with return_softmax_lse (out, softmax_lse float32 [B, N, Sq] or [N, total]).
     """
-    check_none(q_descale=q_descale, k_descale=k_descale, v_descale=v_descale)
+    descales = Descales(q_descale, k_descale, v_descale)
     options = _options(locals())
     places = cache_seqlens, cache_batch_idx, cache_leftpad, page_table, cu_seqlens_q, cu_seqlens_k_new, max_seqlen_q
     if (rotary_cos is None) != (rotary_sin is None):
         raise ValueError("invalid argument: rotary_sin: want it given together with rotary_cos, or neither")
     rotary = None if rotary_cos is None else Rotary(rotary_cos, rotary_sin, rotary_interleaved, rotary_seqlens)
     try:
-        return attend_cache(q, Cache(k_cache, v_cache, k, v, *places), rotary, options, return_softmax_lse, EMPTY)
+        cache = Cache(k_cache, v_cache, k, v, *places)
+        return attend_cache(q, cache, rotary, options, return_softmax_lse, EMPTY, descales)
     except ValueError as error:
         if not hasattr(error, "parts"):
             raise
@@ -225,6 +236,19 @@ def _options(given: dict[str, Any]) -> Options:
     if chunk < 0:
         raise invalid("attention_chunk", chunk, "at least 0")
     return Options.among(given)._replace(sink=sink if s_aux is None else s_aux)
+
+
+def _of_eight_bits(q: Tensor, k: Tensor, v: Tensor, descales: Descales, options: Options) -> Any:
+    """Computes flash_attn_func of q, k and v in 8 bits, as attention over a cache that is full."""
+    for name, tensor in (("k", k), ("v", v)):
+        check_tensor(name, tensor, "[B, S, N, D]", (q.dtype,))
+    check_size("k", k, 0, q.shape[0], at("q.shape[0]"))
+    try:
+        return attend_cache(q, Cache(k, v), None, options, options.return_attn_probs, EMPTY, descales)
+    except ValueError as error:
+        if not hasattr(error, "parts"):
+            raise
+        raise renamed(error, {"k_cache": "k", "v_cache": "v"}) from None
 
 
 def _in_chunks(q: Tensor, k: Tensor, v: Tensor, options: Options) -> Any:

@@ -13,6 +13,7 @@ from torch.overrides import handle_torch_function, has_torch_function_variadic
 
 from .._pytorch import is_jagged, unwatched
 from .._torch.call import CAUSAL_TOP_LEFT, EVERY_KEY
+from .._torch.cache_ops import scatter_rows
 from .._torch.decode import decode_attention
 from .._torch.direct import attend_plainly
 from .._torch.entered import context
@@ -25,6 +26,7 @@ __all__ = [
     "install",
     "replace_scaled_dot_product_attention",
     "scaled_dot_product_attention",
+    "scatter_rows",
     "uninstall",
 ]
 

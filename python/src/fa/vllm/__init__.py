@@ -1,0 +1,106 @@
+"""Attention of vLLM's CPU build, computed by `fa`.
+
+With FA_VLLM=1, or after `register()`, vLLM's platform finds the classes of this module where it looks for its own
+attention on CPUs. Nothing of vLLM is changed.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+from ._counts import calls
+
+__all__ = ["calls", "plugin", "register", "unregister"]
+
+VARIABLE = "FA_VLLM"
+# What FA_VLLM may be: {value: whether latent attention is served too}. Other processes of vLLM inherit the variable.
+_VALUES = {"1": True, "dense": False}
+# {class that vLLM finds in this module: the module that has it}.
+_MODULES = {"AttentionBackend": "_dense", "MLABackend": "_latent", "MLAPrefill": "_latent"}
+
+
+def register(*, mla: bool = True) -> None:
+    """Makes vLLM, in this process and in those that it starts, compute attention with `fa`. Call it before LLM(...).
+
+    mla: whether latent attention (MLA, as of DeepSeek-V3) is served too.
+
+    On a platform that is no CPU it changes nothing and warns. A second call changes `mla` only.
+
+    Raises:
+        ModuleNotFoundError: vLLM is not installed.
+    """
+    from vllm.platforms import current_platform
+
+    if not current_platform.is_cpu():
+        words = "fa.vllm: the platform is %s, not a CPU: nothing is registered"
+        _log().warning(words, current_platform.device_type)
+        return
+    unregister()
+    os.environ[VARIABLE] = next(value for value, latent in _VALUES.items() if latent == mla)
+    for member, override, name in _members():
+        if mla or _MODULES[name] == "_dense":
+            override(member, f"{__name__}.{name}")
+    _forget_choices()
+
+
+def unregister() -> None:
+    """Undoes `register`: engines that start from now on compute attention with vLLM's own code."""
+    os.environ.pop(VARIABLE, None)
+    for member, _, name in _members():
+        if member.get_path() == f"{__name__}.{name}":
+            member.clear_override()
+    _forget_choices()
+
+
+def plugin() -> None:
+    """vLLM calls this function in each of its processes: calls `register` if FA_VLLM asks for it.
+
+    FA_VLLM=1: all attention that `fa` serves. FA_VLLM=dense: all but latent attention. Without it, or with 0: nothing.
+    """
+    value = os.environ.get(VARIABLE, "0")
+    if value in ("", "0"):
+        return
+    if value not in _VALUES:
+        raise ValueError(f"{VARIABLE}={value}, want 0, {', '.join(_VALUES)}")
+    register(mla=_VALUES[value])
+
+
+def _members() -> list[tuple[Any, Any, str]]:
+    """Returns (member of one of vLLM's registries, the registry's function that overrides it, class of this module)."""
+    from vllm.v1.attention.backends.mla.prefill.registry import MLAPrefillBackendEnum, register_mla_prefill_backend
+    from vllm.v1.attention.backends.registry import AttentionBackendEnum, register_backend
+
+    return [
+        (AttentionBackendEnum.CPU_ATTN, register_backend, "AttentionBackend"),
+        (AttentionBackendEnum.CPU_MLA, register_backend, "MLABackend"),
+        (MLAPrefillBackendEnum.CPU, register_mla_prefill_backend, "MLAPrefill"),
+    ]
+
+
+def _forget_choices() -> None:
+    """Makes vLLM choose classes anew: it keeps those that it chose for earlier layers."""
+    for module, function in (
+        ("vllm.v1.attention.selector", "_cached_get_attn_backend"),
+        ("vllm.v1.attention.backends.mla.prefill.selector", "_auto_select_mla_prefill_backend"),
+    ):
+        if module in sys.modules:
+            getattr(sys.modules[module], function).cache_clear()
+
+
+def _log() -> logging.Logger:
+    from vllm.logger import init_logger
+
+    return init_logger("vllm.fa")
+
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str):
+        """Imports a class when vLLM first asks for it: its module needs parts of vLLM that import plugins first."""
+        if name in _MODULES:
+            return getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,213 @@
+"""vLLM's classes of dense attention on CPUs: the backend, what it knows of a step, and the layers' code."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from vllm.config import VllmConfig, get_current_vllm_config, get_layers_from_vllm_config
+from vllm.model_executor.layers.attention import Attention
+from vllm.v1.attention.backend import AttentionType, CommonAttentionMetadata, MultipleOf
+from vllm.v1.attention.backends.cpu_attn import (
+    CPUAttentionBackend,
+    CPUAttentionBackendImpl,
+    CPUAttentionMetadata,
+    CPUAttentionMetadataBuilder,
+)
+
+from ._batch import Batch, Layer, attend_packed, groups_of, write_rows
+from ._counts import count
+
+_ENCODERS = (AttentionType.ENCODER, AttentionType.ENCODER_ONLY)
+
+
+class AttentionBackend(CPUAttentionBackend):
+    """Takes the place of CPU_ATTN. Some models ask whether the backend is a CPUAttentionBackend."""
+
+    @staticmethod
+    def get_supported_kernel_block_sizes(kv_cache_spec: Any = None) -> list[int | MultipleOf]:
+        return [MultipleOf(16)]
+
+    @classmethod
+    def get_supported_head_sizes(cls) -> list[int]:
+        return []  # any
+
+    @classmethod
+    def supports_sink(cls) -> bool:
+        return True
+
+    @classmethod
+    def supports_kv_connector(cls) -> bool:
+        return False
+
+    @staticmethod
+    def get_impl_cls() -> type[AttentionImpl]:
+        return AttentionImpl
+
+    @staticmethod
+    def get_builder_cls() -> type[AttentionMetadataBuilder]:
+        return AttentionMetadataBuilder
+
+
+@dataclass
+class AttentionMetadata(CPUAttentionMetadata):
+    """A step as all layers of a group of caches see it."""
+
+    batch: Batch | None = None
+    """None if only layers of vLLM's own code read this step."""
+    ends: list[int] | None = None
+    """Where the tokens of each request end."""
+
+
+class AttentionMetadataBuilder(CPUAttentionMetadataBuilder):
+    def __init__(self, kv_cache_spec: Any, layer_names: list[str], vllm_config: VllmConfig, device: torch.device):
+        super().__init__(kv_cache_spec, layer_names, vllm_config, device)
+        # Requests of one token come first, so that one call computes them.
+        self._init_reorder_batch_threshold(1, False)
+
+    def _handed_back(self) -> bool:
+        layers = get_layers_from_vllm_config(self.vllm_config, Attention, self.layer_names).values()
+        return any(isinstance(layer.impl, AttentionImpl) and layer.impl.handed_back for layer in layers)
+
+    def build(
+        self, common_prefix_len: int, common_attn_metadata: CommonAttentionMetadata, fast_build: bool = False
+    ) -> CPUAttentionMetadata:
+        if self._handed_back():
+            return super().build(common_prefix_len, common_attn_metadata, fast_build)
+        step = common_attn_metadata
+        for name in ("mm_req_doc_ranges", "rswa_prefix_lens"):
+            given = getattr(step, name)
+            if given is not None and (name != "mm_req_doc_ranges" or any(given.values())):
+                raise NotImplementedError(f"fa.vllm: {name}: not served")
+        starts, lengths = step.query_start_loc_cpu.tolist(), step.seq_lens.tolist()
+        causal: Any = step.causal
+        if self.is_cross_attention:
+            causal = False
+        elif isinstance(causal, Tensor):
+            causal = causal.tolist()
+        return AttentionMetadata(
+            num_actual_tokens=step.num_actual_tokens,
+            max_query_len=step.max_query_len,
+            query_start_loc=step.query_start_loc,
+            max_seq_len=step.max_seq_len,
+            seq_lens=step.seq_lens,
+            block_table=step.block_table_tensor,
+            slot_mapping=step.slot_mapping,
+            scheduler_metadata=None,
+            causal=causal is True,
+            batch=Batch(groups_of(starts, lengths, step.block_table_tensor, causal)),
+            ends=starts[1:],
+        )
+
+
+class AttentionImpl(CPUAttentionBackendImpl):
+    """The attention of one layer. Its caches are [blocks, Nkv, block, D + Dv]. Within a head of a block, `fa` keeps keys
+    [block, D] and then values [block, Dv]."""
+
+    def __init__(
+        self,
+        num_heads: int,
+        head_size: int,
+        scale: float,
+        num_kv_heads: int,
+        alibi_slopes: list[float] | None,
+        sliding_window: int | None,
+        kv_cache_dtype: str,
+        logits_soft_cap: float | None = None,
+        attn_type: str = AttentionType.DECODER,
+        kv_sharing_target_layer_name: str | None = None,
+        sinks: Tensor | None = None,
+        **others: Any,
+    ) -> None:
+        if others:
+            raise NotImplementedError(f"fa.vllm: {', '.join(sorted(others))}: unknown; FA_VLLM=0 runs vLLM's own code")
+        encoder = attn_type in _ENCODERS
+        # vLLM's own class warns that encoders get no soft cap. Here they do.
+        super().__init__(
+            num_heads,
+            head_size,
+            scale,
+            num_kv_heads,
+            alibi_slopes,
+            sliding_window,
+            kv_cache_dtype,
+            None if encoder else logits_soft_cap,
+            attn_type,
+            kv_sharing_target_layer_name,
+            sinks,
+        )
+        self.logits_soft_cap = logits_soft_cap or 0
+        self.handed_back = self.is_fp8_kv_cache
+        if not self.handed_back and get_current_vllm_config().kv_transfer_config is not None:
+            raise ValueError("fa.vllm: kv_transfer_config: blocks of CPU_ATTN are packed, ours are not")
+        window = -1 if sliding_window is None else sliding_window - 1
+        self._encoder = encoder
+        self._layer = Layer(
+            scale=float(scale),
+            left=window,
+            right=window if encoder else -1,
+            softcap=float(self.logits_soft_cap),
+            slopes=None if alibi_slopes is None else tuple(map(float, alibi_slopes)),
+        )
+        self._pages: tuple[Tensor, Tensor, Tensor] | None = None  # a cache, its keys and its values
+
+    def process_weights_after_loading(self, act_dtype: torch.dtype) -> None:
+        super().process_weights_after_loading(act_dtype)
+        self._float_sinks = None
+
+    _float_sinks: Tensor | None = None
+
+    def _sinks(self) -> Tensor | None:
+        """Returns the sinks in float32. They are read at the first call, because weights are loaded before it."""
+        if self._float_sinks is None and self.sinks is not None:
+            self._float_sinks = self.sinks.detach().float()
+        return self._float_sinks
+
+    def _pages_of(self, kv_cache: Tensor) -> tuple[Tensor, Tensor]:
+        """Returns keys [blocks, Nkv, block, D] and values [blocks, Nkv, block, Dv] as views of the layer's cache."""
+        if self._pages is None or self._pages[0] is not kv_cache:
+            block, size = kv_cache.shape[2], self.head_size
+            heads = kv_cache.view(*kv_cache.shape[:2], block * kv_cache.shape[3])
+            keys, values = heads[..., : block * size], heads[..., block * size :]
+            self._pages = kv_cache, keys.unflatten(-1, (block, size)), values.unflatten(-1, (block, -1))
+        return self._pages[1:]
+
+    def do_kv_cache_update(
+        self, layer: torch.nn.Module, key: Tensor, value: Tensor, kv_cache: Tensor, slot_mapping: Tensor
+    ) -> None:
+        if self.handed_back:
+            super().do_kv_cache_update(layer, key, value, kv_cache, slot_mapping)
+        elif not self._encoder:
+            write_rows(key, value, slot_mapping, self._pages_of(kv_cache), "BnNBsD")
+
+    def forward(
+        self,
+        layer: Any,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        kv_cache: Tensor,
+        attn_metadata: CPUAttentionMetadata | None,
+        output: Tensor,
+        output_scale: Tensor | None = None,
+        output_block_scale: Tensor | None = None,
+    ) -> Tensor:
+        if output_scale is not None or output_block_scale is not None:
+            raise NotImplementedError("fa.vllm: output_scale, output_block_scale: no output is quantized")
+        if attn_metadata is None:  # a warm-up
+            return output
+        if self.handed_back:
+            count("handed_back: fp8 cache")
+            return super().forward(layer, query, key, value, kv_cache, attn_metadata, output)
+        assert isinstance(attn_metadata, AttentionMetadata)
+        if self._encoder:
+            ends = attn_metadata.ends
+            attend_packed(self._layer, query, key, value, (ends, ends), attn_metadata.causal, self._sinks(), output)
+            count("encoder")
+            return output
+        pages = (pages.transpose(1, 2) for pages in self._pages_of(kv_cache))
+        attn_metadata.batch.attend(self._layer, query, *pages, self._sinks(), output)
+        count("decode" if attn_metadata.batch.few_rows else "prefill")
+        return output

@@ -1,0 +1,269 @@
+"""fa.transformers.GrowingCache and CompressedCache: tokens, methods of layers, memory and errors."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from hf_models import model_of, tokens, with_attention
+from transformers import DynamicCache, LlamaConfig
+from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
+
+import fa.transformers
+from fa.transformers import CompressedCache, GrowingCache, attention_forward
+
+NEW = 20
+DENSE = ["llama", "mistral", "gemma2", "gpt_oss", "qwen3"]
+LATENT = ["deepseek_v3", "deepseek_v32"]
+
+
+def generated(model, cache, **keywords):
+    ids = tokens(2, 15, seed=4)
+    mask = torch.ones_like(ids)
+    if keywords.pop("padded", False):
+        mask[0, :6] = 0
+        ids[0, :6] = 0
+    result = model.generate(
+        ids,
+        attention_mask=mask,
+        past_key_values=cache,
+        do_sample=False,
+        max_new_tokens=NEW,
+        min_new_tokens=NEW,
+        output_logits=True,
+        return_dict_in_generate=True,
+        disable_compile=True,
+        **keywords,
+    )
+    return result.sequences, torch.stack(result.logits)
+
+
+@pytest.mark.parametrize("padded", [False, True])
+@pytest.mark.parametrize("name", [*DENSE, *LATENT, "minimax_m3_vl"])
+def test_growing_caches_give_the_bits_of_dynamic_ones(name, padded):
+    if padded and name == "minimax_m3_vl":
+        padded = False  # the blocks that it selects depend on rows without keys
+    model = model_of(name)
+    got = generated(model, GrowingCache(model.config), padded=padded)
+    want = generated(model, DynamicCache(config=model.config), padded=padded)
+    assert torch.equal(got[0], want[0])
+    torch.testing.assert_close(got[1], want[1], rtol=1e-6, atol=1e-6)
+
+
+def test_growing_caches_of_beams_and_assistants():
+    model = model_of("mistral")
+    ids = tokens(2, 15, seed=4)
+    beams = {"num_beams": 3, "do_sample": False, "max_new_tokens": NEW}
+    for cache in (GrowingCache, CompressedCache):
+        assert model.generate(ids, past_key_values=cache(model.config), **beams).shape == (2, 15 + NEW)
+    want = model.generate(ids, past_key_values=DynamicCache(config=model.config), **beams)
+    assert torch.equal(model.generate(ids, past_key_values=GrowingCache(model.config), **beams), want)
+    assisted = {"assistant_model": model_of("mistral"), "do_sample": False, "max_new_tokens": NEW}
+    got = model.generate(ids[:1], past_key_values=GrowingCache(model.config), **assisted)
+    assert torch.equal(got, model.generate(ids[:1], do_sample=False, max_new_tokens=NEW))
+
+
+def states(rows, seed):
+    made = torch.Generator().manual_seed(seed)
+    return [torch.randn(2, 2, rows, 8, generator=made) for _ in range(2)]
+
+
+METHODS = {
+    "crop": lambda layer: layer.crop(-2),
+    "crop nothing": lambda layer: layer.crop(0),
+    "reorder": lambda layer: layer.reorder_cache(torch.tensor([1, 0])),
+    "repeat and select": lambda layer: (layer.batch_repeat_interleave(2), layer.batch_select_indices(torch.tensor([0, 3]))),
+    "reset": lambda layer: layer.reset(),
+    "offload": lambda layer: (layer.offload(), layer.prefetch()),
+}
+
+
+def layers_of(window):
+    """Returns a layer of transformers, and one of each cache of fa with the same rule."""
+    kind = "sliding_attention" if window else "full_attention"
+    config = LlamaConfig(num_hidden_layers=1, layer_types=[kind], sliding_window=window)
+    plain = DynamicSlidingWindowLayer(window) if window else DynamicLayer()
+    return plain, GrowingCache(config).layers[0], CompressedCache(config).layers[0]
+
+
+@pytest.mark.parametrize("window", [None, 6])
+@pytest.mark.parametrize("method", METHODS)
+def test_the_methods_of_layers_keep_their_meaning(method, window):
+    plain, growing, compressed = layers_of(window)
+    for layer in (plain, growing, compressed):
+        if window:
+            layer.activate_past_recording()
+    for step, rows in enumerate([3, 1, 1, 4, 1, 1, 1]):
+        new = states(rows, step)
+        want = plain.update(*new)
+        assert all(torch.equal(*pair) for pair in zip(growing.update(*new), want, strict=True))
+        for codes, numbers in zip(compressed.update(*new), want, strict=True):
+            scale = codes._fa_scale
+            assert codes.shape == numbers.shape and scale.shape == (*numbers.shape[:-1], 1)
+            bound = numbers.abs().amax(-1, keepdim=True) / 127 * (0.5 + 2**-10)  # half a step
+            assert ((codes * scale - numbers).abs() <= bound).all()
+        if step in (2, 4):
+            for layer in (plain, growing, compressed):
+                METHODS[method](layer)
+        for layer in (growing, compressed):
+            assert layer.get_seq_length() == plain.get_seq_length()
+            assert layer.get_mask_sizes(1) == plain.get_mask_sizes(1)
+        if plain.is_initialized:
+            assert torch.equal(growing.keys, plain.keys) and torch.equal(growing.values, plain.values)
+
+
+def test_rows_are_written_in_place():
+    _, layer, _ = layers_of(None)
+    layer.update(*states(8, 1))
+    first, moved = layer.keys.data_ptr(), 0
+    for step in range(100):
+        before = layer.keys.data_ptr()
+        layer.update(*states(1, step))
+        moved += layer.keys.data_ptr() != before
+    assert layer.keys.shape[2] == 108 and moved == 3  # 16 rows, then 34, 70 and 142
+    assert layer.keys.data_ptr() != first
+    _, sliding, _ = layers_of(6)
+    for step in range(100):
+        sliding.update(*states(1, step))
+    assert sliding.held["keys"].shape[2] <= 24  # the window does not grow
+
+
+def test_a_copy_of_a_cache_is_independent():
+    _, layer, compressed = layers_of(None)
+    for one in (layer, compressed):
+        one.update(*states(5, 1))
+        other = copy.deepcopy(one)
+        kept = other.keys.clone()
+        one.crop(-3)
+        one.update(*states(3, 2))
+        assert torch.equal(other.keys, kept)
+        other.update(*states(1, 3))
+        assert torch.equal(other.keys[:, :, :5], kept)
+
+
+def test_gradients_pass_through_a_growing_cache():
+    _, layer, _ = layers_of(None)
+    first, second = ([t.requires_grad_() for t in states(3, seed)] for seed in (1, 2))
+    layer.update(*first)
+    keys, values = layer.update(*second)
+    (keys.square().sum() + values.sum()).backward()
+    assert torch.equal(first[0].grad, 2 * first[0]) and torch.equal(second[1].grad, torch.ones_like(second[1]))
+
+
+def test_inference_mode_and_back():
+    _, layer, _ = layers_of(None)
+    with torch.inference_mode():
+        layer.update(*states(3, 1))
+    keys, _ = layer.update(*states(2, 2))
+    assert torch.equal(keys, torch.cat([states(3, 1)[0], states(2, 2)[0]], 2))
+
+
+class _Dequantised(DynamicCache):
+    """Keeps every row as what its codes of 8 bits stand for, by the formula."""
+
+    def __init__(self, config, dtype):
+        super().__init__(config=config)
+        self.codes = dtype
+
+    def update(self, key_states, value_states, layer_idx, *args, **kwargs):
+        return super().update(self.rounded(key_states), self.rounded(value_states), layer_idx, *args, **kwargs)
+
+    def rounded(self, rows):
+        scale = rows.abs().amax(-1, keepdim=True) / (127 if self.codes == "int8" else 448)
+        x = torch.where(scale > 0, rows / scale, 0.0)
+        return (x.round() if self.codes == "int8" else x.to(torch.float8_e4m3fn).float()) * scale
+
+
+@pytest.mark.parametrize("padded", [False, True])
+@pytest.mark.parametrize("dtype", ["int8", "e4m3"])
+@pytest.mark.parametrize("name", DENSE)
+def test_compressed_caches_give_the_tokens_of_the_dequantised_keys(name, dtype, padded):
+    model = model_of(name)
+    got = generated(model, CompressedCache(model.config, dtype), padded=padded)
+    want = generated(with_attention(model, "eager"), _Dequantised(model.config, dtype), padded=padded)
+    assert torch.equal(got[0], want[0])
+    torch.testing.assert_close(got[1], want[1], rtol=1e-4, atol=1e-4)
+
+
+def test_a_prompt_in_parts_reads_the_codes():
+    model = model_of("llama")
+    ids = tokens(2, 40, seed=2)
+    with torch.no_grad():
+        want = model(ids, past_key_values=CompressedCache(model.config)).logits
+        cache = CompressedCache(model.config)
+        parts = [model(part, past_key_values=cache).logits for part in ids.split([21, 1, 17, 1], 1)]
+    torch.testing.assert_close(torch.cat(parts, 1), want, rtol=1e-4, atol=1e-4)
+
+
+def test_a_cache_of_16384_tokens_has_half_the_bytes():
+    config = LlamaConfig(num_hidden_layers=1, num_attention_heads=8, num_key_value_heads=2, hidden_size=1024)
+    rows = [torch.randn(1, 2, 16384, 128).bfloat16() for _ in range(2)]
+    dynamic = DynamicCache(config=config)
+    dynamic.update(*rows, 0)
+    whole = sum(t.nbytes for t in (dynamic.layers[0].keys, dynamic.layers[0].values))
+    for dtype in ("int8", "e4m3"):
+        cache = CompressedCache(config, dtype)
+        cache.update(*rows, 0)
+        assert cache.nbytes == whole * 132 // 256  # 128 codes and a float32 in place of 256 bytes
+        assert sum(t.nbytes for t in cache.layers[0].held.values()) <= 1.25 * cache.nbytes
+    growing = GrowingCache(config)
+    growing.update(*rows, 0)
+    assert growing.nbytes == whole
+
+
+def test_a_step_reads_the_cache_where_it_lies():
+    from test_transformers_masks import Sizes
+
+    model = model_of("llama", positions=4096)
+    for cache in (GrowingCache(model.config), CompressedCache(model.config)):
+        ids = tokens(2, 4000)
+        with torch.no_grad():
+            model(ids, past_key_values=cache)
+            with Sizes() as sizes:
+                model(ids[:, :1], past_key_values=cache)
+        keys = cache.layers[0].keys
+        assert 0 < sizes.largest_new < keys[:, :1].numel() * keys.itemsize
+
+
+def test_errors_are_named():
+    config = LlamaConfig(num_hidden_layers=1)
+    with pytest.raises(ValueError, match="^invalid argument: dtype='int4', want one of int8, e4m3$"):
+        CompressedCache(config, "int4")
+    eager = with_attention(model_of("llama"), "eager")
+    with pytest.raises(ValueError, match='^invalid argument: config: has attn_implementation="eager", want "fa"$'):
+        CompressedCache(eager.config)
+    for name in LATENT:
+        with pytest.raises(ValueError, match="^invalid argument: config: has kv_lora_rank=16"):
+            CompressedCache(model_of(name).config)
+    cache = CompressedCache(config)
+    with pytest.raises(ValueError, match="keys of the cache are torch.float64, want float32, bfloat16 or float16"):
+        cache.update(torch.zeros(1, 2, 3, 8).double(), torch.zeros(1, 2, 3, 8).double(), 0)
+    with pytest.raises(ValueError, match="keys require a gradient"):
+        cache.update(torch.zeros(1, 2, 3, 8, requires_grad=True), torch.zeros(1, 2, 3, 8), 0)
+    key, value = cache.update(torch.randn(1, 2, 3, 8), torch.randn(1, 2, 3, 8), 0)
+    query = torch.randn(1, 4, 1, 8)
+    module = torch.nn.Identity()
+    assert attention_forward(module, query, key, value, None)[0].shape == (1, 1, 4, 8)
+    with pytest.raises(ValueError, match="key.dtype=torch.int8, want floats, or what the update of a CompressedCache"):
+        attention_forward(module, query, key.clone(), value, None)
+    for name, given in (
+        ("dropout", {"dropout": 0.5}),
+        ("sinks", {"sinks": torch.zeros(1, 4, 1, 1)}),
+        ("indices", {"indices": torch.zeros(1, 1, 1, dtype=torch.int32)}),
+    ):
+        with pytest.raises(ValueError, match=f"{name}: given, want None with the keys of a CompressedCache"):
+            attention_forward(module, query, key, value, None, **given)
+    with pytest.raises(ValueError, match="query: requires a gradient"):
+        attention_forward(module, query.requires_grad_(), key, value, None)
+
+
+def test_the_classes_of_transformers_stay_as_they_are():
+    from transformers.cache_utils import DYNAMIC_LAYER_TYPE_MAPPING
+
+    models = [model_of(name) for name in (*DENSE, *LATENT, "minimax_m3_vl")]
+    before = dict(DYNAMIC_LAYER_TYPE_MAPPING)
+    for model in models:
+        GrowingCache(model.config)
+    assert dict(DYNAMIC_LAYER_TYPE_MAPPING) == before
+    assert fa.transformers.CompressedCache is CompressedCache

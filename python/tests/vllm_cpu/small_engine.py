@@ -1,0 +1,138 @@
+"""Runs a small model in vLLM and prints what it gives, as JSON. The tests start this program, once per configuration.
+
+    small_engine.py MODEL [--fa] [--options JSON]
+
+MODEL is a name of `CONFIGS`. With --fa, attention is registered with `fa.vllm.register`; otherwise FA_VLLM decides.
+Weights are random, the same in every run, and large enough that attention decides which tokens come.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import os
+import random
+import sys
+import tempfile
+from pathlib import Path
+
+# vLLM reads these variables when it is imported. The machine may have no network.
+os.environ |= {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "VLLM_LOGGING_LEVEL": "ERROR"}
+os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
+
+import transformers
+from small_engine_names import MODELS
+from vllm import LLM, SamplingParams
+from vllm.model_executor.model_loader import dummy_loader
+
+SMALL = {
+    "vocab_size": 512,
+    "hidden_size": 128,
+    "intermediate_size": 256,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "max_position_embeddings": 1024,
+}
+GROUPED = {**SMALL, "num_key_value_heads": 2, "head_dim": 32}
+LATENT = {"kv_lora_rank": 512, "q_lora_rank": 64, "qk_rope_head_dim": 64, "qk_nope_head_dim": 32, "v_head_dim": 32}
+EXPERTS = {
+    "moe_intermediate_size": 64,
+    "n_routed_experts": 4,
+    "num_experts_per_tok": 2,
+    "n_group": 1,
+    "topk_group": 1,
+    "first_k_dense_replace": 1,
+    "n_shared_experts": 1,
+}
+WINDOWED = {**GROUPED, "sliding_window": 32}
+# {model: (class of its configuration, members, its architecture in vLLM)}
+CONFIGS = {
+    "llama": ("LlamaConfig", GROUPED, "LlamaForCausalLM"),
+    "qwen3": ("Qwen3Config", GROUPED, "Qwen3ForCausalLM"),
+    "gemma2": (
+        "Gemma2Config",
+        {**WINDOWED, "query_pre_attn_scalar": 32, "attn_logit_softcapping": 5.0},
+        "Gemma2ForCausalLM",
+    ),
+    "gpt_oss": ("GptOssConfig", {**WINDOWED, "num_local_experts": 4, "num_experts_per_tok": 2}, "GptOssForCausalLM"),
+    "bloom": ("BloomConfig", {"vocab_size": 512, "hidden_size": 128, "n_layer": 2, "n_head": 4}, "BloomForCausalLM"),
+    "bert": ("BertConfig", SMALL, "BertModel"),
+    "deepseek_v3": (
+        "DeepseekV3Config",
+        {**SMALL, "num_key_value_heads": 4, **LATENT, **EXPERTS},
+        "DeepseekV3ForCausalLM",
+    ),
+}
+
+
+def folder_of(model: str) -> str:
+    """Returns a folder with the model's config.json."""
+    kind, members, architecture = CONFIGS[model]
+    config = getattr(transformers, kind)(**members)
+    config.architectures = [architecture]
+    folder = tempfile.mkdtemp()
+    config.save_pretrained(folder)
+    if model == "bert":  # vLLM makes no embeddings without a tokenizer
+        vocabulary = Path(folder, "vocab.txt")
+        words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"w{i}" for i in range(507))]
+        vocabulary.write_text("\n".join(words), encoding="utf-8")
+        transformers.BertTokenizer(str(vocabulary)).save_pretrained(folder)
+    return folder
+
+
+def vary_weights() -> None:
+    """Gives each of vLLM's dummy weights a seed of its own, and weights of a size at which tokens do not repeat."""
+    seeds, fill = itertools.count(1), dummy_loader.initialize_single_dummy_weight
+    dummy_loader.initialize_single_dummy_weight = lambda weight: fill(weight, -0.3, 0.3, next(seeds))
+
+
+def prompts_of(lengths: list[int], shared: int) -> list[dict]:
+    numbers = random.Random(1)
+    prefix = [numbers.randrange(1, 500) for _ in range(shared)]
+    return [{"prompt_token_ids": prefix + [numbers.randrange(1, 500) for _ in range(n)]} for n in lengths]
+
+
+def of_tokens(completion) -> dict[str, list]:
+    """Returns the tokens of a completion and the logarithms of their probabilities."""
+    tokens = list(completion.token_ids)
+    chosen = [of_place[token].logprob for of_place, token in zip(completion.logprobs, tokens, strict=True)]
+    return {"tokens": tokens, "logprobs": chosen}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    assert list(CONFIGS) == MODELS
+    parser.add_argument("model", choices=MODELS)
+    parser.add_argument("--fa", action="store_true")
+    parser.add_argument("--options", default="{}", help="of LLM")
+    parser.add_argument("--lengths", default="3,40,150,17,1,64", help="of the prompts")
+    parser.add_argument("--shared", type=int, default=0, help="tokens with which all prompts begin")
+    parser.add_argument("--rounds", type=int, default=1)
+    arguments = parser.parse_args()
+    vary_weights()
+    if arguments.fa:
+        import fa.vllm
+
+        fa.vllm.register()
+    options = {"dtype": "float32", "max_model_len": 1024, "max_num_seqs": 4, "kv_cache_memory_bytes": 64 << 20, "seed": 0}
+    options |= {"enforce_eager": True, "load_format": "dummy", "skip_tokenizer_init": arguments.model != "bert"}
+    options |= json.loads(arguments.options)
+    llm = LLM(model=folder_of(arguments.model), **options)
+    prompts = prompts_of([int(n) for n in arguments.lengths.split(",")], arguments.shared)
+    results = []
+    for _ in range(arguments.rounds):
+        if arguments.model == "bert":
+            outputs = llm.embed(prompts, use_tqdm=False)
+            results.append([output.outputs.embedding for output in outputs])
+        else:
+            sampling = SamplingParams(max_tokens=12, temperature=0, detokenize=False, logprobs=1)
+            outputs = llm.generate(prompts, sampling, use_tqdm=False)
+            results.append([of_tokens(output.outputs[0]) for output in outputs])
+    cached = getattr(outputs[0], "num_cached_tokens", None)
+    counts = sys.modules["fa.vllm"].calls() if "fa.vllm" in sys.modules else None
+    print("RESULT " + json.dumps({"results": results, "calls": counts, "cached": cached}), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,108 @@
+"""How fa.vllm gets into vLLM: the entry point, the variable, the registries."""
+
+from __future__ import annotations
+
+import logging
+import os
+from importlib.metadata import entry_points
+
+import pytest
+import torch
+from vllm.platforms import current_platform
+from vllm.v1.attention.backends.mla.prefill.registry import MLAPrefillBackendEnum
+from vllm.v1.attention.backends.registry import AttentionBackendEnum
+
+import fa.vllm
+
+
+@pytest.fixture(autouse=True)
+def _nothing_registered(monkeypatch):
+    monkeypatch.setenv("FA_VLLM", "0")
+    fa.vllm.unregister()
+    yield
+    fa.vllm.unregister()
+
+
+def registered() -> list[bool]:
+    members = AttentionBackendEnum.CPU_ATTN, AttentionBackendEnum.CPU_MLA, MLAPrefillBackendEnum.CPU
+    return [member.get_path().startswith("fa.vllm.") for member in members]
+
+
+def test_the_wheel_has_the_entry_point():
+    (found,) = (point for point in entry_points(group="vllm.general_plugins") if point.name == "fa")
+    assert found.value == "fa.vllm:plugin"
+    assert found.load() is fa.vllm.plugin
+
+
+@pytest.mark.parametrize(
+    ("value", "want"),
+    [(None, [False] * 3), ("", [False] * 3), ("0", [False] * 3), ("1", [True] * 3), ("dense", [True, False, False])],
+)
+def test_the_variable_decides(monkeypatch, value, want):
+    if value is None:
+        monkeypatch.delenv("FA_VLLM", raising=False)
+    else:
+        monkeypatch.setenv("FA_VLLM", value)
+    fa.vllm.plugin()
+    assert registered() == want
+    fa.vllm.plugin()  # vLLM may load plugins twice
+    assert registered() == want
+
+
+def test_an_unknown_value_is_an_error(monkeypatch):
+    monkeypatch.setenv("FA_VLLM", "yes")
+    with pytest.raises(ValueError, match="FA_VLLM=yes, want 0, 1, dense"):
+        fa.vllm.plugin()
+    assert registered() == [False] * 3
+
+
+def test_register_reaches_the_processes_that_start_later():
+    fa.vllm.register()
+    assert (registered(), os.environ["FA_VLLM"]) == ([True] * 3, "1")
+    fa.vllm.register(mla=False)
+    assert (registered(), os.environ["FA_VLLM"]) == ([True, False, False], "dense")
+    fa.vllm.unregister()
+    assert registered() == [False] * 3
+    assert "FA_VLLM" not in os.environ
+
+
+def test_classes_of_others_stay():
+    from vllm.v1.attention.backends.registry import register_backend
+
+    register_backend(AttentionBackendEnum.CPU_ATTN, "somebody.Else")
+    fa.vllm.unregister()
+    assert AttentionBackendEnum.CPU_ATTN.get_path() == "somebody.Else"
+    AttentionBackendEnum.CPU_ATTN.clear_override()
+
+
+def test_the_registries_find_the_classes_and_vllm_takes_them():
+    fa.vllm.register()
+    dense = AttentionBackendEnum.CPU_ATTN.get_class()
+    assert dense is fa.vllm.AttentionBackend
+    assert dense.get_name() == "CPU_ATTN"
+    assert (dense.supports_sink(), dense.supports_sliding_window(), dense.supports_non_causal()) == (True, True, True)
+    assert dense.forward_includes_kv_cache_update is False
+    assert [layout.name for layout in dense.supported_kv_cache_layouts()] == ["LBHNC"]
+    assert dense.supports_block_size(16) and not dense.supports_block_size(8)
+    assert all(dense.supports_head_size(size) for size in (8, 33, 40, 1024))
+    assert all(dense.supports_dtype(dtype) for dtype in (torch.float32, torch.bfloat16, torch.float16))
+    for kind in ("decoder", "encoder", "encoder_only", "encoder_decoder"):
+        assert dense.supports_attn_type(kind)
+    assert AttentionBackendEnum.CPU_MLA.get_class() is fa.vllm.MLABackend
+    assert fa.vllm.MLABackend.get_name() == "CPU_MLA"
+    assert MLAPrefillBackendEnum.CPU.get_class() is fa.vllm.MLAPrefill
+
+
+def test_a_platform_that_is_no_cpu_keeps_its_own(monkeypatch):
+    monkeypatch.setattr(type(current_platform), "is_cpu", lambda self: False)
+    written = []
+    monkeypatch.setattr(logging.getLogger("vllm.fa"), "warning", lambda *words: written.append(words[0] % words[1:]))
+    monkeypatch.setenv("FA_VLLM", "1")
+    fa.vllm.plugin()
+    assert registered() == [False] * 3
+    assert written == ["fa.vllm: the platform is cpu, not a CPU: nothing is registered"]
+
+
+def test_a_name_that_does_not_exist():
+    with pytest.raises(AttributeError, match="no attribute 'Backend'"):
+        fa.vllm.Backend  # noqa: B018

