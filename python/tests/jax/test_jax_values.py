@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.test_util import check_grads
-from jax_cases import CALLS, Call, H, check, exact_gradients_of, exact_of, inputs, lengths, random
+from jax_cases import CALLS, B, Call, H, N, S, T, check, exact_gradients_of, exact_of, inputs, keep, lengths, random
 
 import fa.jax
 
@@ -123,16 +123,46 @@ def test_check_grads(name):
     check_grads(lambda *x: call.run(attention, *x), call.arrays, order=1, modes=["rev"], rtol=2e-2, atol=2e-2)
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float16])
-def test_the_bits_are_those_of_numpys_calls(dtype):
-    arrays = query, key, value = [np.asarray(x) for x in inputs(dtype)]
-    of = {"layout": "BSND", "scale": H**-0.5, "mask": fa.Mask.causal_top_left()}
+def _rows_of_lengths():
+    """Returns the rule of causal rows with 20 and 37 rows in use, and 53 and 11 keys."""
+    rows = np.arange(T)
+    ends = [np.where(rows < used, np.minimum(rows + 1, keys), rows - T - S) for used, keys in ((20, S), (37, 11))]
+    return fa.Mask.rows(np.tile(rows - T - S, B), np.concatenate(ends))
+
+
+# The keywords of fa.jax and those of fa.flash_attention.
+SAME_CALLS = {
+    "causal": ({"is_causal": True}, {"mask": fa.Mask.causal_top_left()}),
+    "window": ({"local_window_size": (7, 3)}, {"mask": fa.Mask.band_top_left(7, 3)}),
+    "mask": ({"mask": keep(B, 1, T, S)}, {"dense_mask": ~np.asarray(keep(B, 1, T, S))}),
+    "lengths": (
+        {"query_seq_lengths": lengths(20, 37), "key_value_seq_lengths": lengths(S, 11), "is_causal": True},
+        {"mask": _rows_of_lengths()},
+    ),
+    "bias": ({}, {"pse_type": 0}),
+}
+
+
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.float16, jnp.bfloat16])
+@pytest.mark.parametrize("name", SAME_CALLS)
+def test_the_bits_are_those_of_other_calls(name, dtype):
+    keywords, of = SAME_CALLS[name]
+    arrays = inputs(dtype) + ((random(B, N, T, S, dtype=dtype),) if name == "bias" else ())
+    if dtype == jnp.bfloat16:
+        torch = pytest.importorskip("torch", reason="fa.flash_attention takes bfloat16 from PyTorch only")
+        query, key, value, *bias = (torch.tensor(np.asarray(x, np.float32)).bfloat16() for x in arrays)
+    else:
+        query, key, value, *bias = (np.asarray(x) for x in arrays)
+    of = {"layout": "BSND", "scale": H**-0.5} | of | ({"pse": bias[0]} if bias else {})
     out, softmax_max, softmax_sum = fa.flash_attention(query, key, value, **of)
-    d_out = np.asarray(random(*query.shape, seed=9, dtype=dtype))
-    grads = fa.flash_attention_grad(query, key, value, out, d_out, softmax_max, softmax_sum, **of)
-    got, vjp = jax.vjp(lambda *x: attention(*x, is_causal=True), *arrays)
-    for mine, numpys in zip((got, *vjp(jnp.asarray(d_out))), (out, grads.dq, grads.dk, grads.dv), strict=True):
-        np.testing.assert_array_equal(np.asarray(mine), numpys)
+    grads = fa.flash_attention_grad(
+        query, key, value, out, out, softmax_max, softmax_sum, need_dpse=bool(bias), **of
+    )
+    got, vjp = jax.vjp(lambda *x: attention(*x, **keywords), *arrays)
+    want = (out, grads.dq, grads.dk, grads.dv) + ((grads.dpse,) if bias else ())
+    for mine, other in zip((got, *vjp(got)), want, strict=True):
+        other = np.asarray(other.float() if dtype == jnp.bfloat16 else other, np.float32)
+        np.testing.assert_array_equal(np.asarray(mine, np.float32), other)
 
 
 @pytest.mark.parametrize("dtype", [jnp.float64, jnp.int32, jnp.float8_e4m3fn])
