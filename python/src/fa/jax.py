@@ -74,7 +74,7 @@ def dot_product_attention(
     implementation: str | None = None,
     return_residual: bool = False,
 ) -> Any:
-    """Computes what jax.nn.dot_product_attention computes, in memory that grows with T + S.
+    """Computes what jax.nn.dot_product_attention computes, without a matrix of scores.
 
     Args:
         query: [B, T, N, H] or [T, N, H]. key, value: [B, S, K, H] or [S, K, H], N a multiple of K.
