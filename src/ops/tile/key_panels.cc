@@ -5,11 +5,14 @@
 #include <cassert>
 #include <cstring>
 
+#include "core/integer.h"
 #include "core/saturating.h"
 #include "ops/tile/antiquant_rows.h"
 
 namespace fa::ops {
 namespace {
+
+using core::kernels::TileAttendArgs;
 
 // Kernels of few rows read every row of keys once. They prefetch the row that lies this many rows ahead, also beyond
 // the end of a block. The hardware alone would not do: its prefetchers stop at every page of memory, and start again
@@ -21,6 +24,25 @@ constexpr int64_t kFewestRowsOfV = 16;
 
 int64_t PackedKColumns(const tiling::AttentionProblem& problem, const tiling::ForwardPlan& plan) {
   return plan.pack_k ? problem.d + problem.d_rope : 0;
+}
+
+/// Returns the bytes of KeyTiles::replaced.
+int64_t ReplacedBytes(int64_t slot_rows) {
+  return core::RoundUp(core::CeilDiv(slot_rows, TileAttendArgs::kKeys), core::kernels::kLineBytes);
+}
+
+/// Puts 0 in the place of elements of bf16 that are not finite. Returns whether there are any.
+bool ReplaceNotFinite(const core::kernels::RowKernels& kernels, float* words, int64_t count) {
+  if (kernels.all_finite(words, DType::kBF16, 2 * count)) return false;
+  for (int64_t i = 0; i < count; ++i) {
+    uint32_t word;
+    std::memcpy(&word, words + i, sizeof word);
+    for (const uint32_t exponent : {0x7f80u, 0x7f800000u}) {
+      if ((word & exponent) == exponent) word &= exponent == 0x7f80u ? 0xffff0000u : 0xffffu;
+    }
+    std::memcpy(words + i, &word, sizeof word);
+  }
+  return true;
 }
 
 core::kernels::RowBlock BlockOf(const layout::HeadRows& head) { return {head.first, head.dtype, head.stride}; }
@@ -59,7 +81,8 @@ size_t KeyPanels::SlotBytes(const tiling::AttentionProblem& problem, const tilin
                             const core::kernels::KernelTable& table) {
   const int64_t columns = PackedKColumns(problem, plan) + (plan.pack_v ? problem.dv : 0);
   const int64_t rows = table.pairs() ? table.rows->PairedRows(plan.slot_rows) / 2 : plan.slot_rows;
-  return static_cast<size_t>(core::SaturatedProduct(rows, columns, static_cast<int64_t>(sizeof(float))));
+  const int64_t bytes = core::SaturatedProduct(rows, columns, static_cast<int64_t>(sizeof(float)));
+  return static_cast<size_t>(core::SaturatedSum(bytes, problem.packs_tiles ? ReplacedBytes(plan.slot_rows) : 0));
 }
 
 float* KeyPanels::SlotK(int32_t slot) const {
@@ -124,9 +147,51 @@ void KeyPanels::PairRows(const Source& source, int32_t sequence, int64_t head_kv
   }
 }
 
+int64_t KeyPanels::SlotChunks() const { return core::CeilDiv(plan_.slot_rows, TileAttendArgs::kKeys); }
+int64_t KeyPanels::KeyChunkFloats() const { return (problem_.d + problem_.d_rope) * TileAttendArgs::kKeys / 2; }
+
+bool* KeyPanels::SlotReplaced(int32_t slot) const {
+  std::byte* end = slots_ + static_cast<size_t>(slot + 1) * slot_bytes_;
+  return reinterpret_cast<bool*>(end - ReplacedBytes(plan_.slot_rows));
+}
+
+void KeyPanels::PackTiles(const tiling::PackItem& item) const {
+  constexpr int64_t kStepFloats = TileAttendArgs::kStepBytes / static_cast<int64_t>(sizeof(float));
+  const int64_t rows = item.row_end - item.row_begin, chunk = item.row_begin / TileAttendArgs::kKeys;
+  assert(item.row_begin % TileAttendArgs::kKeys == 0);
+  const auto block = [&](const Source& source) {
+    return RowsFrom(BlockOf(Locate(source, item.sequence, item.head_kv)), item.row_begin);
+  };
+  float* k = SlotK(item.slot) + chunk * KeyChunkFloats();
+  table_.rows->pack_key_tiles(block(K()), rows, problem_.d, k, KeyChunkFloats());
+  if (problem_.d_rope > 0) {
+    table_.rows->pack_key_tiles(block(KRope()), rows, problem_.d_rope, k + problem_.d * TileAttendArgs::kKeys / 2,
+                                KeyChunkFloats());
+  }
+  float* v = SlotValueTiles(item.slot) + chunk * kStepFloats;
+  const int64_t column_floats = SlotChunks() * kStepFloats;
+  table_.rows->pack_value_tiles(block(V()), rows, problem_.dv, v, column_floats);
+  for (int64_t i = 0; i < core::CeilDiv(rows, TileAttendArgs::kKeys); ++i) {
+    bool replaced = false;
+    for (int64_t c = 0; c < problem_.dv / TileAttendArgs::kColumns; ++c) {
+      replaced = ReplaceNotFinite(*table_.rows, v + c * column_floats + i * kStepFloats, kStepFloats) || replaced;
+    }
+    SlotReplaced(item.slot)[chunk + i] = replaced;
+  }
+}
+
+KeyTiles KeyPanels::Tiles(const tiling::ForwardItem& item) const {
+  assert(problem_.packs_tiles && item.slot >= 0);
+  return {.k = reinterpret_cast<const char*>(SlotK(item.slot)),
+          .v = reinterpret_cast<const char*>(SlotValueTiles(item.slot)),
+          .value_chunks = SlotChunks(),
+          .replaced = SlotReplaced(item.slot)};
+}
+
 void KeyPanels::Pack(const tiling::PackItem& item) const {
   const tiling::Interval rows{item.row_begin, item.row_end};
   assert(rows.begin >= 0 && rows.end <= plan_.slot_rows);
+  if (problem_.packs_tiles) return PackTiles(item);
   if (plan_.pack_k) {
     Widen(K(), item.sequence, item.head_kv, rows, SlotK(item.slot) + rows.begin * problem_.d);
     if (problem_.d_rope > 0) {
@@ -177,7 +242,7 @@ KeyRows KeyPanels::Block(const tiling::ForwardItem& item, tiling::Interval keys,
   rows.first = keys.begin;
   rows.end = problem_.sequences[static_cast<size_t>(item.sequence)].sk;
   assert(keys.begin >= 0 && keys.begin < keys.end && keys.end <= rows.end && keys.size() <= plan_.shape.block_k);
-  const bool packed = item.slot >= 0;
+  const bool packed = item.slot >= 0 && !problem_.packs_tiles;  // these kernels do not take tiles
   float* slot_v = packed && plan_.pack_v ? SlotV(item.slot) : nullptr;
   if (pairs) {
     rows.k = caller(K(), &rows.k_pages);
