@@ -45,9 +45,8 @@ struct AttentionArgs {
   TensorView drop_mask;  ///< u8 bits, LSB first, 1 = keep, without gaps over [B,N,Sq,Sk]; >= ceil(bits / 8) bytes
   TensorView sink;       ///< f32 [N]: per head the score of a virtual key whose value is 0
   std::span<const int64_t> cu_q;  ///< TND: inclusive prefix sums of query lengths; a leading 0 is an empty sequence
-  /// TND: inclusive prefix sums of the key lengths, with as many entries as cu_q. Sequences have no gaps between them,
-  /// so cu_kv cannot skip padding. If a sequence has another number of keys than queries, the diagonal of Mask::Causal
-  /// moves too. To leave keys out, use Mask::Rows.
+  /// TND: inclusive prefix sums of the key lengths, with as many entries as cu_q. There are no gaps between sequences.
+  /// To leave keys out, such as padding, use Mask::Rows.
   std::span<const int64_t> cu_kv;
   MutableTensorView out;          ///< [B, N, Sq, Dv], type of q
   MutableTensorView softmax_max;  ///< optional, maximum of each row's scores, f32 [B, N, Sq] (TND [T, N]), natural log

@@ -101,10 +101,9 @@ struct PromptAttentionOptions {
 ///
 /// @return kInvalidArgument ("quant_scale2: missing, want it (out.dtype=i8)") or kOutOfMemory. After an error nothing
 /// was written. As on the device, the call is refused if
-/// - there is an offset and the mask's rule leaves a row in use without keys, whose result would be the offset, not 0;
+/// - there is an offset, and `mask` leaves a row in use without keys: the row's result would be the offset, not 0;
 /// - the output is int8, the mode is 4, and pre or next is below 0;
-/// - a scale is not finite.
-/// The function is re-entrant. It follows PromptFlashAttention of CANN.
+/// - a scale is not finite. The function is re-entrant. It follows PromptFlashAttention of CANN.
 FA_API Status PromptFlashAttention(const PromptAttentionArgs& args, const PromptAttentionOptions& options,
                                    Context* context = nullptr);
 

@@ -40,8 +40,8 @@ struct RankMachines {
   double latency_s = 5e-6;              ///< time that one message takes on top of the time for its bytes
 };
 
-/// One attention call over ranks as data, before the call runs. It says which rows each rank holds, what each rank
-/// sends, receives and computes, and the predicted time. Plan::Describe() of the real call says the same.
+/// What an attention call over ranks will do: which rows each rank holds, what it sends, receives and computes, and the
+/// predicted time. Plan::Describe() of the real call says the same.
 struct RankSchedule {
   /// What one rank holds, sends, receives and computes.
   struct Rank {

@@ -28,7 +28,7 @@ namespace fa {
 /// @endcode
 enum class SparseMask : uint8_t {
   kNone = 0,  ///< limit = number of keys of the sequence
-  /// limit = keys - queries + t + 1, where lengths in use count; a row with a limit <= 0 is empty.
+  /// limit = keys in use - queries in use + t + 1; a row whose limit is <= 0 has no keys.
   kRightDownCausal = 3,
 };
 

@@ -61,8 +61,8 @@ struct Machine {
 };
 
 /// Returns whether kernels prefetch rows of keys into L1 shortly before they read the rows. On a Zen 5 (48 KiB of L1) a
-/// decode is 15 to 58 % faster, but no faster if keys lie in pages; a sparse forward is 3 % faster. On a Zen 4 (32 KiB)
-/// other ways of fetching made reads slower (docs/decisions.md). Intel's CPUs with 48 KiB were not timed.
+/// decode is then 15 to 58 % faster, but no faster if keys lie in pages. A sparse forward is 3 % faster. Intel's CPUs
+/// with 48 KiB were not timed.
 [[nodiscard]] constexpr bool BringsRows(const Machine& machine) { return machine.l1_bytes >= 48 << 10; }
 
 }  // namespace fa::tiling

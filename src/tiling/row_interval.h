@@ -23,9 +23,10 @@ struct Interval {
 /// pair must be compared with the mask. kFull: all pairs are kept, and no mask is needed.
 enum class TileClass : uint8_t { kNone, kPartial, kFull };
 
-/// The mask algebra. Row i keeps the keys j with (i + lo <= j <= i + hi or j < prefix) and 0 <= j < sk. These keys are
-/// one interval whose ends do not decrease with i, so a rectangle is classified by its corners. Every mode 0..8 is such
-/// a rule for a given batch element. A rule with prefix > 0 has no lower bound (lo = -(sq + sk)).
+/// The keys that each row of a sequence keeps. Row i keeps the keys j with (i + lo <= j <= i + hi or j < prefix) and 0
+/// <= j < sk. These keys are one interval whose ends do not decrease with i, so a rectangle is classified by its
+/// corners. Every sparse mode 0..8 gives such a rule for each batch element. A rule with prefix > 0 has no lower bound
+/// (lo = -(sq + sk)).
 ///
 /// A rule may also list the intervals of its rows, whose ends do not decrease either. Even then KeysOfRows,
 /// KeysOfEveryRow and Classify look at the first and the last row only, apart from empty rows at the ends. RowsOfKeys

@@ -75,8 +75,8 @@ double KeptPairs(const AttentionProblem& problem) {
   return pairs * static_cast<double>(problem.heads);
 }
 
-// Returns the number of pairs of the heaviest tile. Whatever the mask rule, that is the first or the last tile of its
-// head. If the last tile has few rows, it may also be the last tile but one.
+// Returns the number of pairs of the heaviest tile. With every mask, the heaviest tile is the first or the last tile of
+// a head, or the last but one if the last has few rows.
 double HeaviestTile(const AttentionProblem& problem, int64_t block_q, int64_t strip_rows) {
   double heaviest = 0;
   for (const Sequence& sequence : problem.sequences) {

@@ -11,8 +11,8 @@
 
 namespace fa::aclnn {
 
-/// The parameters of every version of the dense operators, except tensors. If a version lacks a parameter, the member
-/// keeps its default, with which the call does what that version does.
+/// The parameters of every version of the dense operators, except tensors. If a version lacks a parameter, its member
+/// keeps the default.
 struct AttentionCall {
   bool packed = false;  ///< true for the VarLen and Unpadding operators, whose layout is TND
   const aclIntArray* prefix = nullptr;

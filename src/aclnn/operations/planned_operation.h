@@ -30,7 +30,7 @@ class PlannedOperation : public Operation {
     plan_ = std::move(*plan);
     return Status::Ok();
   }
-  /// Returns whether a plan has been kept, so that there is something to run.
+  /// Returns whether a plan has been kept.
   [[nodiscard]] bool planned() const { return plan_.has_value(); }
   [[nodiscard]] Status RunPlan(const Args& args, const CallMemory& memory) const {
     const Status status = plan_->Run(args, {memory.workspace + plan_at_, plan_->workspace_bytes()});

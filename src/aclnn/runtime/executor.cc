@@ -60,8 +60,8 @@ aclnnStatus CheckWorkspace(const void* workspace, uint64_t size, uint64_t want) 
                  "invalid argument: workspaceSize=" + std::to_string(size) + ", want " + std::to_string(want)});
 }
 
-// Gives the operand at `place` another address. The caller names it as tensor `index` of `count`; `kind` says in an
-// error what is counted.
+// Gives the operand at `place` another address. The caller knows the operand as number `index` of `count` operands of
+// this `kind`, such as "inputs".
 aclnnStatus SetAddress(aclOpExecutor& executor, size_t index, size_t count, const char* kind, size_t place,
                        aclTensor* tensor, void* address) {
   if (const auto descriptor = FindTensor(tensor); descriptor != nullptr) descriptor->data = address;

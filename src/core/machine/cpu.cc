@@ -35,12 +35,12 @@ constexpr uint64_t kXcr0Ymm = 0x06;                             // SSE, AVX
 constexpr uint64_t kXcr0Zmm = 0xe6;       // opmask, upper halves of zmm0-15 and zmm16-31, besides xmm and ymm
 constexpr uint64_t kXcr0Tiles = 0x60000;  // tile configuration, tile data
 
-// These bits are from Linux' asm/hwcap.h for aarch64.
+// These bits are from asm/hwcap.h of Linux for aarch64.
 constexpr uint64_t kHwcapAsimd = 1u << 1;
 constexpr uint64_t kHwcapAsimdDotprod = 1u << 20;
 constexpr uint64_t kHwcap2I8mmBf16 = 1u << 13 | 1u << 14;
 #if defined(__aarch64__)
-constexpr uint64_t kHwcapCpuid = 1u << 11;  // the kernel emulates reads of identification registers
+constexpr uint64_t kHwcapCpuid = 1u << 11;  // Linux emulates reads of identification registers
 #endif
 
 constexpr bool Has(uint64_t word, uint64_t bits) { return (word & bits) == bits; }
@@ -50,8 +50,7 @@ bool ReportsTiles(const CpuFeatureWords& words) {
 }
 
 #if defined(__x86_64__)
-/// Returns whether Linux (5.16 or later) lets this process use the tile registers. It asks the kernel once. Like
-/// DetectIsa, it has no static variable that the compiler guards with a lock.
+/// Returns whether Linux (5.16 or later) lets this process use the tile registers. The first call asks Linux.
 bool PermitTiles() {
   constexpr int kUnknown = -1;
   constexpr long kRequestXcompPerm = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILE_DATA

@@ -49,13 +49,12 @@ class ClaimState {
  private:
   friend size_t RunStateBytes(const TaskGraph& graph);
 
-  /// The claim positions [lo, hi) of one worker, in one atomic word. So the owner, which takes the first position, and
-  /// a thief, which cuts off the back half, cannot both take a position. A position that has left the word never comes
-  /// back to it unclaimed, so an equal word means the same range.
+  /// The claim positions [lo, hi) of one worker. Both numbers are in one atomic word, so the owner and a thief cannot
+  /// both take a position. The owner takes the first position, and a thief takes the back half.
   struct alignas(64) Range {
     std::atomic<uint64_t> positions;
-    std::atomic<int32_t> queue;  ///< first queued task of the NUMA node; used only in the node's first range
-    int32_t leader;              ///< first range of the same node
+    std::atomic<int32_t> queue;  ///< first queued task of the NUMA node; kept only in the range `leader`
+    int32_t leader;              ///< index of the first range on the same NUMA node
   };
 
   [[nodiscard]] int64_t ClaimPosition(int worker);
@@ -79,7 +78,7 @@ class ClaimState {
   int range_count_;
   Range* ranges_;
   std::atomic<int32_t>* tokens_ = nullptr;        ///< the counter of each task; null for a graph without edges
-  std::atomic<int32_t>* queued_after_ = nullptr;  ///< for each task: the next task of its queue
+  std::atomic<int32_t>* queued_after_ = nullptr;  ///< for each queued task, the next one in its queue
   // The heap is used with TaskGraph::earliest_first. The queue of the first range then holds only the first task of the
   // heap.
   int32_t* heap_ = nullptr;  ///< the heap of queued tasks, in the memory of queued_after_

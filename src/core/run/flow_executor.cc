@@ -40,9 +40,9 @@ namespace fa::core {
 // messages of its own node.
 class FlowExecutor::NodeFlow {
  public:
-  /// `home` is the flow in which the caller waits. For the home flow itself `home` is null; the caller is one of its
-  /// workers and has a slot. Each other arena has one slot more, for the thread that destroys the arena and receives
-  /// its last messages.
+  /// `home` is the flow in which the caller waits, or null if this flow is the home flow. The home flow has a slot for
+  /// the caller. Each other arena has one slot more, for the thread that destroys the arena and receives its last
+  /// messages.
   NodeFlow(FlowExecutor& owner, NodeFlow* home, const Node& node, int first_worker)
       : owner_(owner),
         home_(home),
@@ -62,8 +62,8 @@ class FlowExecutor::NodeFlow {
     });
   }
 
-  /// Offers up to `wanted` places to further threads, as far as places are free, and sends messages for them. Returns
-  /// the number of offered places.
+  /// Offers up to `wanted` of the free places to further threads, and sends messages for them. Returns the number of
+  /// offered places.
   int Invite(int wanted) noexcept {
     if (SchedulerGivenUp()) return 0;
     int offered = 0, knocks = 0, held = 0;
@@ -374,7 +374,7 @@ void FlowExecutor::Walk(NodeFlow& flow) noexcept {
   TsanRelease(this);
 }
 
-/// Walks on the caller's thread while inputs arrive. The caller keeps its place. The following Walk leaves it.
+/// Walks on the caller's thread while inputs arrive. The caller keeps its place for the Walk that follows.
 void FlowExecutor::WalkAndPoll(NodeFlow& home) noexcept {
   TsanAcquire(this);
   const BoundThread on_node(home.cpus());

@@ -15,7 +15,7 @@
 
 namespace fa::core {
 
-/// Where memory was short, in the words of the error for a task that throws std::bad_alloc.
+/// The end of the error for a task that throws std::bad_alloc: "out of memory inside a task".
 inline constexpr std::string_view kInsideATask = "inside a task";
 
 /// The first failure of a run. The thread that fails first stores its failure here.
@@ -115,8 +115,8 @@ class GraphRun {
     if (released.queued > 0) on_queued(released.queued);
     return released.next;
   }
-  /// Called by a thread without a task before it polls or looks again. It yields, and after some time sleeps: if there
-  /// are more threads than cores, a thread that has a task may need the core.
+  /// Gives the core to another thread: yields or, after many `looks`, sleeps. If there are more threads than cores, a
+  /// thread that has a task may need the core.
   static void WaitToLook(int64_t looks) {
     constexpr int64_t kYields = 256;
     if (looks < kYields) return std::this_thread::yield();

@@ -28,8 +28,8 @@ struct Runtime {
   int (*in_parallel)();
   int (*thread_num)();
   void* library;
-  /// Whether the runtime binds its threads to CPUs, the caller among them. Threads that the caller starts inherit its
-  /// CPUs, so the library's own threads would all run on the caller's.
+  /// Whether the runtime binds its threads, including the caller, to CPUs. Threads that the caller starts would then
+  /// all run on the caller's CPU.
   bool binds_threads;
   uint32_t fork_depth;
   const Runtime* before;  ///< the runtime that was recorded before; kept, because a call may still use it
@@ -87,9 +87,9 @@ class Owner {
 
 thread_local Owner this_thread;
 
-/// A parallel region ends only when all its threads have arrived, even if no task is left for them. If other processes
-/// use the cores, this takes long. After such a late region, the next 2 runs use the library's own threads. If the
-/// region after them is late too, this number doubles, up to 1024. A runtime that binds its threads is not left.
+/// Decides which runs do without the OpenMP threads. A parallel region ends only when all its threads have arrived. If
+/// other processes use the cores, this takes long. After such a late region, the next 2 runs use the library's own
+/// threads. With every further late region in a row this number doubles, up to 1024.
 class Lateness {
  public:
   [[nodiscard]] bool SkipsRun() {
@@ -137,8 +137,8 @@ Result<bool> OpenMpTeam::Share(std::string_view runtime) {
     return true;
   }
   const std::string name(runtime);
-  // With RTLD_NOLOAD, dlopen does not load the runtime. A runtime that is recorded keeps one handle open for good,
-  // since other threads may be about to call into it. Any further handle is closed.
+  // With RTLD_NOLOAD, dlopen finds the runtime only if the process has loaded it. A recorded runtime keeps one handle
+  // open for good, since other threads may call into it. Any further handle is closed.
   void* library = dlopen(name.c_str(), RTLD_NOW | RTLD_NOLOAD);
   if (library == nullptr) return false;
   const Runtime* known = all.load(std::memory_order_acquire);

@@ -16,9 +16,8 @@ namespace fa::core {
 /// Makes SchedulerGivenUp true from now on.
 void GiveUpScheduler() noexcept;
 /// Calls `call`, which calls oneTBB. If `call` throws, SchedulerGivenUp becomes true, and the exception goes on to the
-/// caller. One case cannot be prevented. oneTBB starts threads while it updates its demand for threads. If that throws,
-/// the next update waits forever. So a thread that is inside oneTBB at that moment, at the end of its run or while it
-/// leaves an arena, may wait forever.
+/// caller. Another thread that is inside oneTBB at that moment may wait forever: it may wait for oneTBB's failed update
+/// of its demand for threads.
 template <typename Call>
 void AskScheduler(const Call& call) {
   try {

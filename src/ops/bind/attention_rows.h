@@ -36,7 +36,7 @@ struct MutablePseView {
   }
 };
 
-/// The tensors and numbers that change the scores of a call, and those of dropout.
+/// The tensors and numbers that change scores, and those of dropout.
 struct ScoreInputs : ScoreNumbers {
   PairView pse = {};            ///< bias of pse types 0 and 1
   bool compressed_pse = false;  ///< whether pse has the compressed form (PseRows::compressed)

@@ -27,10 +27,10 @@ struct RunningStrip : Strip {
   bool skips_masked = false;
 };
 
-/// The blocks that one loop works on at the same time, each a strip with a block of keys. The loop computes the scores
-/// of a new block while it works on earlier blocks. With `overlapped`, the tile unit also multiplies the probabilities
-/// of the oldest block. Meanwhile the vector unit turns the scores of the block between the two into probabilities.
-/// With `scores_beside`, the loop multiplies the probabilities of the previous block.
+/// The blocks that one loop works on at the same time, each a strip with a block of keys. With `overlapped` there are
+/// three. The tile unit computes the scores of the newest block and the product of the oldest. Meanwhile the vector
+/// unit turns the scores of the middle block into probabilities. With `scores_beside` there are two: the loop computes
+/// the scores of one block and the product of the previous block.
 class BlocksInFlight {
  public:
   BlocksInFlight() = default;
@@ -52,8 +52,8 @@ class BlocksInFlight {
   const core::kernels::StripKernels* kernels_ = nullptr;
 };
 
-/// Returns the kernels of the strip for the first of `rows` rows, with its output state by rows or along the lanes.
-/// Both states give the same bits.
+/// Returns the kernels for a strip that begins `rows` rows before the end of a tile. With `row_state`, the strip's
+/// output state lies row by row, otherwise along the lanes. Both give the same bits.
 [[nodiscard]] const core::kernels::StripKernels& StripFor(const core::kernels::KernelTable& table, int64_t rows,
                                                           bool row_state);
 
@@ -80,7 +80,7 @@ class ForwardStrips {
   /// @param row_state  whether strips have their output state by rows
   void Open(const FoldedRows& rows, const core::kernels::StripKernels* few, const tiling::Interval* keys,
             const TileScratch& scratch, Strips& strips, bool row_state = false) const;
-  /// @param raw_scores  optional: receives the inner products [keys][width] with every pass applied
+  /// @param raw_scores  optional: receives the scores [keys][width] after all passes
   void VisitBlock(RunningStrip& strip, tiling::Interval block, const KeyRows& rows, const TileScratch& scratch,
                   float* raw_scores = nullptr) const;
   /// Returns the end of the keys, from keys.begin on, that Attend may take. All rows of the sequence see these keys,

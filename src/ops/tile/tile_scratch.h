@@ -18,7 +18,7 @@ struct TileScratch {
   float* panels = nullptr;   ///< packed queries, strip after strip: [d + d_rope][width]
   float* state = nullptr;    ///< output state, strip after strip: [dv][width]
   float* backup = nullptr;   ///< [dv][width]: a copy of a strip's state, taken before a block that may have to be
-                             ///< repeated on the exact path
+                             ///< computed again
   float* scores = nullptr;   ///< scores [block_k][width], or several such tiles
   int64_t score_floats = 0;  ///< number of floats from one tile to the next
   float* stats = nullptr;    ///< strip after strip: row_max and row_sum, each [width]

@@ -1,9 +1,7 @@
-// Reads lists of selected blocks of keys. A list is read up to its first -1. The selected blocks are sorted, so that
-// sums run over ascending keys, whatever the order of the list. So the order of a list changes no bits, and tokens add
-// to the sums of keys in one order. Lists that ascend already are not sorted. In other lists, such as an indexer's,
-// each block is marked by one bit, and the marks are read in order. If a block occurs twice in the list, or the marks
-// would take too many words, the entries are sorted instead: by a radix sort if there are many. Then equal blocks are
-// in the order of their slots.
+// Reads lists of selected blocks of keys. A list is read up to its first -1. The selected blocks are sorted, so the
+// order of a list changes no bits. Lists that ascend already are not sorted. In other lists, such as an indexer's, each
+// block is marked by one bit, and the marks are read in order. If a block occurs twice, or the marks would take too
+// many words, the entries are sorted instead. Then equal blocks are in the order of their slots.
 
 #include "ops/token/key_selection.h"
 

@@ -54,7 +54,7 @@ class OrderedCommit {
 
  private:
   int64_t* finished_;  ///< for each sequence: how many of its tokens, from the first on, are known to be finished
-  int32_t* progress_;  ///< for each token: the number below which it has added to all its keys
+  int32_t* progress_;  ///< for each token: it has added to all its keys below this number
 };
 
 /// Lets some tasks of a list wait until all of some earlier tasks of the list have finished. No task waits forever,

@@ -22,7 +22,7 @@ namespace fa::tiling {
 [[nodiscard]] PlanFacts FactsOf(const char* op, const Machine& machine, const RankCall& call, const RankPlan& plan,
                                 const core::TaskGraph& graph, double flops_full);
 
-/// Returns the facts about all ranks for PlanInfo.
+/// Returns the RanksInfo of a plan.
 [[nodiscard]] RanksInfo InfoOfRanks(const RankPlan& plan);
 
 /// Returns a text about the bytes that one rank moves and stages.

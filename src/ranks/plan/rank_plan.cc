@@ -517,7 +517,7 @@ RankPlan PlanStrategy(const RankCall& call, Strategy strategy) {
     RankPlan more;
     try {
       more = PlanHeads(call, strategy, heads);
-    } catch (const PlanTooLarge&) {  // memory_bytes is the same on all ranks, so all ranks come here or none
+    } catch (const PlanTooLarge&) {  // memory_bytes is the same on all ranks, so all ranks catch this or no rank does
       break;
     }
     if (*std::max_element(more.staged_bytes.begin(), more.staged_bytes.end()) > most_bytes) break;
@@ -533,7 +533,7 @@ RankPlan MakeRankPlan(const RankCall& call) {
   std::optional<RankPlan> sequence;
   try {
     sequence = PlanStrategy(call, Strategy::kSequence);
-  } catch (const PlanTooLarge&) {  // memory_bytes is the same on all ranks, so all ranks come here or none
+  } catch (const PlanTooLarge&) {  // memory_bytes is the same on all ranks, so all ranks catch this or no rank does
     if (!enough_heads) throw;
   }
   if (!enough_heads) return *std::move(sequence);

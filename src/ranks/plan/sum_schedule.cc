@@ -228,7 +228,7 @@ class SumMaker {
     }
   }
 
-  /// A moment: block `block` becomes ready (block >= 0), or a rank becomes free.
+  /// An event of the simulation: block `block` becomes ready (block >= 0), or a rank becomes free.
   struct Event {
     double at = 0;
     int64_t number = 0;  // among events at the same time, the one with the lowest number is taken first

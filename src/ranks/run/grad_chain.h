@@ -73,7 +73,7 @@ class GradChain {
   [[nodiscard]] tiling::ChainGraph MakeGraph(const std::vector<tiling::RowPart>& parts,
                                              const std::vector<tiling::Sequence>& whole, int64_t first_sequence,
                                              int rank) const;
-  /// Adds the FLOPs of the rank's tiles to `plan`. As visited pairs, whole strips are counted.
+  /// Adds the FLOPs of the rank's tiles to `plan`. Visited pairs include all keys that a strip visits.
   void AddFlops(tiling::BackwardPlan& plan) const;
   /// Returns the number of columns per kv head that run at one time, so that every worker has a column of some head.
   [[nodiscard]] int64_t ColumnsAtOnce(const tiling::Machine& machine) const;
@@ -94,7 +94,7 @@ class GradChain {
   tiling::Machine machine_;
   int64_t columns_ = 0;              ///< number of columns of dK: d + d_rope
   std::vector<int64_t> key_offset_;  ///< for each sequence of the unit: where its keys begin on the axis
-  tiling::BackwardPlan layout_;      ///< layout of the slots, without tiles
+  tiling::BackwardPlan layout_;      ///< a plan that has slots but no tiles
   tiling::WorkspacePlan workspace_;
   BackwardBuffers buffers_;
   tiling::ChainGraph graph_;

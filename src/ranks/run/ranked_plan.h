@@ -34,8 +34,8 @@
 
 namespace fa::ops {
 
-/// What a plan over ranks needs to run besides itself: the transport, and the context for the level on which the ranks
-/// have agreed. It lives as long as the plan.
+/// The transport of a plan over ranks, and the context for the level on which the ranks have agreed. It lives as long
+/// as the plan.
 struct RankSession {
   std::shared_ptr<Transport> transport;
   std::shared_ptr<Context> lowered;  ///< the context to use if another rank has a lower instruction set

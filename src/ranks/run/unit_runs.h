@@ -159,7 +159,7 @@ class UnitRuns {
   const std::deque<Unit>& units_;
   bool results_travel_ = false;
   MessagesUnderWay under_way_;
-  /// Memory for arriving rows, and memory for results. Successive units use the parts of each in turn.
+  /// Memory for arriving rows and memory for results, each for kUnitsInFlight units.
   Booked booked_[2][tiling::kUnitsInFlight];
   size_t staged_ = 0;
 };

@@ -41,8 +41,8 @@ class StagedFile {
   std::FILE* stream_ = nullptr;
 };
 
-/// While an object of this class lives, signals that would end the process have to wait. So either all files of a
-/// command get their names or none. Only one object may live at a time.
+/// While an object of this class lives, signals that would end the process have to wait. So no signal ends a command
+/// between the first and the last file that it publishes. Only one object may live at a time.
 class PublishedTogether {
  public:
   PublishedTogether();

@@ -1,6 +1,5 @@
-// Refuses arguments of sparse modes 0..8 that the device refuses, although the library could compute them: they leave
-// rows without keys, or the device's rules for skipping blocks do not cover them. The device's limits on sizes are not
-// checked.
+// Refuses arguments of sparse modes 0..8 that the device refuses, although the library could compute them. The device's
+// limits on sizes are not checked.
 #include <algorithm>
 #include <limits>
 #include <string>
@@ -87,8 +86,8 @@ Status CheckBandOfSequence(const Binding& call, const tiling::Sequence& sequence
     return Refused(Arg(argument), got, ">= " + std::to_string(bound) + Sizes(call, sequence, index));
   };
   if (!call.packed()) {
-    // A negative pre shifts the band to the right, and the first row must still keep a key. A negative next shifts the
-    // band down, and some row must still keep the first key.
+    // If pre is negative, the first row must still keep a key. If next is negative, some row must still keep the first
+    // key.
     const int64_t min_pre = 1 - (top_left ? sequence.sk : sequence.sq);
     const int64_t min_next = 1 - (top_left ? sequence.sq : sequence.sk);
     if (pre < 0 && pre < min_pre) return refused("mask.pre", pre, min_pre);
@@ -164,8 +163,8 @@ Status CheckSparseMode(const Binding& call) {
     FA_RETURN_IF_ERROR(CheckBandSigns(call));
   }
   if (call.inference != nullptr && !call.packed()) {
-    // The check is for the sizes of the whole tensors: the band must keep some pair there. In a batch element that uses
-    // fewer rows, it may keep none.
+    // With the sizes of the whole tensors the band must keep some pair. In a batch element that uses fewer rows, it may
+    // keep none.
     tiling::Sequence tensors;
     tensors.sq = call.sizes.q_rows;
     tensors.sk = call.sizes.k_rows;

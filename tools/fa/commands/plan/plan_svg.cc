@@ -74,8 +74,8 @@ std::vector<int64_t> Ticks(int64_t size) {
   return ticks;
 }
 
-/// Draws one document from top to bottom. If the plan states no loads, workers claim tasks only while they run. Then no
-/// tile has a known worker, and all tiles have one colour.
+/// Draws one document from top to bottom. If the plan has no loads, it is unknown which worker runs a tile, and all
+/// tiles have one colour.
 class Drawing {
  public:
   Drawing(const PlanInfo& info, const PlanPicture& picture) : info_(info), picture_(picture) {
