@@ -49,7 +49,7 @@ struct ScatterRowsArgs {
   TensorView value;         ///< [T, N, Dv], or absent together with value_cache
   TensorView slot_mapping;  ///< i32 or i64 [T]: the place of row t, page * Bs + row; a negative place skips the row
   /// i32 or i64 [T]: row source_rows[t] of key and value goes to place slot_mapping[t]. Key and value may then have any
-  /// number of rows. Absent: row t goes there.
+  /// number of rows. Absent: row t goes to place slot_mapping[t].
   TensorView source_rows;
   TensorView key_scale, value_scale;  ///< f32 [1] or [N], positive and finite: given scales of quantised caches
   MutableTensorView key_cache;        ///< shape as ScatterRowsOptions::form says; type of key, i8 or f8e4m3

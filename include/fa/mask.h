@@ -30,7 +30,7 @@ namespace fa {
 /// Numbers such as `pre` may be any integers. A number larger than any distance between a row and a key bounds nothing.
 class FA_API Mask {
  public:
-  /// How the kept keys j of row i are given. delta is Sk - Sq of the batch element or sequence.
+  /// Which keys j row i keeps. delta is Sk - Sq of the batch element or sequence.
   enum class Kind : uint8_t {
     kNone,             ///< every key
     kCausal,           ///< j <= i + delta

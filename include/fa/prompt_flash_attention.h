@@ -103,7 +103,7 @@ struct PromptAttentionOptions {
 /// was written. As on the device, the call is refused if
 /// - there is an offset, and `mask` leaves a row in use without keys: the row's result would be the offset, not 0;
 /// - the output is int8, the mode is 4, and pre or next is below 0;
-/// - a scale is not finite. The function is re-entrant. It follows PromptFlashAttention of CANN.
+/// - a scale is not finite.
 FA_API Status PromptFlashAttention(const PromptAttentionArgs& args, const PromptAttentionOptions& options,
                                    Context* context = nullptr);
 

@@ -26,8 +26,8 @@ struct SequenceShards {
   struct Interval {
     int64_t begin = 0, end = 0;
   };
-  /// How the rows are cut. Chunks have whole row units (Plan::Describe() names the unit) and are as equal as that
-  /// allows. The last chunk takes the rest. A rank may hold no rows.
+  /// How the rows are cut. A chunk has whole row units (Plan::Describe() names the unit), except that the last chunk
+  /// takes the rest. Chunks are as equal as possible. A rank may hold no rows.
   enum class Cut : uint8_t {
     kContiguous,  ///< rank r of P holds chunk r of P
     kZigzag,      ///< there are 2P chunks, and rank r holds chunks r and 2P-1-r: equal work under a causal mask
@@ -37,7 +37,7 @@ struct SequenceShards {
   enum class Strategy : uint8_t {
     kAuto,      ///< the strategy with the shorter predicted time
     kHeads,     ///< whole sequences of some heads are sent to each rank, and the results are sent back
-    kSequence,  ///< K and V of the heads in flight are sent to every rank that sees these keys; queries and results
+    kSequence,  ///< K and V, some heads at a time, are sent to every rank that sees these keys; queries and results
                 ///< stay
   };
 

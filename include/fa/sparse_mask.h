@@ -18,8 +18,8 @@
 
 namespace fa {
 
-/// The rule for the keys that a query token may select: token t may select key j if j < limit(t). The values are the
-/// device's sparseMode. With 3 tokens and 5 keys (x: may be selected):
+/// Which keys a query token may select: token t may select key j if j < limit(t). The values are the device's
+/// sparseMode. With 3 tokens and 5 keys (x: may be selected):
 /// @code{.unparsed}
 ///   kNone        kRightDownCausal
 ///   x x x x x    x x x . .

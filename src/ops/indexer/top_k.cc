@@ -74,8 +74,8 @@ class ScoreSample {
   }
   /// Returns the number of keys that are at most `last`.
   [[nodiscard]] int64_t UpTo(uint32_t last) const { return kernels_.keys_up_to(keys_.data(), size_, last); }
-  /// Returns the `rank`-th key of the sample, in ascending order, or a bound between it and the next one. If the sample
-  /// has fewer keys than `rank`, returns kNanKey.
+  /// Returns a bound: `rank` keys of the sample are at most the bound, or more if keys are equal. If the sample has
+  /// fewer keys than `rank`, returns kNanKey.
   [[nodiscard]] uint32_t AtRank(int64_t rank) const {
     if (rank > size_) return kNanKey;
     uint32_t first = 0, last = kNanKey;

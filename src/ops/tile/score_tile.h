@@ -110,7 +110,7 @@ bool ScoreTile::Fill(const Strip& strip, tiling::Interval keys, const Products& 
       part.end = std::min(part.begin + kPassKeys, keys.end);
       float* to = at(part.begin);
       const bool edge = has_edge(part), masked = drops(part);
-      // The last pass finds the maximum, unless an edge's mask comes after it.
+      // The last pass also finds the maximum, unless pairs must still be masked after it.
       float* row_max = edge ? nullptr : block_max;
       if (changes_scores) {
         FetchRuns reads({reinterpret_cast<FetchRuns::Run*>(memory), kRoom});

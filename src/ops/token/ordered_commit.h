@@ -57,8 +57,8 @@ class OrderedCommit {
   int32_t* progress_;  ///< for each token: it has added to all its keys below this number
 };
 
-/// Lets some tasks of a list wait until all of some earlier tasks of the list have finished. No task waits forever,
-/// because workers claim the tasks of the list in order, as for OrderedCommit.
+/// Lets tasks of a list wait until `tasks` earlier tasks of the list have finished. No task waits forever, because
+/// workers claim the tasks of the list in order, as for OrderedCommit.
 class PhaseGate {
  public:
   /// `word` counts the tasks that have arrived, and must be 0 before a run.

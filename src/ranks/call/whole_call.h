@@ -53,7 +53,7 @@ class WholeTensors {
 
  private:
   struct Axis {
-    int rank, at;  ///< the tensor's number of dimensions is at least `rank`; dimension `at` is cut
+    int rank, at;  ///< the least number of dimensions of the tensor, and the dimension that is cut
     bool queries, any_innermost;
   };
   [[nodiscard]] Status WidenAxis(const char* name, const TensorView& tensor, const Axis& axis, Dims* shape,

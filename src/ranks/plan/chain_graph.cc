@@ -58,8 +58,7 @@ class Maker {
       for (int64_t head = 0; head < call_.heads_kv; ++head) pairs.push_back({part, head, &tiles});
     }
     BackwardPlan plan;
-    // A HeadPair here stands for all query heads of the group, although the tiles of `cut` may be those of a single
-    // head.
+    // A HeadPair here stands for all query heads of the group, even if `cut` gives each tile a single head.
     OrderPairs(pairs, {.pairs = call_.heads_kv, .band = cut.band}, call_.group, call_.workers, plan);
     return plan;
   }

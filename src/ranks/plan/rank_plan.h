@@ -86,7 +86,8 @@ struct RankPlan {
   /// For each rank, the bytes that it sends and receives in one run. Bytes that a rank keeps for itself do not count.
   std::vector<int64_t> sent_bytes;
   std::vector<int64_t> received_bytes;
-  std::vector<int64_t> staged_bytes;  ///< bytes per rank of K and V (kHeads: also Q and O) of the units in flight
+  std::vector<int64_t> staged_bytes;  ///< for each rank: bytes of K and V (kHeads: also Q and O) for the units in
+                                      ///< flight
   std::vector<double> flops;          ///< FLOPs of each rank
   /// The predicted times of each rank. Messages and products may overlap.
   std::vector<double> product_seconds, message_seconds, end_seconds;

@@ -73,7 +73,7 @@ class GradChain {
   [[nodiscard]] tiling::ChainGraph MakeGraph(const std::vector<tiling::RowPart>& parts,
                                              const std::vector<tiling::Sequence>& whole, int64_t first_sequence,
                                              int rank) const;
-  /// Adds the FLOPs of the rank's tiles to `plan`. Visited pairs include all keys that a strip visits.
+  /// Adds the FLOPs of the rank's tiles to `plan`. Visited pairs are counted for whole strips.
   void AddFlops(tiling::BackwardPlan& plan) const;
   /// Returns the number of columns per kv head that run at one time, so that every worker has a column of some head.
   [[nodiscard]] int64_t ColumnsAtOnce(const tiling::Machine& machine) const;

@@ -117,7 +117,7 @@ class ItemMaker {
     return {keys.begin / step * step, std::min(CeilDiv(keys.end, kKeyStep) * kKeyStep, sequence.sk)};
   }
 
-  // Checks the size of a slot. An element takes four bytes, because it is packed as f32, or at least one byte for int8.
+  // Checks the size of a slot. An element takes four bytes (f32) or at least one byte (int8).
   void CheckSlot() const {
     const int64_t columns = (problem_.k_in_place ? 0 : problem_.d) + (problem_.v_in_place ? 0 : problem_.dv);
     const size_t bytes = problem_.dtype == DType::kI8 ? 1 : sizeof(float);

@@ -25,7 +25,7 @@ constexpr const char* kStyle =
     ".area{fill:#fbfbfa;stroke:#9aa5b0;stroke-width:1}.tile{stroke:#ffffff;stroke-width:.6}"
     ".grid{stroke:#ffffff;stroke-opacity:.35;stroke-width:.6}.tick{stroke:#9aa5b0;stroke-width:1}";
 
-// Colour-blind people can tell these colours apart too (Okabe and Ito, without black, and with two of their greys).
+// The palette of Okabe and Ito, which colour-blind people can tell apart, with two greys instead of black.
 constexpr std::array<const char*, 8> kPalette = {"#0072b2", "#e69f00", "#009e73", "#cc79a7",
                                                  "#56b4e9", "#d55e00", "#b8a900", "#7f8c99"};
 
