@@ -40,8 +40,8 @@ enum class CacheForm : uint8_t {
 /// Rows of f32, f16 or bf16 are quantised into a cache of i8 or f8e4m3: an element becomes the code of x / scale in
 /// f32, rounded to the nearest code, ties to even, and saturated to -128..127 or -448..448. DecodeAttention reads x as
 /// code * scale. The scale comes from one of two sources:
-/// - ScatterRows computes a scale per place and head and writes it to key_scale_cache. It is the largest |x| of the
-///   head's columns, divided by 127 (i8) or 448 (f8e4m3). If the scale is 0, all codes are 0. If a column is not
+/// - ScatterRows computes a scale per place and head and writes it to key_scale_cache. The scale is the largest |x| of
+///   the head's columns, divided by 127 (i8) or 448 (f8e4m3). If the scale is 0, all codes are 0. If a column is not
 ///   finite, the scale is NaN and all codes are 0, so that reading the place gives NaN.
 /// - The caller gives the scale, key_scale. Then NaN becomes 0 (i8) or NaN (f8e4m3), and infinities saturate.
 struct ScatterRowsArgs {

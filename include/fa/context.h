@@ -90,7 +90,7 @@ struct ContextOptions {
   std::optional<bool> portable_blas = {};
 };
 
-/// A machine for which plans are made. It may differ from this one.
+/// A machine for which plans are made. The machine may differ from this one.
 struct MachineOptions {
   Isa isa = Isa::kPortable;
   int cores = 1;       ///< 1..65536, one thread per core

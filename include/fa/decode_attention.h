@@ -91,7 +91,7 @@ struct DecodeAttentionArgs {
 /// The options of a decode: everything but the tensors.
 struct DecodeAttentionOptions {
   Layout layout = Layout::kBNSD;    ///< any but TND
-  int64_t heads = 0;                ///< number of query heads: needed for BSH and SBH, else checked against the tensors
+  int64_t heads = 0;                ///< number of query heads, needed for BSH and SBH; with other layouts it is checked
                                     ///< if > 0
   std::optional<float> scale = {};  ///< default 1/sqrt(D + Drope); any finite value
   /// The mask counts only the rows and keys in use. So with Causal() the last query in use sees the last key in use.

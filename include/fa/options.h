@@ -25,7 +25,7 @@
 
 namespace fa {
 
-/// The ways in which a position bias enters the score, before masking. The values are the device's pseType.
+/// How a position bias changes the score, before masking. The values are the device's pseType.
 enum class PseType : uint8_t {
   kScaleThenAdd = 0,  ///< scale * QK + pse
   kAddThenScale = 1,  ///< scale * (QK + pse)
@@ -44,7 +44,7 @@ struct PhiloxState {
 /// The options of an attention call: everything but its tensors.
 struct AttentionOptions {
   Layout layout = Layout::kBNSD;
-  int64_t heads = 0;  ///< number of query heads: needed for BSH and SBH, else checked against the tensors if > 0
+  int64_t heads = 0;  ///< number of query heads, needed for BSH and SBH; with other layouts it is checked if > 0
   std::optional<float> scale = {};  ///< default 1/sqrt(D + Drope); any finite value
   Mask mask = {};
   PseType pse_type = PseType::kAddThenScale;

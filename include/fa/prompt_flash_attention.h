@@ -69,7 +69,7 @@ struct PromptAttentionArgs {
 /// The options of a prompt call: everything but its tensors.
 struct PromptAttentionOptions {
   Layout layout = Layout::kBNSD;
-  int64_t heads = 0;     ///< number of query heads: needed for BSH and SBH, else checked against the tensors if > 0
+  int64_t heads = 0;     ///< number of query heads, needed for BSH and SBH; with other layouts it is checked if > 0
   int64_t heads_kv = 0;  ///< number of key heads: checked against the tensors if > 0
   std::optional<float> scale = {};  ///< default 1/sqrt(D + Drope); any finite value
   Mask mask = {};  ///< any mask; one from Mask::FromSparseMode must have mode 0 to 4, and its band is aligned at the

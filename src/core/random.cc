@@ -113,8 +113,8 @@ void KeepWordsPortable(const PhiloxState& state, uint32_t limit, const uint64_t*
 template <int N>
 [[gnu::target("avx512f"), gnu::always_inline]] inline void KeepGroupsAvx512(const PhiloxState& state, uint32_t limit,
                                                                             const uint64_t* blocks, uint32_t* words) {
-  // For intrinsics without a mask, GCC 12 warns of uninitialized variables (bug 105593). Those with a zeroing mask of
-  // all lanes give the same code.
+  // For intrinsics without a mask, GCC 12 warns of uninitialized variables (bug 105593). Intrinsics with a zeroing mask
+  // of all lanes give the same code.
   constexpr __mmask8 kLanes = 0xff;
   constexpr int kXor3 = 0x96;
   const __m512i m0 = _mm512_set1_epi64(PHILOX_M4x32_0), m1 = _mm512_set1_epi64(PHILOX_M4x32_1);

@@ -25,10 +25,10 @@ enum class TileClass : uint8_t { kNone, kPartial, kFull };
 
 /// The keys that each row of a sequence keeps. Row i keeps the keys j with (i + lo <= j <= i + hi or j < prefix) and 0
 /// <= j < sk. These keys are one interval whose ends do not decrease with i, so a rectangle is classified by its
-/// corners. Every sparse mode 0..8 gives such a rule for each batch element. A rule with prefix > 0 has no lower bound
-/// (lo = -(sq + sk)).
+/// corners. For a given batch element, lo, hi and prefix describe every sparse mode 0..8. If prefix > 0, there is no
+/// lower bound (lo = -(sq + sk)).
 ///
-/// A rule may also list the intervals of its rows, whose ends do not decrease either. Even then KeysOfRows,
+/// Instead, the intervals of all rows may be listed, and their ends do not decrease either. Even then KeysOfRows,
 /// KeysOfEveryRow and Classify look at the first and the last row only, apart from empty rows at the ends. RowsOfKeys
 /// searches the list, and KeptPairs and HasEmptyRow walk over it.
 struct RowRule {
@@ -65,16 +65,16 @@ struct RowRule {
   [[nodiscard]] Interval WithoutEmptyEnds(Interval rows) const;
 };
 
-/// Makes the rule that lists every row's keys. Keys outside 0..sk are dropped. A row whose end is not above its begin
-/// keeps no keys.
+/// Makes the RowRule that lists every row's keys. Keys outside 0..sk are dropped. A row whose end is not above its
+/// begin keeps no keys.
 /// @param wrong_row  gets the first wrong row, or -1 if there is none. A row with keys is wrong if its interval begins
 ///                   or ends before the interval of a row above it. If an empty row lies between the two, it is also
 ///                   wrong if it begins before that interval's end
 [[nodiscard]] RowRule ListedRowRule(std::span<const int64_t> begins, std::span<const int64_t> ends, int64_t sk,
                                     int64_t* wrong_row);
 
-/// Returns the rule of one batch element, for any mask that does not list rows. `first_non_empty` and `last_non_empty`
-/// say whether this element is the first or the last element with sq > 0 (modes 7 and 8).
+/// Returns the RowRule of one batch element, for any mask that does not list rows. `first_non_empty` and
+/// `last_non_empty` say whether this element is the first or the last element with sq > 0 (modes 7 and 8).
 [[nodiscard]] RowRule MakeRowRule(const Mask& mask, int64_t batch, int64_t sq, int64_t sk, bool first_non_empty,
                                   bool last_non_empty);
 

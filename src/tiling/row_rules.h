@@ -9,8 +9,8 @@
 
 namespace fa::tiling {
 
-/// Sets the RowRule of every sequence. Under some masks the first or the last sequence that has rows gets another rule
-/// than the others.
+/// Sets the RowRule of every sequence. Under some masks the first or the last sequence that has rows keeps other keys
+/// than the rest.
 void SetRowRules(const Mask& mask, std::vector<Sequence>& sequences);
 
 /// Returns the masks of all sequences in words: "no rule" (every row keeps every key), "causal" (the last row sees the

@@ -39,7 +39,8 @@ class Stream {
   /// Streams are counted from 1 on, in the order in which they were made.
   [[nodiscard]] uint64_t number() const { return number_; }
 
-  /// Queues a job. `commit` is called while the queue is locked, when queueing can no longer fail. It must not throw.
+  /// Queues a job. `commit` is called while the queue is locked, when queueing can no longer fail. `commit` must not
+  /// throw.
   /// @return true if the job is queued; false after Destroy or if commit() returns false
   bool Push(Job job, const std::function<bool()>& commit = {});
   /// Waits until the jobs pushed so far have run.

@@ -31,7 +31,7 @@ struct CpuFeatureWords {
 [[nodiscard]] Isa HighestIsa(const CpuFeatureWords& words);
 
 /// Returns the level that is used unless the caller asks for another. It is the highest level, except that Intel's CPUs
-/// with avx512_bf16 get avx512_vnni. They start two FMAs per cycle, but only one VDPBF16PS every other cycle
+/// with avx512_bf16 get avx512_vnni. These CPUs start two FMAs per cycle, but only one VDPBF16PS every other cycle
 /// (docs/kernels.md).
 [[nodiscard]] Isa PreferredIsa(Isa highest, bool intel);
 [[nodiscard]] bool IsIntel();

@@ -24,8 +24,8 @@ struct CallSizes {
 /// both statistics.
 enum class Direction : uint8_t { kForward, kBackward };
 
-/// What prompt and decode attention have beyond the training forward: lengths of padded batch elements. They also allow
-/// a dense mask and a pse whose last two dimensions are larger than the call needs.
+/// What prompt and decode attention add to the training forward: lengths of padded batch elements, and a dense mask or
+/// pse whose last two dimensions are larger than the call needs.
 struct Inference {
   ActualLengths lengths;
   bool own_types = false;  ///< whether the operator has checked the types of query, key, value and out
@@ -62,8 +62,8 @@ template <typename Args>
           .softmax_sum = args.softmax_sum};
 }
 
-/// A call while it is bound. Each Bind function below checks its arguments and fills in its members of `bound`. They
-/// run in the order in which they are declared.
+/// A call while it is bound. Each Bind function below checks its arguments and fills in its members of `bound`. The
+/// functions run in the order in which they are declared.
 struct Binding {
   const DenseTensors& args;
   const AttentionOptions& options;

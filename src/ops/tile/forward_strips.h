@@ -76,7 +76,7 @@ class ForwardStrips {
 
   /// Cuts the rows into strips and packs their queries.
   /// @param few   the kernels of few rows if the whole group has few rows, otherwise null
-  /// @param keys  the keys that all rows keep; if null, the sequence's rule gives each row's keys
+  /// @param keys  the keys that all rows keep; if null, the sequence's mask gives each row's keys
   /// @param row_state  whether strips have their output state by rows
   void Open(const FoldedRows& rows, const core::kernels::StripKernels* few, const tiling::Interval* keys,
             const TileScratch& scratch, Strips& strips, bool row_state = false) const;

@@ -13,9 +13,8 @@
 
 namespace fa::ops {
 
-/// Gives the kernels rows of K and V in one of three ways. The kernels read the caller's rows, or each head is packed
-/// once into a slot of the workspace. If too few tiles read a head, each tile converts the blocks that it needs in its
-/// own scratch.
+/// Gives the kernels rows of K and V. The kernels read the caller's rows, or each head is packed once into a slot of
+/// the workspace. If too few tiles read a head, each tile converts the blocks that it needs in its own scratch.
 class KeyPanels {
  public:
   /// All arguments except `slots`, which is copied, must outlive the object.

@@ -52,8 +52,8 @@ class ScoreTile {
   bool Fill(const Strip& strip, tiling::Interval keys, const Products& products, float* staging, float* s,
             float* block_max, float* capped) const;
 
-  /// Returns the keys of `block` that the strip must visit. They are the part of its hull in `block`, without keys at
-  /// both ends that the dense mask drops for every row.
+  /// Returns the keys of `block` that the strip must visit: the strip's hull in `block`, without keys at both ends that
+  /// the dense mask drops for every row.
   [[nodiscard]] tiling::Interval KeptKeys(const Strip& strip, tiling::Interval block) const {
     return passes_.KeptKeys(*strip.kernels, strip.lanes, strip.KeysIn(block));
   }

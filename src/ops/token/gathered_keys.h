@@ -91,8 +91,8 @@ class GatheredKeys {
  public:
   /// Kernels that read rows in place prefetch the row that lies this many keys ahead. A distance of 16 keys is as fast.
   static constexpr int64_t kFetchAhead = 32;
-  /// Returns GatherShape::values_ahead. It is 0 for shared values, because computing the scores has already brought
-  /// them into the caches.
+  /// Returns GatherShape::values_ahead. The result is 0 for shared values, because computing the scores has already
+  /// brought them into the caches.
   static constexpr int64_t ValuesAhead(bool shared_v) { return shared_v ? 0 : kFetchAhead; }
 
   GatheredKeys(const core::kernels::RowKernels& kernels, const GatherShape& shape, const KeySources& sources)

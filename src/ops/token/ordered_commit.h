@@ -19,7 +19,7 @@ namespace fa::ops {
 /// their tiles then move in step.
 ///
 /// Only one word per token is atomic, no sum exists twice, and no product is computed twice. docs/sparse.md compares
-/// the costs of other ways.
+/// the costs of alternatives.
 class OrderedCommit {
  public:
   /// Returns the bytes of the words in which tokens publish their progress.

@@ -130,8 +130,8 @@ Status CheckLength(const RankCall& call) {
       core::SaturatedProduct(sequences, int64_t{call.ranks()}, std::max<int64_t>(call.ranks(), call.problem.heads_kv));
   int64_t blocks = 0;
   if (call.backward) {
-    // A plan chooses between 1, 2, 4 ... heads in flight, up to half of all kv heads. It makes a schedule for each of
-    // these numbers.
+    // A plan chooses between 1, 2, 4 ... heads in flight, up to half of all kv heads. The planner makes a schedule for
+    // each of these numbers.
     const int64_t most_heads = std::max<int64_t>(core::CeilDiv(call.problem.heads_kv, int64_t{2}), 1);
     const int64_t schedules = call.heads_in_flight > 0 ? 1 : std::bit_width(static_cast<uint64_t>(most_heads - 1)) + 1;
     for (const tiling::Sequence& sequence : call.problem.sequences) {

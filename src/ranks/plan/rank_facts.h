@@ -17,7 +17,7 @@ namespace fa::tiling {
 
 /// Returns the PlanFacts of a call's schedule. Each tile has some rows that a rank computes, and the keys that these
 /// rows see.
-/// @param graph  GraphOf(call, plan); `graph`, `call` and `plan` must outlive the facts
+/// @param graph  GraphOf(call, plan); `graph`, `call` and `plan` must outlive the result
 /// @param flops_full  FLOPs of the call without a mask
 [[nodiscard]] PlanFacts FactsOf(const char* op, const Machine& machine, const RankCall& call, const RankPlan& plan,
                                 const core::TaskGraph& graph, double flops_full);

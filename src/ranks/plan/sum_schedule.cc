@@ -40,8 +40,7 @@ constexpr int64_t kFewChunksPerPart = 3;
 // part is allowed even if it makes more blocks.
 constexpr int64_t kMostBlocks = int64_t{1} << 24;
 
-// The predicted cost of a block per head, besides the cost of its kept pairs. It equals the cost of the pairs of one
-// tile.
+// The predicted cost of a block per head in addition to its kept pairs: as much as the pairs of one tile.
 constexpr double kBlockPairs = static_cast<double>(kFullBlockQ * kColumnKeys);
 
 /// Returns the cost of a tile of `rows` rows without its products, as a fraction of the products' cost.

@@ -21,7 +21,7 @@ namespace {
 
 using core::RoundUp;
 
-/// Makes the (sequence, kv head) pairs and their tiles. Consecutive sequences with equal rules share their tiles.
+/// Makes the (sequence, kv head) pairs and their tiles. Consecutive sequences with equal masks share their tiles.
 class PairMaker {
  public:
   PairMaker(const AttentionProblem& problem, const Machine& machine, const BackwardCut& cut, BackwardPlan& plan)

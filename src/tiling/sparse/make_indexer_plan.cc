@@ -53,7 +53,7 @@ void AddItems(const SparseSequences& sequences, int64_t group, int64_t parts, in
   }
 }
 
-/// Adds one task per token. It runs after the items that score the token's keys.
+/// Adds one task per token, which runs after the items that score the token's keys.
 void AddRows(const SparseSequences& sequences, IndexerPlan& plan) {
   core::TaskGraph& graph = plan.graph;
   const auto items = static_cast<int32_t>(plan.items.size());
