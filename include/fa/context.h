@@ -154,8 +154,8 @@ class FA_API Context {
 /// share its threads. The bits of results stay the same. `fa.torch` calls this function with PyTorch's runtime
 /// (docs/threads.md).
 ///
-/// Only one thread of the program runs its calls on OpenMP's threads: the first thread that makes a call, until that
-/// thread ends. The library's own threads run all other calls:
+/// Only one thread of the program runs its calls on OpenMP's threads. It is the first thread that makes a call, until
+/// that thread ends. The library's own threads run all other calls:
 /// - calls of other threads of the program;
 /// - calls with another number of threads than OpenMP has, or on several NUMA nodes;
 /// - calls inside a parallel region, and calls of a forked child;

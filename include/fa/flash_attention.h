@@ -51,8 +51,8 @@ struct AttentionArgs {
   MutableTensorView out;          ///< [B, N, Sq, Dv], type of q
   MutableTensorView softmax_max;  ///< optional, maximum of each row's scores, f32 [B, N, Sq] (TND [T, N]), natural log
   MutableTensorView softmax_sum;  ///< optional, f32 in the shape of softmax_max; the sum before dropout
-  /// Optional, f32 of the shape of softmax_max: the logarithm of the sum of exponentials, max + ln(sum), or -inf for a
-  /// row without keys. The backward reads softmax_max and softmax_sum and does not read lse.
+  /// Optional, f32 of the shape of softmax_max: the log-sum-exp max + ln(sum), or -inf for a row without keys. The
+  /// backward does not read it.
   MutableTensorView lse;
 };
 

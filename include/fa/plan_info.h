@@ -22,8 +22,7 @@
 
 namespace fa {
 
-/// One block of work in a plan: some rows of one query head, or of several that share the tile, and an interval of
-/// keys.
+/// One block of work in a plan: some rows of one or several query heads, and an interval of keys.
 struct PlanTile {
   int64_t batch = 0;
   int64_t head_kv = 0;

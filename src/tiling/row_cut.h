@@ -23,8 +23,8 @@ struct RowCut {
 /// be > 0.
 [[nodiscard]] RowCut CutRows(int64_t sq, int64_t group, int64_t block_q, int64_t strip_rows);
 
-/// The work of one tile. Each strip of strip_rows folded rows visits the smallest interval that holds its own kept
-/// keys, with both ends moved out to multiples of kKeyStep.
+/// The work of one tile. Each strip of strip_rows folded rows visits the smallest interval that holds the keys its rows
+/// keep. Both ends are moved out to multiples of kKeyStep.
 struct TileWork {
   Interval keys;       ///< smallest interval that holds the kept keys of all rows
   int64_t blocks = 0;  ///< number of key blocks visited, summed over strips

@@ -19,7 +19,7 @@ struct Interval {
   friend bool operator==(const Interval&, const Interval&) = default;
 };
 
-/// The class of a rectangle of rows and keys under a mask. kNone: no pair is kept, so there is no work. kPartial: each
+/// How much of a rectangle of rows and keys a mask keeps. kNone: no pair is kept, so there is no work. kPartial: each
 /// pair must be compared with the mask. kFull: all pairs are kept, and no mask is needed.
 enum class TileClass : uint8_t { kNone, kPartial, kFull };
 
@@ -51,8 +51,7 @@ struct RowRule {
   /// Returns the rows that keep at least one key of `keys`, as one interval. If rows are listed, some rows inside the
   /// interval may keep no key at all.
   [[nodiscard]] Interval RowsOfKeys(Interval keys) const;
-  /// Returns the exact class: kNone if and only if no pair of the rectangle is kept, kFull if and only if all pairs are
-  /// kept.
+  /// Returns the exact class: kNone only if no pair of the rectangle is kept, kFull only if all pairs are kept.
   [[nodiscard]] TileClass Classify(Interval rows, Interval keys) const;
   /// Returns the number of kept pairs in `rows`. The number has a closed form unless rows are listed.
   [[nodiscard]] int64_t KeptPairs(Interval rows) const;

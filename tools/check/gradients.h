@@ -10,7 +10,7 @@
 
 namespace fa::check {
 
-/// The numbers of one query row that the backward takes from the forward, each with the error that a correct f32
+/// The numbers of one query row that the backward takes from the forward, with the errors that a correct f32
 /// computation may have.
 struct RowFacts {
   double max = 0, log_sum = 0;  ///< max + log_sum is the row's log-sum-exp

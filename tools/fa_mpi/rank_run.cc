@@ -1,4 +1,4 @@
-// fa-mpi run forward, backward: reads headers, agrees with the other ranks, reads this rank's rows, runs, and writes
+// fa-mpi run forward, backward: agrees with the other ranks on the headers, reads this rank's rows, runs, and writes
 // this rank's rows of the outputs.
 
 #include <fmt/format.h>

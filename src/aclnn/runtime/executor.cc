@@ -10,7 +10,7 @@
 #include "aclnn/runtime/report.h"
 #include "aclnn/runtime/stream.h"
 
-// The addresses are atomic and not guarded by a mutex: in a forked child, a thread that exists only in the parent could
+// The addresses are atomic and not guarded by a mutex. In a forked child, a thread that exists only in the parent could
 // hold the mutex.
 struct aclOpExecutor {
   explicit aclOpExecutor(std::shared_ptr<fa::aclnn::Operation> checked) : operation(std::move(checked)) {

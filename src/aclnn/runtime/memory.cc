@@ -1,6 +1,5 @@
-// "Device" memory is zero-filled host memory from mmap, larger than the program asks for. The reason is that programs
-// for the device copy back up to twice a tensor's bytes, if they read an f16 tensor as f32. Untouched pages take no
-// memory.
+// "Device" memory is zero-filled host memory from mmap, larger than the program asks for. Programs for the device may
+// read an f16 tensor as f32, and then copy back twice the tensor's bytes. Untouched pages take no memory.
 #include <sys/mman.h>
 #include <unistd.h>
 

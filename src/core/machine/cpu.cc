@@ -232,9 +232,8 @@ std::optional<Isa> ParseIsa(const std::string& name) {
 bool CanRun(Isa isa) { return Includes(DetectIsa(), isa) && !core::IsLeftOut(isa); }
 
 Isa DetectIsa() {
-  // A static variable that the compiler guards with a lock would not do: if a child is forked while another thread
-  // initializes it, the lock is held in the child forever. Here, several threads may compute the level at the same
-  // time, with the same result.
+  // If a child is forked while another thread initializes a static variable, the compiler's lock for it is held in the
+  // child forever. So several threads may compute the level at the same time here, with the same result.
   constexpr int kUnknown = -1;
   static constinit std::atomic<int> known{kUnknown};
   if (const int isa = known.load(std::memory_order_relaxed); isa != kUnknown) return static_cast<Isa>(isa);

@@ -16,8 +16,8 @@ namespace fa::core {
 /// Makes SchedulerGivenUp true from now on.
 void GiveUpScheduler() noexcept;
 /// Calls `call`, which calls oneTBB. If `call` throws, SchedulerGivenUp becomes true, and the exception goes on to the
-/// caller. Another thread that is inside oneTBB at that moment may wait forever: it may wait for oneTBB's failed update
-/// of its demand for threads.
+/// caller. Another thread that is inside oneTBB at that moment may wait forever, because oneTBB's update of its demand
+/// for threads never ends.
 template <typename Call>
 void AskScheduler(const Call& call) {
   try {

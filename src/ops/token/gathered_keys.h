@@ -84,9 +84,7 @@ struct GatheredBlock {
 };
 
 /// Copies the rows of selected keys next to each other, so that the kernels of the dense operators run on them. Copying
-/// a row takes about a tenth of the time of one strip's two products with it. The strips of all heads use the copy. If
-/// scores read rows by address instead, a forward of 32 heads takes 2 % less time, and a backward takes the same time
-/// (Zen 4).
+/// a row takes about a tenth of the time of one strip's two products with it, and the strips of all heads use the copy.
 class GatheredKeys {
  public:
   /// Kernels that read rows in place prefetch the row that lies this many keys ahead. A distance of 16 keys is as fast.

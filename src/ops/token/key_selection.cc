@@ -28,8 +28,7 @@ constexpr int kRadixBits = 11;
 constexpr int kSlotBits = 32;
 
 int64_t BitWords(int64_t bits) { return core::CeilDiv(bits, 64); }
-// Returns the most words of marks, 64 blocks to a word, for which reading all words takes less time than sorting the
-// entries.
+// Returns the most words of marks (64 blocks per word) that take less time to read than the entries take to sort.
 int64_t MostWords(int64_t entries) { return 4 * entries; }
 int64_t Blocks(int64_t keys, int64_t block_size) { return core::CeilDiv(keys, block_size); }
 
@@ -44,8 +43,8 @@ bool AllWithin(const Index* list, int64_t blocks) {
   return !outside;
 }
 
-// Copies every entry, so that the value that is checked is the value that is used, even if another thread writes to the
-// list meanwhile.
+// Copies every entry. So the value that is checked is the value that is used, even if another thread writes to the
+// list.
 template <typename Index>
 void CopyOnce(const Index* list, int64_t size, Index* to) {
   for (int64_t i = 0; i < size; ++i) to[i] = __atomic_load_n(list + i, __ATOMIC_RELAXED);

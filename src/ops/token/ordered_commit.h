@@ -8,9 +8,8 @@
 namespace fa::ops {
 
 /// Keeps the order in which query tokens add to shared sums. The tokens of a sequence add to a key's sum in ascending
-/// order, whatever the number of threads, and whichever threads run them. Each token walks its keys in ascending order
-/// and publishes how far it has come. Before a token adds to a tile of keys, it waits until every earlier token of its
-/// sequence is past these keys.
+/// order, whichever threads run them. Each token walks its keys in ascending order and publishes how far it has come.
+/// Before a token adds to a tile of keys, it waits until every earlier token of its sequence is past these keys.
 ///
 /// No token waits forever. Workers must claim tokens in ascending order from one list (TaskGraph::shared_claims), and
 /// no edge may lead to a token. A worker must run each token as soon as it has claimed the token. So every token before

@@ -121,7 +121,7 @@ Result<RankCall> CutCall(SequenceShards shards, int64_t q_rows, int64_t k_rows, 
   return call;
 }
 
-/// Refuses calls whose schedule would take minutes to make: those with more than kMostPairs pairs of ranks, summed over
+/// Refuses calls whose schedule would take minutes to make. These have more than kMostPairs pairs of ranks, summed over
 /// all sequences, or a backward with more than kMostBlocks blocks. A block combines one chunk of keys, one part of the
 /// rows and one head of a group.
 Status CheckLength(const RankCall& call) {

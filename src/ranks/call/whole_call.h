@@ -18,7 +18,7 @@ namespace fa::ops {
 /// Refuses arguments that no call over ranks takes.
 [[nodiscard]] Status CheckTaken(const TensorView& drop_mask);
 
-/// If a tensor's data is null only because this rank has no rows, gives it an address, so that bind takes the tensor as
+/// Gives a tensor an address if its data is null only because this rank has no rows. Bind then takes the tensor as
 /// given. If the tensor has no elements for another reason, its data stays null.
 /// @param at  the dimension of `tensor` that counts rows
 void MarkGivenWithoutRows(TensorView* tensor, int at);

@@ -164,7 +164,8 @@ class Maker {
     for (int64_t part = 0; part < std::ssize(call_.parts); ++part) (void)Append(TilesOf(part, cut_), 0, 0);
   }
 
-  // The successors of a tile in its own block come first, so that the first one is the next tile of the column.
+  // Writes the successors of all tiles. A tile's successor in its own block comes first, so that a worker goes on with
+  // the next tile of the column.
   void Finish() {
     core::TaskGraph& graph = this->graph();
     graph.task_count = static_cast<int32_t>(result_.plan.items.size());

@@ -24,8 +24,7 @@ struct ChainBlock {
   [[nodiscard]] bool sends() const { return of.to >= 0 && of.to != of.rank; }
 };
 
-/// All tiles of one rank in a unit of the backward, as one graph, for calls in which rows stay on their rank. Its
-/// edges:
+/// The graph of all tiles that one rank runs in a unit of the backward, if rows stay on their rank. Its edges:
 /// - The first tile of a column waits for the arrival of the block's sums. If the chunk's previous block is on the same
 ///   rank, it waits for the last tile of that block's column instead.
 /// - A tile waits for the tile of the same rows in the previous column.

@@ -64,8 +64,8 @@ double PairsOf(const RowRule& rule, Interval rows, Interval keys) {
   return static_cast<double>(part.KeptPairs(rows));
 }
 
-/// Returns the time from the end of a block's `seconds` to the moment when the next block of its chunk can start. If
-/// the sums stay on the rank, it is 0: each column of the next block begins when the same column of this block ends.
+/// Returns the time from the end of a block's `seconds` to the start of the next block of its chunk. If the sums stay
+/// on the rank, this time is 0: a column of the next block begins when the same column of this block ends.
 double OnTheWay(const SumSchedule& schedule, const SumCall& call, const SumBlock& sender) {
   if (sender.to == sender.rank || sender.to < 0) return 0;
   const int64_t keys = schedule.chunks[static_cast<size_t>(sender.chunk)].keys.size();
@@ -177,8 +177,7 @@ class SumMaker {
   /// Predicts the time of a block of the current chunk; `pairs` is the number of kept pairs per query head.
   /// ColumnsAtOnce() columns run side by side. Each column starts one tile of rows after the previous column, because
   /// terms are added to dQ in order. Columns that a mask cuts start together and end one after the other. The
-  /// prediction is within 10 % of a simulation of the graphs of such blocks (Simulate), and within 15 % for small
-  /// causal blocks.
+  /// prediction is within 10 % of a simulation (Simulate), and within 15 % for small causal blocks.
   void Predict(double pairs, SumBlock& block) const {
     const int64_t rows = block.rows.size(), heads = block.heads.size();
     const int64_t keys = result_.chunks.back().keys.size(), columns = CeilDiv(keys, kColumnKeys);
@@ -286,8 +285,8 @@ class SumMaker {
 
 }  // namespace
 
-// Returns kFullBlockQ / 2 if that keeps workers busier. With 64 threads, 4 heads, 16 columns side by side and parts of
-// 8192 rows, workers are predicted to be busy for 87 % of a block's time. With kFullBlockQ it is 81 %. Tiles with a
+// Returns kFullBlockQ / 2 if that keeps workers busier. For example, with 64 threads, 4 heads, 16 columns side by side
+// and parts of 8192 rows, workers are busy for 87 % of a block's time. With kFullBlockQ it is 81 %. Tiles with a
 // quarter of the rows gain no more.
 int64_t TileRowsOfBlocks(int64_t rows, int64_t columns, int64_t columns_at_once, bool few_chunks) {
   if (!few_chunks) return kFullBlockQ;

@@ -44,8 +44,8 @@ class GradChain {
   [[nodiscard]] size_t SumBytes() const;
   /// Returns the number of send requests, one for each chunk whose sums go from rank to rank.
   [[nodiscard]] size_t RequestCount() const { return static_cast<size_t>(schedule_->travelling_chunks); }
-  /// Returns the most messages that are under way while a unit runs, including sums of the unit before that are still
-  /// being sent.
+  /// Returns the most messages that are under way while a unit runs. Sums of the previous unit that are still being
+  /// sent count too.
   [[nodiscard]] MessagesUnderWay UnderWay() const;
 
   /// Memory that must outlive the unit's run, because messages may still read its sums after the run.

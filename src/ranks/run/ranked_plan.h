@@ -82,7 +82,7 @@ class RankedImpl : public Plan::ImplFor<Args> {
   core::TaskGraph no_tasks_;
 };
 
-/// Does the steps bind -> agree -> plan: makes an `Impl` from a session and the result of bind(transport), and reserves
+/// Does the steps bind -> agree -> plan. Makes an `Impl` from a session and the result of bind(transport). Reserves
 /// room in the transport for the messages of a run. If a rank fails, returns the same error on all ranks.
 /// @param describe  describe(bound) returns the CallDescription of the call
 template <typename Impl, typename Bind, typename Describe>

@@ -148,8 +148,8 @@ class TileMaker {
     before_in_column = before_in_rows = id;
   }
 
-  /// Makes the newest tile, the first of its row group, wait for the last tile of the same row group of the previous
-  /// head. The new row group takes over that group's rows of the slot.
+  /// Makes the newest tile wait for the last tile of the same row group of the previous head. The new row group takes
+  /// over that group's rows of the slot.
   void WaitForSlotRows(int64_t head, int64_t row_group) {
     if (!cut_.head_by_head || head == 0) return;
     const int32_t before = LastOfRows(head - 1, row_group);

@@ -3,7 +3,7 @@
 // A slot is a place for the panels of one head, and there are at most workers + 1 slots. The claim order is also a
 // serial schedule, so the heads of one slot follow each other in that order. Each worker owns a contiguous range of the
 // order. If slots were dealt round robin, worker c's first head would wait for a head in the middle of worker c-1's
-// range. Hence a worker packs the heads that start in its range one after another into its own slot, and waits for no
+// range. Hence a worker packs the heads that start in its range into its own slot, one after another. It waits for no
 // other worker.
 //
 // The last head of a range may extend into the next worker's range. The next worker runs these tiles last, after its

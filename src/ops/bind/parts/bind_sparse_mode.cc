@@ -61,7 +61,7 @@ Status CheckMaskPresence(const Binding& call) {
   return Status::Ok();
 }
 
-// Refuses bands of modes 0 and 4 that keep no pair whatever the sizes are: a negative pre needs next >= -pre, and a
+// Refuses bands of modes 0 and 4 that keep no pair whatever the sizes are. A negative pre needs next >= -pre, and a
 // negative next needs pre >= -next.
 Status CheckBandSigns(const Binding& call) {
   const int64_t pre = call.options.mask.pre();
@@ -119,8 +119,8 @@ Status CheckNoFewerKeys(const Binding& call, const tiling::Sequence& sequence, i
                                  Sizes(call, sequence, b));
 }
 
-// Checks modes 7 and 8. `banded` says whether the band applies to this sequence, which is the last with rows in mode 7,
-// and the first in mode 8.
+// Checks modes 7 and 8. `banded` says whether the band applies to this sequence. It applies to the last sequence with
+// rows in mode 7, and to the first in mode 8.
 Status CheckChunkBand(const Binding& call, const tiling::Sequence& sequence, int64_t b, bool banded) {
   const Mask& mask = call.options.mask;
   const bool last_mode = mask.sparse_mode() == 7;
