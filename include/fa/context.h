@@ -55,10 +55,10 @@ enum class Isa : uint8_t {
 [[nodiscard]] FA_API std::string IsaNames();
 /// Returns the level with that name, or nothing if no level has it.
 [[nodiscard]] FA_API std::optional<Isa> ParseIsa(const std::string& name);
-/// Returns the highest level of this CPU. If the CPU has the tile unit, the first call asks Linux for the permission to
-/// use it (arch_prctl), for the whole process. Without the permission the level is avx512_bf16. Some hypervisors hide
-/// features of the CPU. For these, the environment variable FA_ASSUME_ISA names a level that the CPU is assumed to
-/// have. If the CPU lacks that level, SIGILL ends the process.
+/// Returns the highest level of this CPU. If the CPU has the tile unit, the first call asks Linux to let the process
+/// use it (arch_prctl). Without this permission the level is avx512_bf16. Some hypervisors hide features of the CPU.
+/// There, the environment variable FA_ASSUME_ISA can name the level. If the CPU lacks that level, SIGILL ends the
+/// process.
 [[nodiscard]] FA_API Isa DetectIsa();
 /// Returns whether a context of the level can be made here. The CPU must have the level, and the library must have been
 /// built with it (CMake's FA_LEVELS, docs/packaging.md).
@@ -101,9 +101,8 @@ struct MachineOptions {
   Accumulation accumulation = Accumulation::kDeterministic;
 };
 
-/// Threads, instruction set and accumulation mode of the calls that use the context. Contexts are independent: two of
-/// them may run at the same time. Any number of callers may use one context at the same time: each call borrows an
-/// executor and a workspace from the context's pool. Threads start with the first parallel call.
+/// Threads, instruction set and accumulation mode of the calls that use the context. Any number of callers may use one
+/// context, or different contexts, at the same time. Threads start with the first parallel call.
 class FA_API Context {
  public:
   /// Makes a context for this machine.

@@ -46,9 +46,8 @@ struct SequenceShards {
   std::vector<std::vector<Interval>> intervals;  ///< kIntervals: one list per rank
   Strategy strategy = Strategy::kAuto;
   /// The number of kv heads that a rank works on at a time. Besides its shards, a rank stores K and V of twice this
-  /// number of heads. In a backward the rank also stores the sums dK and dV of these heads. In a forward, 0 stands for
-  /// one head. In a backward, 0 stands for as many heads as keep the predicted waiting short, within 512 MiB per thread
-  /// (docs/distributed.md).
+  /// number of heads, and in a backward also their dK and dV. 0 stands for one head in a forward. In a backward, 0 lets
+  /// the plan choose, within 512 MiB per thread (docs/distributed.md).
   int64_t heads_in_flight = 0;
 };
 

@@ -29,9 +29,7 @@ inline constexpr int64_t kMaxTasks = int64_t{1} << 30;
 /// 150 bytes in a forward and 250 bytes in a backward.
 inline constexpr int64_t kTaskBytes = 256;
 
-/// The most keys of a sequence, because lists of keys are sorted as 32-bit words. With this number of keys, a row's f32
-/// sum may be off by half of its value. This is an estimate of the worst case: the sum adds blocks of some 256 terms,
-/// and each addition is off by up to 2^-24 of the sum.
+/// The most keys of a sequence, because lists of keys are sorted as 32-bit words.
 inline constexpr int64_t kMostKeys = (int64_t{1} << 31) - 1;
 
 /// The most floating-point operations of a plan per worker. They take 48 days at 2^38 per second (f32, AVX-512), three

@@ -13,9 +13,8 @@ namespace fa::tiling {
 /// together with the products of other blocks.
 [[nodiscard]] constexpr bool OverlapsSoftmax(Isa isa) { return isa == Isa::kAvx512Amx || isa == core::kAmxEmulated; }
 
-/// Rows of a tile, rounded up to whole strips. In a forward, these rows reuse a key block from L2 often enough that
-/// reading the block into L2 hardly takes time. More rows would only take more memory. In a backward, K, V, dK and dV
-/// of a column are read from L2 once per tile. dK and dV are summed over all rows of the tile before they are stored.
+/// Rows of a tile, rounded up to whole strips. In a forward, these rows use a key block often enough that reading the
+/// block into L2 hardly takes time. In a backward, K, V, dK and dV of a column are read from L2 once per tile.
 inline constexpr int64_t kFullBlockQ = 128;
 /// Rows of the widest strip of any level, and rows of the largest tile (ForwardPlan, BackwardPlan).
 inline constexpr int64_t kMaxStripRows = 48;

@@ -24,8 +24,8 @@ using Job = std::function<Status()>;
 /// run all the same. The first failure is kept until a caller takes it. After the process has begun to end, jobs run on
 /// the thread that calls Push.
 ///
-/// A stream serves the process that made it. A forked child has the queue but not the thread, and leaves the queue
-/// alone.
+/// A stream serves the process that made it. A forked child has the queue but not the thread, and does not run the
+/// jobs.
 class Stream {
  public:
   Stream();

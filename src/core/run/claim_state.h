@@ -10,17 +10,15 @@
 
 namespace fa::core {
 
-/// Decides which worker runs which task in one run of a graph, by the claim rule of Executor. The class has no threads
-/// itself. Any number of threads may call it at once. No thread ever waits for another, except for the short lock of
-/// earliest_first.
+/// Decides which worker runs which task in one run of a graph, as described at Executor. Any number of threads may call
+/// it at once. No thread ever waits for another, except for the short lock of earliest_first.
 ///
 /// A task has a counter, which starts at the number of its predecessors plus one for the claim. A worker that claims a
 /// task or completes one of its predecessors subtracts one from the counter. The worker that brings the counter to zero
 /// runs the task. A completed task may free several successors. The worker runs the first of them next, because its
 /// data is in cache, and queues the others. Workers take queued tasks before they claim new ones, because other tasks
 /// wait for the queued ones. There is one queue per NUMA node. A worker serves the queues of other nodes last. With
-/// TaskGraph::earliest_first all nodes share one queue, from which the earliest task is taken. This shared queue is a
-/// heap under a lock, which suits graphs of long tasks.
+/// TaskGraph::earliest_first there is one queue for all nodes: a heap under a lock.
 class ClaimState {
  public:
   static constexpr int32_t kNone = -1;

@@ -63,10 +63,9 @@ class GraphRun {
     }
   }
 
-  /// Does what Walk does, and also polls the arrivals. The calling thread polls before every task, and again and again
-  /// while it finds no task. The function ends when the arrivals are done and every task has run, or when the run has
-  /// failed. If an input has not arrived when the arrivals are done, the run fails, because the input's successors
-  /// cannot run.
+  /// Does what Walk does, and also polls the arrivals: before every task, and again and again while there is no task.
+  /// The function ends when the arrivals are done and every task has run, or when the run has failed. If an input is
+  /// then missing, the run fails.
   template <typename OnQueued>
   void WalkAndPoll(int worker, OnQueued&& on_queued) noexcept {
     const FpEnvironment environment;

@@ -195,9 +195,8 @@ void ForwardStrips::Attend(RunningStrip& strip, Interval keys, int64_t head_kv, 
 }
 
 /// O^T = alpha O^T + V^T P^T. A masked pair must not be multiplied if V is not finite. Scanning V would take time, so
-/// all blocks are multiplied first. If a strip's state ends up not finite, the strip is computed again. Each block with
-/// masked pairs then starts from a copy of the state. If the state is again not finite, that block is computed pair by
-/// pair, without the masked pairs.
+/// all pairs are multiplied first. If a strip's state ends up not finite, the strip is computed again, block by block.
+/// A block whose result is then still not finite is computed pair by pair, without the masked pairs.
 void ForwardStrips::Product(RunningStrip& strip, Interval keys, bool may_meet_masked, const KeyRows& rows,
                             const TileScratch& scratch, float* s, const float* alpha) const {
   const StripKernels& kernels = *strip.kernels;

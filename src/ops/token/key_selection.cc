@@ -1,7 +1,6 @@
-// Reads lists of selected blocks of keys. A list is read up to its first -1. The selected blocks are sorted, so the
-// order of a list changes no bits. Lists that ascend already are not sorted. In other lists, such as an indexer's, each
-// block is marked by one bit, and the marks are read in order. If a block occurs twice, or the marks would take too
-// many words, the entries are sorted instead. Then equal blocks are in the order of their slots.
+// Reads lists of selected blocks of keys. The selected blocks are sorted, so the order of a list changes no bits. In
+// unsorted lists, each block is marked by one bit, and the marks are read in order. If a block occurs twice, or there
+// are too many blocks for marks, the entries are sorted instead. Then equal blocks are in the order of their slots.
 
 #include "ops/token/key_selection.h"
 

@@ -14,11 +14,10 @@ namespace fa::ops {
 /// No token waits forever. Workers must claim tokens in ascending order from one list (TaskGraph::shared_claims), and
 /// no edge may lead to a token. A worker must run each token as soon as it has claimed the token. So every token before
 /// a waiting one has finished or is running, and the lowest running token waits for none. If a task throws, the
-/// destructor of its Turn finishes the token. Waiting costs little: a token starts right after the previous one, and
-/// their tiles then move in step.
+/// destructor of its Turn finishes the token. Waiting costs little, because consecutive tokens start one right after
+/// the other.
 ///
-/// Only one word per token is atomic, no sum exists twice, and no product is computed twice. docs/sparse.md compares
-/// the costs of alternatives.
+/// docs/sparse.md compares the costs of alternatives.
 class OrderedCommit {
  public:
   /// Returns the bytes of the words in which tokens publish their progress.

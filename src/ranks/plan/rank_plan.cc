@@ -15,9 +15,9 @@ namespace {
 
 using Strategy = SequenceShards::Strategy;
 
-// These limits decide how many heads in flight a plan chooses for a backward. With more heads, ranks wait less, because
-// tiles of all heads run side by side and chunks of keys can be finer. Heads take memory. So the plan stops adding
-// heads at kGoodEfficiency, or if more heads save less than 1 % of the time (kWorthwhile).
+// These limits decide how many heads in flight a plan chooses for a backward. With more heads, ranks wait less, but use
+// more memory. So the plan stops adding heads at kGoodEfficiency, or if more heads save less than 1 % of the time
+// (kWorthwhile).
 constexpr double kGoodEfficiency = 0.95, kWorthwhile = 1.01;
 
 // The memory per worker that the heads in flight may take if the plan chooses their number. Servers have at least 2 GiB

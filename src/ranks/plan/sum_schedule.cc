@@ -1,7 +1,6 @@
-// This file orders blocks by list scheduling. A free rank takes a ready block of the earliest query head. Among the
-// ready blocks of that head, it takes the one with the longest path of blocks that wait for it. Taking the earliest
-// head first leaves blocks of later heads for times when a rank would otherwise be idle at the end. If only the path
-// decided, ranks would be idle for twice as long. Ranks keep to the resulting order, not to the predicted times.
+// This file orders blocks by list scheduling. A free rank takes a ready block of the earliest query head. Among these,
+// it takes the one with the longest path of blocks that wait for it. The blocks of later heads are left for times when
+// a rank would otherwise be idle. If only the path decided, ranks would be idle for twice as long.
 #include "ranks/plan/sum_schedule.h"
 
 #include <algorithm>
@@ -31,9 +30,8 @@ using core::CeilDiv;
 constexpr int64_t kChunksPerPart = 6;
 
 // With fewer chunks per part than this, ranks wait for the last column of a block. Then tiles of 64 rows are better
-// than tiles of 128 rows. In the same simulation, such tiles raise the busy time from 49 % to 57 % with one chunk per
-// part. With two chunks per part they raise it from 81 % to 83 %. With four chunks per part they lower it from 95 % to
-// 93 %.
+// than tiles of 128 rows. In the same simulation, they raise the busy time from 49 % to 57 % with one chunk per part.
+// With four chunks per part they lower it from 95 % to 93 %.
 constexpr int64_t kFewChunksPerPart = 3;
 
 // The largest number of blocks of a sequence. More blocks would take 1 GB and some seconds to schedule. One chunk per
@@ -174,10 +172,10 @@ class SumMaker {
 
   [[nodiscard]] int RankOf(int32_t block) const { return result_.blocks[static_cast<size_t>(block)].rank; }
 
-  /// Predicts the time of a block of the current chunk; `pairs` is the number of kept pairs per query head.
-  /// ColumnsAtOnce() columns run side by side. Each column starts one tile of rows after the previous column, because
-  /// terms are added to dQ in order. Columns that a mask cuts start together and end one after the other. The
-  /// prediction is within 10 % of a simulation (Simulate), and within 15 % for small causal blocks.
+  /// Predicts the time of a block of the current chunk; `pairs` is the number of kept pairs per query head. Of the
+  /// columns that run side by side, each starts one tile of rows after the previous column. Columns that a mask cuts
+  /// start together and end one after the other. The prediction is within 10 % of a simulation (Simulate), and within
+  /// 15 % for small causal blocks.
   void Predict(double pairs, SumBlock& block) const {
     const int64_t rows = block.rows.size(), heads = block.heads.size();
     const int64_t keys = result_.chunks.back().keys.size(), columns = CeilDiv(keys, kColumnKeys);
