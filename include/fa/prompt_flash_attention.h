@@ -99,6 +99,8 @@ struct PromptAttentionOptions {
 /// NaN becomes -128. Rows past the length are written 0, whatever the offset. A row that the dense mask leaves without
 /// keys has O = 0.
 ///
+/// The function is re-entrant. It follows PromptFlashAttention of CANN.
+///
 /// @return kInvalidArgument ("quant_scale2: missing, want it (out.dtype=i8)") or kOutOfMemory. After an error nothing
 /// was written. As on the device, the call is refused if
 /// - there is an offset, and `mask` leaves a row in use without keys: the row's result would be the offset, not 0;

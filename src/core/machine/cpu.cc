@@ -32,8 +32,8 @@ constexpr uint32_t kLeaf7Avx512Vnni = 1u << 11;
 constexpr uint32_t kLeaf71Avx512Bf16 = 1u << 5;
 constexpr uint32_t kLeaf7Amx = 1u << 22 | 1u << 24 | 1u << 25;  // BF16, TILE, INT8
 constexpr uint64_t kXcr0Ymm = 0x06;                             // SSE, AVX
-constexpr uint64_t kXcr0Zmm = 0xe6;       // opmask, upper halves of zmm0-15 and zmm16-31, besides xmm and ymm
-constexpr uint64_t kXcr0Tiles = 0x60000;  // tile configuration, tile data
+constexpr uint64_t kXcr0Zmm = 0xe6;                             // SSE, AVX, opmask, upper halves of zmm0-15, zmm16-31
+constexpr uint64_t kXcr0Tiles = 0x60000;                        // tile configuration, tile data
 
 // These bits are from asm/hwcap.h of Linux for aarch64.
 constexpr uint64_t kHwcapAsimd = 1u << 1;

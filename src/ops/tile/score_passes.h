@@ -31,7 +31,7 @@ struct ScoreScale {
   float cap_scale;
   float bias_pre;     ///< factor of the inner product if a bias or slope is added
   float bias_post;    ///< factor of pse
-  float unit;         ///< tile score * unit = natural-log score
+  float unit;         ///< natural-log score / tile score
   float exp2_factor;  ///< unit * log2(e)
 };
 

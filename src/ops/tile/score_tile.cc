@@ -72,7 +72,7 @@ void ScoreTile::InnerProducts(const Strip& strip, Interval keys, const KeyRows& 
     const int64_t end = rows.KRunEnd(key, keys.end);
     float *to = s + (key - keys.begin) * strip.lanes.width, *max = rope ? nullptr : row_max;
     core::kernels::RowBlock k = rows.K(key);
-    // This run fetches its share of the lines.
+    // A run fetches its share of the lines.
     k.fetch_lines = core::CeilDiv(k.fetch_lines * (end - key), keys.size());
     scores({k, end - key, strip.panel, d, false, to, max});
     key = end;

@@ -92,7 +92,7 @@ RankSchedule Tell(const RankCall& call, const RankPlan& plan, const tiling::Plan
   return schedule;
 }
 
-/// Copies what the caller says about the machines to `call`.
+/// Copies the caller's numbers about the machines to `call`.
 void UseMachines(const RankMachines& machines, const Context& context, RankCall& call) {
   call.workers = machines.threads > 0 ? machines.threads : context.threads();
   call.flops_per_worker = machines.flops_per_thread > 0 ? machines.flops_per_thread

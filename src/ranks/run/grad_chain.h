@@ -98,7 +98,7 @@ class GradChain {
   tiling::WorkspacePlan workspace_;
   BackwardBuffers buffers_;
   tiling::ChainGraph graph_;
-  int64_t copied_keys_ = 0;  ///< keys of the largest chunk, as the kernels pair them
+  int64_t copied_keys_ = 0;  ///< keys of the largest chunk, padded by PairedRows
   size_t run_state_ = 0, states_ = 0, sums_ = 0, k_ = 0, v_ = 0;
 };
 
