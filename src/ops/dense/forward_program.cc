@@ -13,11 +13,11 @@
 namespace fa::ops {
 namespace {
 
-/// Returns the kernels of a call. The keys of a decode may lie in pages, which kernels of pairs cannot read. So the
-/// strips of a decode multiply f32, but its kernels of few rows are those for its own type, as in the forward.
+/// Returns the kernels of a call. Compressed keys are widened to f32, so strips over them multiply f32. The kernels of
+/// few rows are those for the type of the queries, as in the forward.
 core::kernels::KernelTable TableOf(const Context& context, const BoundAttention& bound) {
   const core::kernels::KernelTable& own = KernelsOf(context, bound.problem.dtype);
-  if (!bound.decode) return own;
+  if (!core::kernels::IsCompressed(bound.k.dtype)) return own;
   core::kernels::KernelTable table = KernelsOf(context, DType::kF32);
   table.few = own.few;
   table.few_count = own.few_count;

@@ -59,7 +59,7 @@ ForwardTile::ForwardTile(const tiling::AttentionProblem& problem, const tiling::
       plan_(plan),
       table_(table),
       rows_(rows),
-      fetches_tiles_(table.pairs() ? table.row_state != nullptr : !buffers.converts_keys),
+      fetches_tiles_(table.pairs() ? table.row_state != nullptr && rows.k.in_one_tensor() : !buffers.converts_keys),
       buffers_(buffers),
       workspace_(workspace),
       strips_(problem, table, rows, quantization),

@@ -73,7 +73,7 @@ class ForwardTile {
   const core::kernels::KernelTable& table_;
   const ForwardRows& rows_;
   /// Whether the strips of a short sequence prefetch the next tile. With kernels of pairs, only strips with a state by
-  /// rows do.
+  /// rows do, if keys lie in one tensor.
   bool fetches_tiles_;
   ForwardBuffers buffers_;
   std::byte* workspace_;

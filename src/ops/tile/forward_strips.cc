@@ -136,9 +136,8 @@ int64_t ForwardStrips::AttendedEnd(const RunningStrip& strip, Interval keys) con
                        !passes.has_dropout() && !PerRowAndGroup(rows_.k_antiquants) &&
                        !PerRowAndGroup(rows_.v_antiquants);
   if (!attends || keys.empty()) return keys.begin;
-  // The function `attend` sums its keys in another order than the other kernels. So the bounds of its keys must not
-  // depend on how rows are cut into tiles, and follow from all rows of the sequence. If the tile has only some of the
-  // rows, it uses the bounds that a tile of all rows would have in this part of the keys.
+  // `attend` sums keys in another order than the other kernels. So the keys that it takes must not depend on how rows
+  // are cut into tiles. If a tile lacks rows of the sequence, the bounds here are those of a tile with all rows.
   const auto& sequence = problem_.sequences[static_cast<size_t>(strip.lanes.sequence)];
   Interval full = strip.full, visited = keys;
   if (sequence.kept_by_all) {
@@ -169,7 +168,7 @@ void ForwardStrips::Attend(RunningStrip& strip, Interval keys, int64_t head_kv, 
                   .started = strip.started,
                   .brings = brings};
   assert(strip.kernels->AttendsTo(args.k.dtype, args.d, args.dv) && args.v.dtype == args.k.dtype);
-  // Rows in pages are listed by address. As runs they would end the kernel's steps at the end of each page.
+  // The addresses of rows in pages are listed. Otherwise every step of the kernel would end at the end of a page.
   constexpr int64_t kFetchAhead = AttendArgs::kMostStep;
   std::array<const void*, kAttendKeys + kFetchAhead> k, v;
   if (rows.k_pages.paged()) {
@@ -187,7 +186,7 @@ void ForwardStrips::Attend(RunningStrip& strip, Interval keys, int64_t head_kv, 
     };
     args.k_numbers = read(rows_.k_antiquants, problem_.d, numbers);
     args.v_numbers = read(rows_.v_antiquants, problem_.dv, numbers + 2 * kMostNumbers);
-    strip.kernels->few_rows.attend_compressed(args);
+    strip.kernels->few_rows.AttendTo(args.k.dtype, rows_.q.rows.dtype)(args);
   } else {
     strip.kernels->few_rows.attend(args);
   }
@@ -195,9 +194,8 @@ void ForwardStrips::Attend(RunningStrip& strip, Interval keys, int64_t head_kv, 
 }
 
 /// O^T = alpha O^T + V^T P^T. A masked pair must not be multiplied if V is not finite. Scanning V would take time, so
-/// all blocks are multiplied first. If a strip's state ends up not finite, the strip is computed again. Each block with
-/// masked pairs then starts from a copy of the state. If the state is again not finite, that block is computed pair by
-/// pair, without the masked pairs.
+/// all pairs are multiplied first. If a strip's state ends up not finite, the strip is computed again, block by block.
+/// A block whose result is then still not finite is computed pair by pair, without the masked pairs.
 void ForwardStrips::Product(RunningStrip& strip, Interval keys, bool may_meet_masked, const KeyRows& rows,
                             const TileScratch& scratch, float* s, const float* alpha) const {
   const StripKernels& kernels = *strip.kernels;
@@ -279,7 +277,11 @@ void ForwardStrips::EndFlight(BlockInFlight& flight) {
 [[gnu::always_inline]] inline ForwardStrips::Statistics ForwardStrips::FinalStatistics(const RunningStrip& strip,
                                                                                        int64_t lane) const {
   const auto& sequence = problem_.sequences[static_cast<size_t>(strip.lanes.sequence)];
-  const float* sink = rows_.sink != nullptr ? rows_.sink + strip.lanes.head[lane] : nullptr;
+  const layout::StatsView& sinks = rows_.sink;
+  const float* sink = sinks.data == nullptr
+                          ? nullptr
+                          : sinks.data + sinks.where.Offset(strip.lanes.sequence, strip.lanes.head[lane],
+                                                            sequence.q_offset + strip.lanes.row[lane]);
   // If all selected keys are masked, the row has no keys.
   const bool no_keys = sequence.sk == 0 || (rows_.selected_keys && sink == nullptr && strip.row_sum[lane] == 0);
   return FinishRow(strip.row_max[lane], strip.row_sum[lane], score_tile_.passes().scale().unit, no_keys, sink,
@@ -306,7 +308,7 @@ void ForwardStrips::Finish(const RunningStrip& strip, const TileScratch& scratch
   LaneArray<int32_t> zero = {};
   const bool writes_statistics =
       rows_.softmax_max.data != nullptr || rows_.softmax_sum.data != nullptr || rows_.lse.data != nullptr;
-  if (writes_statistics || rows_.sink != nullptr || rows_.selected_keys) {
+  if (writes_statistics || rows_.sink.data != nullptr || rows_.selected_keys) {
     for (int64_t i = 0; i < lanes.count; ++i) {
       const int64_t head = lanes.head[i], row = sequence.q_offset + lanes.row[i];
       const Statistics stats = FinalStatistics(strip, i);

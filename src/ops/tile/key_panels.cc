@@ -1,6 +1,7 @@
 #include "ops/tile/key_panels.h"
 
 #include <algorithm>
+#include <array>
 #include <cassert>
 #include <cstring>
 
@@ -17,6 +18,9 @@ using core::kernels::TileAttendArgs;
 // the end of a block. The hardware alone would not do: its prefetchers stop at every page of memory, and start again
 // whenever the kernel changes from K to V.
 constexpr int64_t kFewRowsFetchAhead = 32;
+
+// The fewest rows of a page whose values f32 strips read in place.
+constexpr int64_t kFewestRowsOfV = 16;
 
 int64_t PackedKColumns(const tiling::AttentionProblem& problem, const tiling::ForwardPlan& plan) {
   return plan.pack_k ? problem.d + problem.d_rope : 0;
@@ -42,6 +46,25 @@ bool ReplaceNotFinite(const core::kernels::RowKernels& kernels, float* words, in
 }
 
 core::kernels::RowBlock BlockOf(const layout::HeadRows& head) { return {head.first, head.dtype, head.stride}; }
+
+/// Writes one group of pair_rows, whose rows lie on several pages. The rows are copied together, some columns at a
+/// time.
+void PairScattered(const layout::HeadRows& head, tiling::Interval keys, int64_t columns,
+                   const core::kernels::RowKernels& kernels, float* words) {
+  constexpr int64_t kColumns = 64;
+  assert(head.dtype == DType::kBF16 && keys.size() <= core::kernels::kMostPairGroup);
+  std::array<uint16_t, core::kernels::kMostPairGroup * kColumns> copy;
+  for (int64_t column = 0; column < columns; column += kColumns) {
+    const int64_t count = std::min(kColumns, columns - column);
+    for (int64_t key = keys.begin; key < keys.end; ++key) {
+      std::memcpy(&copy[static_cast<size_t>((key - keys.begin) * kColumns)],
+                  head.At(key) + column * static_cast<int64_t>(sizeof(uint16_t)),
+                  static_cast<size_t>(count) * sizeof(uint16_t));
+    }
+    kernels.pair_rows({copy.data(), DType::kBF16, kColumns}, keys.size(), count, words + kernels.PairedColumn(column),
+                      columns);
+  }
+}
 
 }  // namespace
 
@@ -101,10 +124,27 @@ void KeyPanels::Widen(const Source& source, int32_t sequence, int64_t head_kv, t
   }
 }
 
+/// Writes rows of V as pair_rows groups them. `keys` begins with a whole group. In pages, pair_rows takes the whole
+/// groups of a page at once. A group that continues on another page is copied together before.
 void KeyPanels::PairRows(const Source& source, int32_t sequence, int64_t head_kv, tiling::Interval keys,
                          float* to) const {
-  table_.rows->pair_rows(RowsFrom(BlockOf(Locate(source, sequence, head_kv)), keys.begin), keys.size(), source.columns,
-                         to, source.columns);
+  const core::kernels::RowKernels& kernels = *table_.rows;
+  const layout::HeadRows head = Locate(source, sequence, head_kv);
+  const int64_t group = kernels.pair_group;
+  assert(keys.begin % group == 0);
+  for (int64_t key = keys.begin; key < keys.end;) {
+    float* words = to + (key - keys.begin) / 2 * source.columns;
+    int64_t end = head.RunEnd(key, keys.end, 0);
+    if (end < keys.end) end = key + (end - key) / group * group;
+    if (end > key) {
+      const core::kernels::RowBlock rows{head.At(key), head.dtype, head.stride};
+      kernels.pair_rows(rows, end - key, source.columns, words, source.columns);
+    } else {
+      end = std::min(key + group, keys.end);
+      PairScattered(head, {key, end}, source.columns, kernels, words);
+    }
+    key = end;
+  }
 }
 
 int64_t KeyPanels::SlotChunks() const { return core::CeilDiv(plan_.slot_rows, TileAttendArgs::kKeys); }
@@ -170,10 +210,11 @@ void KeyPanels::Pack(const tiling::PackItem& item) const {
 KeyRows KeyPanels::Block(const tiling::ForwardItem& item, tiling::Interval keys,
                          const core::kernels::StripKernels& kernels, const TileScratch& scratch, bool attended) const {
   const bool pairs = kernels.operands == core::kernels::Operands::kBF16Pairs;
-  // The kernels of strips need a whole block of evenly spaced rows. Pages may be shorter.
-  const bool scattered = rows_.k.paged(), quantized = core::kernels::IsCompressed(rows_.k.view.rows.dtype);
-  const bool in_place =
-      attended || (!quantized && (kernels.any_dtype || (problem_.dtype == DType::kF32 && !scattered)));
+  const bool quantized = core::kernels::IsCompressed(rows_.k.view.rows.dtype);
+  const bool k_in_place = attended || (!quantized && (kernels.any_dtype || problem_.dtype == DType::kF32));
+  // A strip loads and stores its output state once per page of V.
+  const bool short_pages = rows_.v.paged() && rows_.v.table.page_rows < kFewestRowsOfV && !kernels.any_dtype;
+  const bool v_in_place = attended || (k_in_place && !short_pages);
   const int64_t ahead = kernels.any_dtype ? kFewRowsFetchAhead : plan_.shape.block_k;
   const auto caller = [&](const Source& source, layout::HeadRows* pages) {
     const layout::HeadRows head = Locate(source, item.sequence, item.head_kv);
@@ -183,7 +224,7 @@ KeyRows KeyPanels::Block(const tiling::ForwardItem& item, tiling::Interval keys,
     *pages = head;
     return rows;
   };
-  const auto pick = [&](const Source& source, float* slot, float* block,
+  const auto pick = [&](const Source& source, float* slot, bool in_place, float* block,
                         layout::HeadRows* pages) -> core::kernels::RowBlock {
     if (slot != nullptr) return {slot + keys.begin * source.columns, DType::kF32, source.columns, ahead};
     if (in_place) return caller(source, pages);
@@ -210,11 +251,12 @@ KeyRows KeyPanels::Block(const tiling::ForwardItem& item, tiling::Interval keys,
     return rows;
   }
   const bool k_packed = packed && plan_.pack_k;
-  rows.k = pick(K(), k_packed ? SlotK(item.slot) : nullptr, scratch.k_block, &rows.k_pages);
+  rows.k = pick(K(), k_packed ? SlotK(item.slot) : nullptr, k_in_place, scratch.k_block, &rows.k_pages);
   if (problem_.d_rope > 0) {
-    rows.k_rope = pick(KRope(), k_packed ? SlotKRope(item.slot) : nullptr, scratch.k_rope_block, &rows.k_rope_pages);
+    float* slot = k_packed ? SlotKRope(item.slot) : nullptr;
+    rows.k_rope = pick(KRope(), slot, k_in_place, scratch.k_rope_block, &rows.k_rope_pages);
   }
-  rows.v = pick(V(), slot_v, scratch.v_block, &rows.v_pages);
+  rows.v = pick(V(), slot_v, v_in_place, scratch.v_block, &rows.v_pages);
   return rows;
 }
 

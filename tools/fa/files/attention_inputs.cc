@@ -38,7 +38,7 @@ void AddScoreFlags(CLI::App& command, AttentionFlags& flags, const char* pse_typ
   AddMaskFlags(command, flags.mask);
   file("--pse", flags.pse, "Position bias (types 0, 1) or slopes (types 2, 3)");
   command.add_option("--pse-type", flags.pse_type, pse_types)->type_name("N");
-  file("--sink", flags.sink, "float32 [N]: a virtual key of that score and value 0");
+  file("--sink", flags.sink, "float32 [N] or [B|1,N,Sq], TND [T,N]: a virtual key of that score and value 0");
 }
 
 void AddAttentionFlags(CLI::App& command, AttentionFlags& flags) {
@@ -91,8 +91,8 @@ void AttentionInputs::ReadSizes(std::optional<int64_t> head_num) {
   }
   if (!head_num) throw UsageError(fmt::format("--head-num: missing, layout {} needs it", Name(layout)));
   query = SizesOf("--query", layout, Sizes(args.q), *head_num);
-  // In BSH and SBH the shape does not give the number of key heads. It follows from the head size of the queries.
-  // Values have as many heads as keys.
+  // In BSH and SBH the shape does not give the number of key heads. The number follows from the head size of the
+  // queries. Values have as many heads as keys.
   const std::vector<int64_t> key = Sizes(args.k);
   if (key.size() != 3 || query.d == 0 || key[2] == 0 || key[2] % query.d != 0) {
     throw UsageError(fmt::format("--key: shape {}, want 3 dimensions, the last a multiple of {} (head size of --query)",
