@@ -81,7 +81,7 @@ TEST(CliPlan, CoresPlanForAnotherMachineOfAnyLevel) {
   };
   for (const auto& [isa, kernel] :
        {Wanted{"neon_bf16", "bf16_8x12_neon_bf16"}, Wanted{"neon", "f32_6x12_neon"},
-        Wanted{"avx512_bf16", "bf16_8x48_avx512_bf16"}, Wanted{"avx512_amx", "bf16_32x32_avx512_amx"},
+        Wanted{"avx512_bf16", "bf16_8x48_avx512_bf16"}, Wanted{"avx512_amx", "bf16_32x32_avx512_amx_attend_tiles"},
         Wanted{"portable", "f32_6x8_portable"}}) {
     const CliResult result =
         RunCli(std::string("plan forward --shape 1,64,8,4096,4096,128 --dtype bf16 --cores 64 --json --isa ") + isa);
