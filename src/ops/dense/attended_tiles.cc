@@ -131,7 +131,8 @@ bool AttendedTiles::IsFinite(const RunningStrip& strip, int64_t lane) const {
 
 bool AttendedTiles::SinkIsFarAbove(const RunningStrip& strip, int64_t lane) const {
   const float unit = strips_.score_tile().passes().scale().unit;
-  return rows_.sink != nullptr && rows_.sink[strip.lanes.head[lane]] - strip.row_max[lane] * unit > kMostAboveReference;
+  const float* sink = strips_.SinkOf(strip, lane);
+  return sink != nullptr && *sink - strip.row_max[lane] * unit > kMostAboveReference;
 }
 
 /// Sets good_lanes of a strip that the loop has computed. Returns whether all lanes in use are good.

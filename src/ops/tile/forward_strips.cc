@@ -277,11 +277,7 @@ void ForwardStrips::EndFlight(BlockInFlight& flight) {
 [[gnu::always_inline]] inline ForwardStrips::Statistics ForwardStrips::FinalStatistics(const RunningStrip& strip,
                                                                                        int64_t lane) const {
   const auto& sequence = problem_.sequences[static_cast<size_t>(strip.lanes.sequence)];
-  const layout::StatsView& sinks = rows_.sink;
-  const float* sink = sinks.data == nullptr
-                          ? nullptr
-                          : sinks.data + sinks.where.Offset(strip.lanes.sequence, strip.lanes.head[lane],
-                                                            sequence.q_offset + strip.lanes.row[lane]);
+  const float* sink = SinkOf(strip, lane);
   // If all selected keys are masked, the row has no keys.
   const bool no_keys = sequence.sk == 0 || (rows_.selected_keys && sink == nullptr && strip.row_sum[lane] == 0);
   return FinishRow(strip.row_max[lane], strip.row_sum[lane], score_tile_.passes().scale().unit, no_keys, sink,
@@ -290,7 +286,7 @@ void ForwardStrips::EndFlight(BlockInFlight& flight) {
 
 ForwardStrips::Statistics ForwardStrips::ToldStatistics(const RunningStrip& strip, int64_t lane) const {
   const auto& sequence = problem_.sequences[static_cast<size_t>(strip.lanes.sequence)];
-  const float* sink = rows_.sink != nullptr ? rows_.sink + strip.lanes.head[lane] : nullptr;
+  const float* sink = SinkOf(strip, lane);
   const float unit = score_tile_.passes().scale().unit, largest = strip.largest[lane], reference = strip.row_max[lane];
   const float rescaling = largest > reference ? std::exp((reference - largest) * unit) : 1;
   return FinishRow(largest, strip.whole_sum[lane] * rescaling, unit, sequence.sk == 0, sink, true);

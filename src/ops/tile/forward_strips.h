@@ -105,6 +105,13 @@ class ForwardStrips {
   static void Reset(const RunningStrip& strip);
   /// Writes output and statistics.
   void Finish(const RunningStrip& strip, const TileScratch& scratch) const;
+  /// Returns the sink of a lane's row, or null.
+  [[nodiscard]] const float* SinkOf(const RunningStrip& strip, int64_t lane) const {
+    const StripRows& lanes = strip.lanes;
+    if (rows_.sink.data == nullptr) return nullptr;
+    const int64_t row = problem_.sequences[static_cast<size_t>(lanes.sequence)].q_offset + lanes.row[lane];
+    return rows_.sink.data + rows_.sink.where.Offset(lanes.sequence, lanes.head[lane], row);
+  }
   /// Returns RowShift of a lane's final statistics, which include the sink.
   [[nodiscard]] float Shift(const RunningStrip& strip, int64_t lane) const;
 
