@@ -240,11 +240,22 @@ def test_operators_of_pytorch(kind):
     if kind in ("int8", "int4"):  # opcheck compares tensors in ways that PyTorch lacks for 8-bit floats
         torch.library.opcheck(_torch_decode.decode_operator, (q, [k], [v], *call))
     want = decode_attention(q, k, v, lengths_kv=LENGTHS, **scales)
+    torch.compiler.reset()  # each format is a compilation of its own, of which there may be few
     compiled = torch.compile(decode_attention, backend="aot_eager", fullgraph=True)
     assert torch.equal(compiled(q, k, v, lengths_kv=torch.tensor(LENGTHS), **scales), want)
     samples = torch.stack([q, q * 2])
     got = torch.func.vmap(lambda sample: decode_attention(sample, k, v, lengths_kv=torch.tensor(LENGTHS), **scales))(samples)
     assert torch.equal(got[0], want)
+    if kind == "int8":
+        return
+    for whole in (True, False):  # whether rows begin at multiples of 4 bytes
+        named = [t.view(torch.uint8) for t in (k, v)]
+        named = named if whole else [torch.cat([t[..., :1], t], 3)[..., 1:] for t in named]
+        given = {**scales, "lengths_kv": torch.tensor(LENGTHS), "kv_dtype": kind}
+        assert torch.equal(compiled(q, *named, **given), want)
+        stacked = [torch.stack([t, t.flip(2)]) for t in named]
+        got = torch.func.vmap(lambda k, v, given=given: decode_attention(q, k, v, **given))(*stacked)
+        assert torch.equal(got[0], want) and not torch.equal(got[1], want)
 
 
 # --- scatter_rows into caches of 8 bits ---
@@ -330,6 +341,21 @@ def test_a_cache_without_pages_is_written_in_place_and_read():
     out = decode_attention(q, cache[:, :, part], cache[:, :, part], **given)
     keys = codes * factors
     assert_right(out, q, keys, keys, keep=kept([4] * B, sq=1, keys=4))
+
+
+def test_vmap_writes_the_caches_of_all_samples():
+    key, slots = torch.randn(3, ROWS, NKV, D), torch.arange(ROWS)
+    cache, scale = torch.zeros(3, 2, 8, NKV, D, dtype=torch.int8), torch.zeros(3, 2, NKV, 8, 1)
+
+    def write(key, cache, scale):
+        scatter_rows(key, None, slots, cache, key_scale_cache=scale)
+        return key.sum()
+
+    torch.func.vmap(write)(key, cache, scale)
+    codes, _ = expected_codes(key.flatten(0, 1), "int8")
+    assert torch.equal(cache.flatten(1, 2)[:, :ROWS].flatten(0, 1), codes)
+    with pytest.raises(RuntimeError, match="writes key_cache in place, which all samples share"):
+        torch.func.vmap(write, in_dims=(0, None, 0))(key, cache[0], scale)
 
 
 def test_what_is_not_finite_stays_so():

@@ -50,11 +50,12 @@ def _first(keys: Any) -> Any:
     return keys[0] if isinstance(keys, (list, tuple)) and keys else keys
 
 
-def unpacked_shape_of(keys: Any) -> tuple[int, ...]:
-    """Works like shape_of, but counts the columns of packed numbers of 4 bits."""
+def unpacked_shape_of(keys: Any, kv_dtype: str = "") -> tuple[int, ...]:
+    """Works like shape_of, but counts the columns of packed numbers of 4 bits. kv_dtype says what uint8 holds."""
     shape = shape_of(keys)
-    packed = len(shape) > 0 and dtype_name(_first(keys).dtype) == "int32"
-    return (*shape[:-1], shape[-1] * PACKED) if packed else shape
+    kind = dtype_name(_first(keys).dtype) if len(shape) > 0 else ""
+    packed = {"int32": PACKED, "uint8": PACKED // 4 if kv_dtype == "int4" else 1}.get(kind, 1)
+    return (*shape[:-1], shape[-1] * packed) if packed > 1 else shape
 
 
 def readable(name: str, keys: Any, kv_dtype: str | None) -> tuple[Any, str | None]:
@@ -110,9 +111,8 @@ def _viewed(array: Any, kind: str) -> Any:
     if kind == "uint8":  # a view with these strides, so that writes reach the array
         return array.view(torch.uint8 if torch else kind)
     strides = array.stride() if torch else array.strides
-    size = 4
     address = array.data_ptr() if torch else array.ctypes.data
-    whole = strides[-1] == 1 and all(step % size == 0 for step in (*strides[:-1], address))
+    whole = strides[-1] == 1 and all(step % 4 == 0 for step in (*strides[:-1], address))
     if torch:
         return (array if whole else array.contiguous().clone()).view(getattr(torch, kind))
     return (array if whole else array.copy()).view(kind)
@@ -179,7 +179,8 @@ def decode_attention(
             are 0.
         block_table: int32 [B, n]. Key j of element b is row j % page size of page block_table[b][j // page size].
         kv_dtype: "e4m3" or "e5m2" says that uint8 keys and values hold such floats. "int4" says that they hold two
-            numbers of 4 bits, the first in the low bits, so that the last dimension is D / 2.
+            numbers of 4 bits, the first in the low bits, so that the last dimension is D / 2. Rows of these that begin
+            at no multiple of 4 bytes are copied.
         k_scale, v_scale, k_offset, v_offset: scales and offsets of compressed keys and values, float32, float16 or
             bfloat16. An element x stands for (x + offset) * scale. The shape is [B|1, Nkv|1, S|1, groups|1] in every
             layout, where groups divides the columns of a head, and with block_table [pages|1, Nkv|1, page size|1,
