@@ -102,8 +102,9 @@ struct DecodeAttentionOptions {
 
 /// Computes out = softmax(mask(scale * Q K^T + pse)) V, as FlashAttention does.
 ///
-/// With few query rows, compressed keys and values are read in place. For queries of bf16, a level with bf16 products
-/// may round the query and the probabilities to 16 bits.
+/// With few query rows, compressed keys and values are read in place. For queries of 16 bits, levels from avx512_vnni
+/// on may round the query and the probabilities to 16 bits: to integers for int8 and int4, and to bf16 for 8-bit floats
+/// if the queries are bf16.
 ///
 /// With up to 16 query rows, the keys of a batch element are cut into parts, which depend only on Sq and that element's
 /// length. So the bits of a batch element do not depend on the form of keys, the order of pages, the batch or the

@@ -307,6 +307,17 @@ struct FewRowLoops {
 
   /// Does what attend does for compressed K and V, with heads that AttendArgs::Fits allows. Every level has this loop.
   void (*attend_compressed)(const AttendArgs& args) = nullptr;
+  /// The same for int8 and int4 and queries of 16 bits. It rounds rows of Q and probabilities to 16-bit integers.
+  void (*attend_integers)(const AttendArgs& args) = nullptr;
+  /// The same for 8-bit floats and bf16 queries. It rounds rows of Q and probabilities to bf16.
+  void (*attend_byte_floats)(const AttendArgs& args) = nullptr;
+
+  /// Returns the loop for compressed keys and values and for queries of these types.
+  [[nodiscard]] auto AttendTo(DType keys, DType queries) const -> void (*)(const AttendArgs&) {
+    const bool integers = keys == DType::kI8 || keys == DType::kI4x8;
+    const auto words = integers ? attend_integers : attend_byte_floats;
+    return words != nullptr && queries != DType::kF32 ? words : attend_compressed;
+  }
 };
 
 /// The kernels of a strip or of few rows. Few rows have the panel [row][d] and the output state [row][dv]; a strip with

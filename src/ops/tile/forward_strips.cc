@@ -188,7 +188,7 @@ void ForwardStrips::Attend(RunningStrip& strip, Interval keys, int64_t head_kv, 
     };
     args.k_numbers = read(rows_.k_antiquants, problem_.d, numbers);
     args.v_numbers = read(rows_.v_antiquants, problem_.dv, numbers + 2 * kMostNumbers);
-    strip.kernels->few_rows.attend_compressed(args);
+    strip.kernels->few_rows.AttendTo(args.k.dtype, rows_.q.rows.dtype)(args);
   } else {
     strip.kernels->few_rows.attend(args);
   }
