@@ -248,8 +248,9 @@ MODES = {  # (mode of keys, of values): shapes of the scales on the device, and 
 
 @pytest.mark.parametrize("kind", [torch.int8, torch.int32, torch.float8_e4m3fn])
 @pytest.mark.parametrize("modes", MODES)
-def test_modes_of_separate_scales(modes, kind):
-    q, size = torch.randn(B, N, 1, 32), 32
+@pytest.mark.parametrize("rows", [1, 3])
+def test_modes_of_separate_scales(rows, modes, kind):
+    q, size = torch.randn(B, N, rows, 32), 32
     k, v = codes_of(kind, size), codes_of(kind, size)
     shapes, wide_shapes = (MODES[modes] * 2)[0:4:2], (MODES[modes] * 2)[1:4:2]
     scales = [0.02 + 0.01 * torch.rand(shape) for shape in shapes]
