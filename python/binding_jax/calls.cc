@@ -72,7 +72,9 @@ Status ReadAttributes(const ffi::Dictionary& given, Attributes* attributes) {
                                    std::to_string(kCallVersion) + " (fa " FA_VERSION_STRING ")");
   }
   const char* missing = nullptr;
+  size_t known = 2;  // version and written_by
   const auto read = [&](const char* name, auto* value) {
+    ++known;
     const auto found = given.get<std::remove_pointer_t<decltype(value)>>(name);
     if (found.has_value()) {
       *value = *found;
@@ -89,6 +91,10 @@ Status ReadAttributes(const ffi::Dictionary& given, Attributes* attributes) {
   read("key_value_seq_lengths", &attributes->key_value_seq_lengths);
   if (missing != nullptr)
     return Status::InvalidArgument(std::string(missing) + ": missing among the call's attributes");
+  if (given.size() != known) {
+    return Status::InvalidArgument("the call has " + std::to_string(given.size()) + " attributes, want " +
+                                   std::to_string(known));
+  }
   return Status::Ok();
 }
 
@@ -118,16 +124,18 @@ class Call {
   /// Adds the next operand, which has `rank` dimensions without axes of vmap.
   size_t Operand(const char* name, size_t rank) {
     const auto buffer = operands_.get<ffi::AnyBuffer>(next_operand_++);
-    return Add(name, buffer.has_value() ? &*buffer : nullptr, rank);
+    return Add(name, buffer.has_value() ? &*buffer : nullptr, rank, 0);
   }
   /// Adds the next result.
-  size_t Result(const char* name, size_t rank) {
+  size_t Result(const char* name, size_t rank) { return Result(name, rank, axes_ + 1); }
+  /// The same for a result of which only the first `full` dimensions are full.
+  size_t Result(const char* name, size_t rank, size_t full) {
     auto buffer = results_.get<ffi::AnyBuffer>(next_result_++);
-    return Add(name, buffer.has_value() ? &**buffer : nullptr, rank);
+    return Add(name, buffer.has_value() ? &**buffer : nullptr, rank, full);
   }
-  /// Adds the gradient of the bias if the call has one more result.
+  /// Adds the gradient of the bias if the call has one more result. A batch that shares a bias shares its gradient.
   void AddDBias() {
-    if (next_result_ < results_.size()) dbias_ = Result("dbias", kRank);
+    if (next_result_ < results_.size()) dbias_ = Result("dbias", kRank, axes_);
   }
 
   /// Runs `run(args)` for each call of the library, with the arguments that forward and backward share, of type Args.
@@ -138,6 +146,9 @@ class Call {
       return Status::InvalidArgument("the call has " + std::to_string(operands_.size()) + " operands and " +
                                      std::to_string(results_.size()) + " results, want " +
                                      std::to_string(next_operand_) + " and " + std::to_string(next_result_));
+    }
+    if (!samples_->Agree()) {
+      return Status::InvalidArgument("operands and results: the batch or an axis of vmap has other sizes in some");
     }
     samples_->Join();
     while (samples_->Next()) {
@@ -167,22 +178,23 @@ class Call {
   [[nodiscard]] int64_t RowsInUse(int64_t b) const { return Length(q_lengths_, b, rows_); }
 
  private:
-  size_t Add(const char* name, const ffi::AnyBuffer* buffer, size_t rank) {
+  size_t Add(const char* name, const ffi::AnyBuffer* buffer, size_t rank, size_t full) {
     const auto dtype = buffer != nullptr ? TypeOf(buffer->element_type()) : std::nullopt;
     if (status_.ok() && (!dtype || buffer->dimensions().size() != axes_ + rank)) {
       status_ = Status::InvalidArgument(std::string(name) + ": missing, or of another type or number of dimensions");
     }
     if (!status_.ok()) return samples_->Add({});
     const auto shape = buffer->dimensions();
-    return samples_->Add({static_cast<std::byte*>(buffer->untyped_data()), *dtype, {shape.begin(), shape.end()}});
+    return samples_->Add({static_cast<std::byte*>(buffer->untyped_data()), *dtype, {shape.begin(), shape.end()}}, full);
   }
 
   // Returns the bias with one entry per head. Its batch has the size of that of its gradient.
   [[nodiscard]] MutableTensorView Bias(int64_t heads) const {
     MutableTensorView bias = samples_->ViewOfOne(bias_);
     if (bias.data == nullptr) return bias;
-    if (const MutableTensorView dbias = DBias(); dbias.data != nullptr) bias.shape[0] = dbias.shape[0];
-    if (bias.shape[1] != heads) bias.shape[1] = heads, bias.stride[1] = 0;
+    const MutableTensorView dbias = DBias();
+    if (dbias.data != nullptr && bias.shape[0] == 1) bias.shape[0] = dbias.shape[0];
+    if (bias.shape[1] == 1) bias.shape[1] = heads, bias.stride[1] = 0;
     return bias;
   }
 
@@ -293,6 +305,8 @@ ffi::Error Handle(ffi::ThreadPool pool, ffi::RemainingArgs operands, ffi::Remain
     return {ffi::ErrorCode::kResourceExhausted, "out of memory"};
   } catch (const std::exception& error) {
     return {ffi::ErrorCode::kInternal, error.what()};
+  } catch (...) {
+    return {ffi::ErrorCode::kInternal, "an exception of unknown type"};
   }
 }
 

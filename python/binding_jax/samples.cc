@@ -6,20 +6,29 @@ namespace fa::xla_calls {
 
 Samples::Samples(size_t axes, int64_t batch) : axes_(axes), size_(axes, 1), batch_(batch) { size_.push_back(batch); }
 
-size_t Samples::Add(const Array& array) {
-  Placed placed{.array = array, .stride = std::vector<int64_t>(axes_ + 1, 0)};
+size_t Samples::Add(const Array& array, size_t full) {
+  Placed placed{.array = array, .full = full, .stride = std::vector<int64_t>(axes_ + 1, 0)};
   if (array.data != nullptr) {
     int64_t stride = 1;
     for (size_t dim = array.shape.size(); dim-- > 0;) {
-      if (dim <= axes_ && array.shape[dim] > 1) {
-        placed.stride[dim] = stride;
-        if (dim < axes_) size_[dim] = array.shape[dim];
-      }
+      if (dim < axes_ && array.shape[dim] != 1) size_[dim] = array.shape[dim];
+      if (dim <= axes_ && array.shape[dim] > 1) placed.stride[dim] = stride;
       stride *= array.shape[dim];
     }
   }
   placed_.push_back(std::move(placed));
   return placed_.size() - 1;
+}
+
+bool Samples::Agree() const {
+  return std::all_of(placed_.begin(), placed_.end(), [&](const Placed& placed) {
+    if (placed.array.data == nullptr) return true;
+    for (size_t dim = 0; dim <= axes_; ++dim) {
+      const int64_t size = placed.array.shape[dim];
+      if (size != size_[dim] && (size != 1 || dim < placed.full)) return false;
+    }
+    return true;
+  });
 }
 
 void Samples::Join() {
@@ -41,7 +50,7 @@ bool Samples::Next() {
   if (!started_) {
     started_ = true;
     index_.assign(looped_, 0);
-    return true;
+    return std::find(size_.begin(), size_.end(), 0) == size_.end();
   }
   size_t axis = looped_;
   while (axis-- > 0) {

@@ -26,7 +26,10 @@ class Samples {
   Samples(size_t axes, int64_t batch);
 
   /// Adds an array, and returns its number. A null array may be added.
-  size_t Add(const Array& array);
+  /// Its first `full` dimensions may not repeat.
+  size_t Add(const Array& array, size_t full = 0);
+  /// Returns whether the first dimensions of all arrays have the sizes that they may have. Join() wants this.
+  [[nodiscard]] bool Agree() const;
   /// Joins axes. All arrays have been added.
   void Join();
 
@@ -43,6 +46,7 @@ class Samples {
  private:
   struct Placed {
     Array array;
+    size_t full;                  ///< so many first dimensions do not repeat
     std::vector<int64_t> stride;  ///< of the axes of vmap, then of the batch
     int64_t batch_stride = 0;     ///< of the batch that axes have joined
     int64_t offset = 0;           ///< of the current call, in elements

@@ -16,6 +16,18 @@ for _folder in (".", "flash", "jax", "models", "pytorch", "ranks", "vllm_cpu"):
 collect_ignore = [] if importlib.util.find_spec("vllm") else ["vllm_cpu"]
 
 
+class _WithoutJax(pytest.Module):
+    def collect(self):
+        pytest.skip("Python 3.10 has no jax that fa.jax works with", allow_module_level=True)
+
+
+def pytest_pycollect_makemodule(module_path, parent):
+    """Skips the tests of fa.jax where there is no jax, before their modules import it."""
+    if module_path.parent.name == "jax" and importlib.util.find_spec("jax") is None:
+        return _WithoutJax.from_parent(parent, path=module_path)
+    return None
+
+
 @pytest.fixture(autouse=True)
 def _same_numbers_every_time():
     torch.manual_seed(7)

@@ -18,7 +18,12 @@ DOCUMENTS = ["README.md", *(f"docs/{name}.md" for name in
 
 @pytest.mark.parametrize("document", DOCUMENTS)
 def test_python_in_documents(document, capsys):
-    for program in re.findall(r"^```python\n(.*?)^```", (REPOSITORY / document).read_text(), re.MULTILINE | re.DOTALL):
+    if document == "docs/jax.md":
+        pytest.importorskip("jax", reason="Python 3.10 has no jax that fa.jax works with")
+    text = (REPOSITORY / document).read_text()
+    programs = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    assert programs
+    for program in programs:
         exec(compile(program, document, "exec"), {"__name__": "__main__"})
         assert capsys.readouterr().out
 

@@ -30,6 +30,14 @@ from jax.typing import ArrayLike
 
 from . import _xla
 
+try:
+    from jax.experimental.shard_alike import shard_alike
+except ModuleNotFoundError:  # jax has none since 0.11
+
+    def shard_alike(x: Array, y: Array) -> tuple[Array, Array]:
+        return x, jax.lax.select(jax.lax.optimization_barrier(jnp.asarray(True)), y, x)
+
+
 __all__ = ["dot_product_attention", "install", "replace_dot_product_attention", "uninstall"]
 
 FORWARD, BACKWARD = "fa_attention_forward", "fa_attention_backward"
@@ -66,7 +74,7 @@ def dot_product_attention(
     implementation: str | None = None,
     return_residual: bool = False,
 ) -> Any:
-    """Computes what jax.nn.dot_product_attention computes, in memory that grows with T + S.
+    """Computes what jax.nn.dot_product_attention computes, without a matrix of scores.
 
     Args:
         query: [B, T, N, H] or [T, N, H]. key, value: [B, S, K, H] or [S, K, H], N a multiple of K.
@@ -122,7 +130,7 @@ def _serves(
     key_value_seq_lengths: Array | None,
 ) -> bool:
     """Returns whether `fa` computes the call. jax.nn then finds no error in its arrays."""
-    if max(query.ndim, key.ndim, value.ndim) > 4 or query.dtype not in _DTYPES:
+    if any(x.ndim not in (1, 2, 3, 4) for x in (query, key, value)) or query.dtype not in _DTYPES:
         return False
     (batch, rows, heads, size), of_key = _shape4(query), _shape4(key)
     keys, heads_kv = of_key[1:3]
@@ -132,7 +140,7 @@ def _serves(
         and of_key == _shape4(value) == (batch, keys, heads_kv, size)
         and query.dtype == key.dtype == value.dtype
         and heads % heads_kv == 0
-        and (bias is None or (_spreads(bias, pairs) and not jnp.issubdtype(bias.dtype, jnp.complexfloating)))
+        and (bias is None or (_spreads(bias, pairs) and _adds(bias.dtype)))
         and (mask is None or (_spreads(mask, pairs) and mask.dtype == bool))
         and all(
             lengths is None or (lengths.shape == (batch,) and lengths.dtype == jnp.int32)
@@ -143,6 +151,13 @@ def _serves(
 
 def _shape4(array: Array) -> tuple[int, ...]:
     return (1,) * (4 - array.ndim) + array.shape
+
+
+def _adds(dtype: Any) -> bool:
+    """Returns whether jax.nn adds a bias of this type: one that has a common type with floating-point numbers."""
+    if jnp.issubdtype(dtype, jnp.floating):
+        return dtype.itemsize > 1
+    return dtype == bool or jnp.issubdtype(dtype, jnp.integer)
 
 
 def _spreads(array: Array, pairs: Sequence[int]) -> bool:
@@ -170,10 +185,13 @@ def _attend(rule: _Rule, query: Array, key: Array, value: Array, *others: Array 
         bias = bias.reshape(_shape4(bias)).astype(bias.dtype if bias.dtype == query.dtype else jnp.float32)
     if mask is not None:
         mask = mask.reshape(_shape4(mask))
+    # What all keys of a row share changes no probability, so its gradient is 0.
+    if bias is not None and bias.shape[3] == 1:
+        bias = jax.lax.stop_gradient(bias)
     # The handlers repeat all dimensions but the last one.
     keys = key4.shape[1]
     bias, mask = (x if x is None else jnp.broadcast_to(x, (*x.shape[:3], keys)) for x in (bias, mask))
-    out, residual = _attention(rule, *_varying_alike(query4, key4, value4, bias, mask, *lengths))
+    out, residual = _in_auto_mode(rule, *_varying_alike(query4, key4, value4, bias, mask, *lengths))
     return out.reshape(query.shape), residual.reshape(query.shape[:-1])
 
 
@@ -182,6 +200,21 @@ def _varying_alike(*arrays: Array | None) -> list[Array | None]:
     axes = [frozenset() if x is None else jax.typeof(x).manual_axis_type.varying for x in arrays]
     missing = [tuple(frozenset().union(*axes) - own) for own in axes]
     return [jax.lax.pcast(x, m, to="varying") if m and x is not None else x for x, m in zip(arrays, missing, strict=True)]
+
+
+def _in_auto_mode(rule: _Rule, *arrays: Array | None) -> tuple[Array, Array]:
+    """Lets XLA partition the call over axes of an explicit mesh, too. The results have the shards of query."""
+    sharding = jax.typeof(arrays[0]).sharding
+    if not any(x is not None and jax.typeof(x).sharding.mesh.explicit_axes for x in arrays):
+        return _attention(rule, *arrays)
+    places = (sharding, NamedSharding(sharding.mesh, PartitionSpec(*sharding.spec[:3])))
+    present = [x for x in arrays if x is not None]
+
+    def call(*given: Array) -> tuple[Array, Array]:
+        left = iter(given)
+        return _attention(rule, *(x if x is None else next(left) for x in arrays))
+
+    return jax.sharding.auto_axes(call, axes=sharding.mesh.explicit_axes, out_sharding=places)(*present)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
@@ -223,18 +256,27 @@ def _forward_on_cpu(rule: _Rule, *arrays: Array | None) -> tuple[Array, ...]:
     query = arrays[0]
     batch, rows, heads, _ = query.shape
     statistic = ((batch, heads, rows), jnp.float32)
-    return _call(FORWARD, [(query.shape, query.dtype), statistic, statistic], rule, arrays)
+    out, *statistics = _call(FORWARD, [(query.shape, query.dtype), statistic, statistic], rule, arrays)
+    return _sharded_like(query, out), *statistics
 
 
 def _backward_on_cpu(rule: _Rule, with_bias: bool, arrays: Sequence, kept: tuple, d_out: Array) -> tuple[Array, ...]:
     results = [(x.shape, x.dtype) for x in arrays[:3]]
     bias, heads = arrays[3], arrays[0].shape[2]
+    summed = with_bias and bias.shape[1] != heads
+    of_call = bias.astype(jnp.float32) if summed else bias  # so the gradient is not rounded per head
     if with_bias:
-        results.append(((bias.shape[0], heads, *bias.shape[2:]), bias.dtype))
-    gradients = _call(BACKWARD, results, rule, arrays, kept[0], d_out, *kept[1:])
-    if with_bias and bias.shape[1] != heads:
-        return (*gradients[:3], gradients[3].sum(1, keepdims=True, dtype=jnp.float32).astype(bias.dtype))
-    return gradients
+        results.append(((bias.shape[0], heads, *bias.shape[2:]), of_call.dtype))
+    gradients = list(_call(BACKWARD, results, rule, [*arrays[:3], of_call, *arrays[4:]], kept[0], d_out, *kept[1:]))
+    if summed:
+        gradients[3] = gradients[3].sum(1, keepdims=True).astype(bias.dtype)
+    return tuple(_sharded_like(x, gradient) for x, gradient in zip(arrays, gradients, strict=False))
+
+
+def _sharded_like(given: Array, result: Array) -> Array:
+    """XLA does not see which shards a call's results have: those of the given array."""
+    manual = jax.typeof(given).manual_axis_type.varying
+    return result if manual else shard_alike(given, result)[1]
 
 
 def _call(name: str, results: Sequence[tuple], rule: _Rule, arrays: Sequence[Array | None], *more: Array) -> tuple:
@@ -319,10 +361,10 @@ class _Replacement:
     """Puts dot_product_attention into jax.nn while somebody wants it there."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._wanted = 0
         self._before = _jax_nn
-        self.installed = False
+        self._installed = False
 
     def enter(self) -> None:
         with self._lock:
@@ -336,6 +378,12 @@ class _Replacement:
             # A function that other code has put there in the meantime stays.
             if self._wanted == 0 and jax.nn.dot_product_attention is dot_product_attention:
                 jax.nn.dot_product_attention = self._before
+
+    def install(self, wanted: bool) -> None:
+        with self._lock:
+            if self._installed != wanted:
+                self._installed = wanted
+                (self.enter if wanted else self.leave)()
 
 
 _replacement = _Replacement()
@@ -357,13 +405,9 @@ def replace_dot_product_attention() -> Iterator[None]:
 
 def install() -> None:
     """Replaces jax.nn.dot_product_attention until uninstall() is called."""
-    if not _replacement.installed:
-        _replacement.installed = True
-        _replacement.enter()
+    _replacement.install(True)
 
 
 def uninstall() -> None:
     """Undoes install(). Does nothing if nothing is installed."""
-    if _replacement.installed:
-        _replacement.installed = False
-        _replacement.leave()
+    _replacement.install(False)

@@ -83,6 +83,9 @@ CALLS = {
     "bfloat16, rows without keys": Call(inputs(jnp.bfloat16), {"mask": _NO_KEYS}),
 }
 CALLS |= {f"bias {shape}": Call((*inputs(), random(*shape))) for shape in _BIASES}
+CALLS |= {
+    f"bfloat16 bias {shape}": Call((*inputs(jnp.bfloat16), random(*shape, dtype=jnp.bfloat16))) for shape in _BIASES
+}
 CALLS |= {f"mask {shape}": Call(inputs(), {"mask": keep(*shape)}) for shape in _BIASES}
 
 

@@ -35,6 +35,8 @@ WRONG = {
     "mask of another shape": ((Q, K, V, None, jnp.ones((1, 1, 1, 7), bool)), {}),
     "bias of another shape": ((Q, K, V, jnp.ones((3, 1, 1, 1))), {}),
     "bias of five dimensions": ((Q, K, V, jnp.ones((1, 1, 1, 1, 1))), {}),
+    "bias of keys": ((Q, K, V, jax.random.key(0).reshape(1, 1, 1, 1)), {}),
+    "bias of eight bits": ((Q, K, V, jnp.ones((1, 1, 1, 1), jnp.float8_e5m2)), {}),
     "lengths of another type": ((Q, K, V), {"query_seq_lengths": jnp.ones(2, jnp.float32)}),
     "lengths of another size": ((Q, K, V), {"key_value_seq_lengths": lengths(1, 2, 3)}),
     "implementation": ((Q, K, V), {"implementation": "pallas"}),
@@ -94,10 +96,10 @@ def test_install():
 
 
 def test_a_function_that_others_put_there_stays(monkeypatch):
+    monkeypatch.setattr(jax.nn, "dot_product_attention", jaxs)  # restores it, too
     with fa.jax.replace_dot_product_attention():
         jax.nn.dot_product_attention = other = lambda *x: None
     assert jax.nn.dot_product_attention is other
-    jax.nn.dot_product_attention = jaxs
 
 
 def test_many_threads():
@@ -121,11 +123,15 @@ ATTRIBUTES = {
 }
 
 
-def raw_call(*arrays, **attributes):
-    statistic = jax.ShapeDtypeStruct((*Q.shape[:1], Q.shape[2], Q.shape[1]), jnp.float32)
-    results = (jax.ShapeDtypeStruct(Q.shape, Q.dtype), statistic, statistic)
-    return jax.ffi.ffi_call(fa.jax.FORWARD, results)(*arrays, **attributes)[0].block_until_ready()
+STATISTIC = jax.ShapeDtypeStruct((*Q.shape[:1], Q.shape[2], Q.shape[1]), jnp.float32)
+RESULTS = (jax.ShapeDtypeStruct(Q.shape, Q.dtype), STATISTIC, STATISTIC)
 
+
+def raw_call(*arrays, results=RESULTS, target=fa.jax.FORWARD, **attributes):
+    return jax.ffi.ffi_call(target, results)(*arrays, **attributes)[0].block_until_ready()
+
+
+ROWS_KEYS = (Q.shape[1], K.shape[1])
 
 CONTENTS = {
     "another version": ((Q, K, V), {"version": np.int64(7)}, "version=7 of the call, which fa 9.9 wrote, want 1"),
@@ -134,6 +140,11 @@ CONTENTS = {
     "one operand too many": ((Q, K, V, V), {}, "4 operands and 3 results, want 3 and 3"),
     "an operand of another type": ((Q, K.astype(jnp.int8), V), {}, "key: missing, or of another type"),
     "an operand of another shape": ((Q, K[:, 1:], V), {}, "v.shape"),
+    "key and value of another batch": ((Q, K[:1], V[:1].repeat(3, 0)), {}, "the batch or an axis of vmap"),
+    "results of another batch": ((Q[:1], K[:1], V[:1]), {}, "the batch or an axis of vmap"),
+    "lengths of another batch": ((Q, K, V, lengths(1, 2, 3)), {"key_value_seq_lengths": True}, "the batch or an axis"),
+    "a bias of other heads": ((Q, K, V, jnp.ones((1, 3, *ROWS_KEYS))), {"bias": True}, "pse"),
+    "an attribute too many": ((Q, K, V), {"softcap": np.float32(1)}, "10 attributes, want 9"),
     "a scale": ((Q, K, V), {"scale": np.float32("nan")}, "scale"),
 }
 
@@ -145,6 +156,21 @@ def test_calls_with_bad_contents_are_errors_of_the_runtime(name):
     raw_call(Q, K, V, **ATTRIBUTES)
     with pytest.raises(jax.errors.JaxRuntimeError, match=message):
         raw_call(*arrays, **attributes)
+
+
+def test_axes_of_vmap_of_other_sizes():
+    results = tuple(jax.ShapeDtypeStruct((3, *x.shape), x.dtype) for x in RESULTS)
+    raw_call(*(x[None].repeat(3, 0) for x in (Q, K, V)), results=results, **ATTRIBUTES)
+    with pytest.raises(jax.errors.JaxRuntimeError, match="the batch or an axis of vmap"):
+        raw_call(Q[None].repeat(3, 0), K[None], V[None].repeat(2, 0), results=results, **ATTRIBUTES)
+
+
+def test_a_gradient_of_a_bias_of_another_batch():
+    bias, statistic = jnp.ones((Q.shape[0], Q.shape[2], *ROWS_KEYS)), jnp.ones(STATISTIC.shape)
+    results = tuple(jax.ShapeDtypeStruct(x.shape, x.dtype) for x in (Q, K, V, bias[:1]))
+    given = (Q, K, V, bias, Q, Q, statistic, statistic)
+    with pytest.raises(jax.errors.JaxRuntimeError, match="dpse"):
+        raw_call(*given, results=results, target=fa.jax.BACKWARD, **(ATTRIBUTES | {"bias": True}))
 
 
 def run(program):

@@ -29,9 +29,9 @@ def arrays(mapped):
         axis = mapped.get(name)
         shape = shape if axis is None else (*shape[:axis], SAMPLES, *shape[axis:])
         if name == "mask":
-            made.append(keep(*shape))
+            made.append(keep(*shape).at[..., 3:5, :].set(False))  # two rows without keys
         elif name.endswith("lengths"):
-            made.append(jnp.asarray(np.random.default_rng(number).integers(1, 50, shape), jnp.int32))
+            made.append(jnp.asarray(np.random.default_rng(number).integers(0, 50, shape), jnp.int32))
         else:
             made.append(random(*shape, seed=number))
     return made
@@ -172,7 +172,7 @@ def test_other_platforms_get_jaxs_code():
     assert "fa_attention" not in only and "dot_general" in only
 
 
-@pytest.mark.parametrize("program", ["shard_map", "partitioned"])
+@pytest.mark.parametrize("program", ["shard_map", "partitioned", "propagated", "explicit", "explicit_beside_manual"])
 def test_two_devices(program):
     flags = {"XLA_FLAGS": "--xla_force_host_platform_device_count=2", "JAX_PLATFORMS": "cpu"}
     done = subprocess.run(

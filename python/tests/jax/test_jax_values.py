@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.test_util import check_grads
-from jax_cases import CALLS, Call, H, check, exact_gradients_of, exact_of, inputs, lengths, random
+from jax_cases import CALLS, B, Call, H, N, S, T, check, exact_gradients_of, exact_of, inputs, keep, lengths, random
 
 import fa.jax
 
@@ -79,6 +79,34 @@ def test_rows_without_keys_are_the_mean_of_the_values(dtype):
     assert (residual[:, 4] == jnp.asarray(-0.7 * FLOAT32_MAX, jnp.float32).astype(dtype)).all()
 
 
+@pytest.mark.parametrize("lowest", [-FLOAT32_MAX, -np.inf])
+def test_a_visible_key_never_loses_against_a_hidden_one(lowest):
+    """jax.nn's scores of hidden keys are higher than such a bias."""
+    query, key, value = inputs(rows=8, keys=8)
+    bias = jnp.zeros((1, 1, 1, 8)).at[..., :3].set(lowest)
+    out, vjp = jax.vjp(lambda *x: attention(*x, bias, is_causal=True), query, key, value)
+    wide = [np.asarray(x, np.float64) for x in (query, key.repeat(2, 2), value.repeat(2, 2))]
+    scores = np.einsum("btnh,bsnh->bnts", *wide[:2]) * H**-0.5 + np.asarray(bias, np.float64)
+    scores = np.where(np.tri(8, dtype=bool), scores, -np.inf)
+    scores = np.where((scores == -np.inf).all(-1, keepdims=True), 0, scores)  # the mean of all values
+    weights = np.exp(scores - scores.max(-1, keepdims=True))
+    want = np.einsum("bnts,bsnh->btnh", weights / weights.sum(-1, keepdims=True), wide[2])
+    np.testing.assert_allclose(out, want, rtol=1e-5, atol=1e-5)
+    assert all(jnp.isfinite(x).all() for x in vjp(jnp.ones_like(out)))
+
+
+@pytest.mark.parametrize("name", ["plain", "bias, lengths, window, mask", "bias (1, 4, 37, 53)"])
+def test_gradients_on_other_platforms(name):
+    call = CALLS[name]
+    names = ["mask", "query_seq_lengths", "key_value_seq_lengths"]
+    arrays = *call.arrays, *[None] * (4 - len(call.arrays)), *map(call.keywords.get, names)
+    rule = fa.jax._rule_of(H, None, False, call.keywords.get("local_window_size"))
+    out, vjp = jax.vjp(lambda *x: call.run(jax.nn.dot_product_attention, *x), *call.arrays)
+    got = fa.jax._backward_by_jax(rule, len(call.arrays) == 4, arrays, (), out)
+    for mine, jaxs in zip(got, vjp(out), strict=True):
+        np.testing.assert_allclose(mine, jaxs, rtol=1e-6, atol=1e-6)
+
+
 def test_nan_behind_lengths_and_masks_reaches_no_result():
     query, key, value = inputs()
     key, value, query = key.at[:, 20:].set(jnp.nan), value.at[:, 20:].set(jnp.nan), query.at[:, 30:].set(jnp.nan)
@@ -95,16 +123,46 @@ def test_check_grads(name):
     check_grads(lambda *x: call.run(attention, *x), call.arrays, order=1, modes=["rev"], rtol=2e-2, atol=2e-2)
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float16])
-def test_the_bits_are_those_of_numpys_calls(dtype):
-    arrays = query, key, value = [np.asarray(x) for x in inputs(dtype)]
-    of = {"layout": "BSND", "scale": H**-0.5, "mask": fa.Mask.causal_top_left()}
+def _rows_of_lengths():
+    """Returns the rule of causal rows with 20 and 37 rows in use, and 53 and 11 keys."""
+    rows = np.arange(T)
+    ends = [np.where(rows < used, np.minimum(rows + 1, keys), rows - T - S) for used, keys in ((20, S), (37, 11))]
+    return fa.Mask.rows(np.tile(rows - T - S, B), np.concatenate(ends))
+
+
+# The keywords of fa.jax and those of fa.flash_attention.
+SAME_CALLS = {
+    "causal": ({"is_causal": True}, {"mask": fa.Mask.causal_top_left()}),
+    "window": ({"local_window_size": (7, 3)}, {"mask": fa.Mask.band_top_left(7, 3)}),
+    "mask": ({"mask": keep(B, 1, T, S)}, {"dense_mask": ~np.asarray(keep(B, 1, T, S))}),
+    "lengths": (
+        {"query_seq_lengths": lengths(20, 37), "key_value_seq_lengths": lengths(S, 11), "is_causal": True},
+        {"mask": _rows_of_lengths()},
+    ),
+    "bias": ({}, {"pse_type": 0}),
+}
+
+
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.float16, jnp.bfloat16])
+@pytest.mark.parametrize("name", SAME_CALLS)
+def test_the_bits_are_those_of_other_calls(name, dtype):
+    keywords, of = SAME_CALLS[name]
+    arrays = inputs(dtype) + ((random(B, N, T, S, dtype=dtype),) if name == "bias" else ())
+    if dtype == jnp.bfloat16:
+        torch = pytest.importorskip("torch", reason="fa.flash_attention takes bfloat16 from PyTorch only")
+        query, key, value, *bias = (torch.tensor(np.asarray(x, np.float32)).bfloat16() for x in arrays)
+    else:
+        query, key, value, *bias = (np.asarray(x) for x in arrays)
+    of = {"layout": "BSND", "scale": H**-0.5} | of | ({"pse": bias[0]} if bias else {})
     out, softmax_max, softmax_sum = fa.flash_attention(query, key, value, **of)
-    d_out = np.asarray(random(*query.shape, seed=9, dtype=dtype))
-    grads = fa.flash_attention_grad(query, key, value, out, d_out, softmax_max, softmax_sum, **of)
-    got, vjp = jax.vjp(lambda *x: attention(*x, is_causal=True), *arrays)
-    for mine, numpys in zip((got, *vjp(jnp.asarray(d_out))), (out, grads.dq, grads.dk, grads.dv), strict=True):
-        np.testing.assert_array_equal(np.asarray(mine), numpys)
+    grads = fa.flash_attention_grad(
+        query, key, value, out, out, softmax_max, softmax_sum, need_dpse=bool(bias), **of
+    )
+    got, vjp = jax.vjp(lambda *x: attention(*x, **keywords), *arrays)
+    want = (out, grads.dq, grads.dk, grads.dv) + ((grads.dpse,) if bias else ())
+    for mine, other in zip((got, *vjp(got)), want, strict=True):
+        other = np.asarray(other.float() if dtype == jnp.bfloat16 else other, np.float32)
+        np.testing.assert_array_equal(np.asarray(mine, np.float32), other)
 
 
 @pytest.mark.parametrize("dtype", [jnp.float64, jnp.int32, jnp.float8_e4m3fn])
@@ -120,6 +178,11 @@ def test_other_types_are_jaxs(dtype):
         assert "fa_attention" not in jax.jit(attention).lower(*call.arrays).as_text()
         got = call.run(attention)
         assert got.dtype == want.dtype and (got == want).all()
+
+
+def test_arrays_without_dimensions_are_jaxs():
+    one = jnp.float32(0.5)
+    np.testing.assert_array_equal(attention(one, one, one, scale=1.0), jax.nn.dot_product_attention(one, one, one, scale=1.0))
 
 
 @pytest.mark.parametrize("shape", [(0, 4, 2, 8), (2, 0, 2, 8), (2, 4, 0, 8)])

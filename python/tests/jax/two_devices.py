@@ -1,5 +1,6 @@
-"""Attention over two devices: argument `shard_map` or `partitioned`. Prints ok."""
+"""Attention over two devices. The argument is the name of a function. Prints ok."""
 
+import contextlib
 import re
 import sys
 
@@ -67,7 +68,57 @@ def partitioned():
     np.testing.assert_array_equal(got, mapped(queries, key, value))
 
 
+def layer(*arrays):
+    return jnp.tanh(attention_of(*arrays)).sum((0, 1)) @ jnp.ones((query.shape[-1], 3))
+
+
+def propagated():
+    """Results have the shards of the arrays, also where nobody says so."""
+    of_batch = NamedSharding(mesh, PartitionSpec("x"))
+    given = [jax.device_put(x, of_batch) for x in (query, key, value)]
+    for function in (jax.jit(gradients), jax.jit(jax.grad(lambda *x: layer(*x).sum(), (0, 1, 2)))):
+        compiled = function.lower(*given).compile()
+        assert not re.search(r"= \w+\[\d+,\d+,\d+,\d+\]\S* all-gather\(", compiled.as_text())
+        for mine, whole in zip(compiled(*given), function(query, key, value), strict=True):
+            assert mine.sharding.spec[:1] == ("x",)
+            np.testing.assert_allclose(mine, whole, rtol=1e-6, atol=1e-6)
+
+
+def explicit():
+    """Meshes of jax.make_mesh are explicit. Results have the specs that those of jax.nn have."""
+    own = jax.make_mesh((2,), ("x",))
+
+    def check(both, specs, in_context, jit):
+        given = [jax.device_put(x, NamedSharding(own, s)) for x, s in zip((query, key, value, bias), specs, strict=True)]
+        with jax.set_mesh(own) if in_context else contextlib.nullcontext():
+            got = (jax.jit(both) if jit else both)(*given)
+        for mine, whole, spec in zip(got, gradients(query, key, value, bias), (specs[0], *specs), strict=True):
+            assert mine.sharding.is_equivalent_to(NamedSharding(own, spec), 4), (mine.sharding, spec)
+            np.testing.assert_allclose(mine, whole, rtol=1e-5, atol=1e-5)
+
+    batch, heads = PartitionSpec("x"), PartitionSpec(None, None, "x")
+    for specs in ((*[batch] * 3, PartitionSpec()), (*[heads] * 3, PartitionSpec(None, "x"))):
+        for in_context in (False, True):
+            for jit in (False, True):
+                check(gradients, specs, in_context, jit)
+
+
+def explicit_beside_manual():
+    """Heads lie on an explicit axis inside a shard_map over another axis."""
+    own = jax.make_mesh((1, 2), ("x", "y"))
+    batch = PartitionSpec("x")
+    mapped = jax.shard_map(gradients, mesh=own, in_specs=(batch,) * 3, out_specs=(batch,) * 4, axis_names={"x"})
+    places = NamedSharding(own, PartitionSpec("x", None, "y"))
+    with jax.set_mesh(own):
+        got = jax.jit(mapped)(*(jax.device_put(x, places) for x in (query, key, value)))
+    for mine, whole in zip(got, gradients(query, key, value), strict=True):
+        assert mine.sharding.is_equivalent_to(places, 4)
+        np.testing.assert_allclose(mine, whole, rtol=1e-5, atol=1e-5)
+
+
+PROGRAMS = (shard_map, partitioned, propagated, explicit, explicit_beside_manual)
+
 if __name__ == "__main__":
     assert len(jax.devices()) == 2
-    {"shard_map": shard_map, "partitioned": partitioned}[sys.argv[1]]()
+    {program.__name__: program for program in PROGRAMS}[sys.argv[1]]()
     print("ok")
