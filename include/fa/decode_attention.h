@@ -40,14 +40,14 @@ enum class Antiquant : uint8_t {
 /// Tensors of a decode: few query rows against long keys. Shapes are written for BNSD; q and out have the shape of
 /// DecodeAttentionOptions::layout. A tensor with null data is absent.
 struct DecodeAttentionArgs {
-  TensorView q;  ///< [B, N, Sq, D]; f32, bf16, f16 or i8
+  TensorView q;  ///< [B, N, Sq, D], or packed [T, N, D] (TND); f32, bf16, f16 or i8
   /// Keys and values of one type: the type of q, or compressed i8, f8e4m3, f8e5m2 or i4x8. If q is i8, keys and values
   /// are i8. An element of i4x8 has eight columns. So D and Dv are multiples of 8, and the last dimension is D / 8 or
   /// Dv / 8. N % Nkv == 0. Keys and values have one of three forms:
   /// - one tensor, [B, Nkv, S, D] and [B, Nkv, S, Dv];
   /// - one tensor per batch element, [1, Nkv, S_b, D] and [1, Nkv, S_b, Dv], each with its own address and length;
   /// - with block_table, one tensor each, of pages of any size: [pages, page size, Nkv * D]. With BNSD the pages may
-  ///   also be [pages, Nkv, page size, D], with BSND [pages, page size, Nkv, D].
+  ///   also be [pages, Nkv, page size, D], with BSND and TND [pages, page size, Nkv, D].
   std::span<const TensorView> k;
   std::span<const TensorView> v;
   /// Optional, only for keys of the type of q: the second part of the heads, [B, N, Sq, Drope]. k_rope has the form of
@@ -60,6 +60,10 @@ struct DecodeAttentionArgs {
   /// Number of query rows in use per batch element, counted from row 0. A single entry holds for all elements. Rows of
   /// `out` past the length are written as 0. Empty stands for Sq.
   std::span<const int64_t> lengths_q;
+  /// TND, instead of lengths_q: inclusive prefix sums of the query rows of B sequences, which follow each other in q
+  /// and out. Rows of `out` past the last sum are written as 0. Sequence b then stands for batch element b, and Sq for
+  /// the most rows of a sequence.
+  std::span<const int64_t> cu_q;
   /// i32 [B, n], n * page size >= the longest length. Key j of element b is row j % page size of page block_table[b][j
   /// / page size]. Entries for pages without a key in use are ignored.
   TensorView block_table;
@@ -76,7 +80,8 @@ struct DecodeAttentionArgs {
   TensorView pse;               ///< optional bias, type of q or f32 (q i8: f16 or f32), [B|1, N, 1|Sq, >= S]: the score
                                 ///< is scale * QK + pse
   TensorView dense_mask;     ///< optional, u8, i8 or bool, 1 = drop: [B, >= S], [B, 1|Sq, >= S], [B, 1|N, 1|Sq, >= S]
-  TensorView sink;           ///< optional, f32 [N]: per head the score of a virtual key whose value is 0
+  TensorView sink;           ///< optional, f32 [N], or one per row [B|1, N, Sq] (TND: [T, N]): the score of a virtual
+                             ///< key whose value is 0
   TensorView deq_scale1;     ///< q i8: scale of Q K^T, one element, f32, or u64 whose low 32 bits are an f32
   TensorView quant_scale1;   ///< q i8: scale of the probabilities, one element, f32, of any sign
   TensorView deq_scale2;     ///< q i8: scale of P V, in one of the forms of deq_scale1
@@ -85,12 +90,12 @@ struct DecodeAttentionArgs {
   TensorView quant_offset2;  ///< optional, shape and type of quant_scale2
   MutableTensorView out;     ///< [B, N, Sq, Dv], type of q (q i8: f16), or i8:
                              ///< saturate(rint(O * quant_scale2 + quant_offset2))
-  MutableTensorView lse;     ///< optional, f32 [B, N, Sq]: max + ln(sum), -inf for a row without keys
+  MutableTensorView lse;     ///< optional, f32 [B, N, Sq] (TND: [T, N]): max + ln(sum), -inf for a row without keys
 };
 
 /// The options of a decode: everything but the tensors.
 struct DecodeAttentionOptions {
-  Layout layout = Layout::kBNSD;    ///< any but TND
+  Layout layout = Layout::kBNSD;    ///< TND: only with block_table
   int64_t heads = 0;                ///< number of query heads: needed for BSH and SBH, else checked against the tensors
                                     ///< if > 0
   std::optional<float> scale = {};  ///< default 1/sqrt(D + Drope); any finite value
@@ -102,12 +107,14 @@ struct DecodeAttentionOptions {
 
 /// Computes out = softmax(mask(scale * Q K^T + pse)) V, as FlashAttention does.
 ///
-/// With few query rows, compressed keys and values are read in place. For queries of bf16, a level with bf16 products
-/// may round the query and the probabilities to 16 bits.
+/// With few query rows, compressed keys and values are read in place. For queries of 16 bits, levels from avx512_vnni
+/// on may round the query and the probabilities to 16 bits: to integers for int8 and int4, and to bf16 for 8-bit floats
+/// if the queries are bf16.
 ///
 /// With up to 16 query rows, the keys of a batch element are cut into parts, which depend only on Sq and that element's
 /// length. So the bits of a batch element do not depend on the form of keys, the order of pages, the batch or the
-/// number of threads. Inner products, softmax and output are accumulated in f32 and rounded once.
+/// number of threads. With floating keys of the type of q they are the bits of FlashAttention. Inner products, softmax
+/// and output are accumulated in f32 and rounded once.
 ///
 /// Queries of i8 are computed as PromptFlashAttention computes them, with the same bits. Such queries need deq_scale1,
 /// quant_scale1 and deq_scale2, and their keys are not cut into parts. softcap, sink and lse are refused with them.

@@ -43,7 +43,8 @@ struct AttentionArgs {
   /// [B,1,Sq,Sk] or [B,N,Sq,Sk]; with TND it is [maxSq,maxSk].
   TensorView dense_mask;
   TensorView drop_mask;  ///< u8 bits, LSB first, 1 = keep, without gaps over [B,N,Sq,Sk]; >= ceil(bits / 8) bytes
-  TensorView sink;       ///< f32 [N]: per head the score of a virtual key whose value is 0
+  /// f32 [N], or one per row [B|1,N,Sq] (TND: [T,N]), any strides: the score of a virtual key whose value is 0.
+  TensorView sink;
   std::span<const int64_t> cu_q;  ///< TND: inclusive prefix sums of query lengths; a leading 0 is an empty sequence
   /// TND: inclusive prefix sums of the key lengths, with as many entries as cu_q. Sequences have no gaps between them,
   /// so cu_kv cannot skip padding. If a sequence has another number of keys than queries, the diagonal of Mask::Causal

@@ -47,7 +47,9 @@ struct AttentionGradArgs {
   /// that pse broadcasts (size 1). The compressed form of 1024 rows has no dpse.
   MutableTensorView dpse;
   MutableTensorView dslopes;  ///< gradient of the slopes, optional, for pse types 2 and 3: f32, shape of pse
-  MutableTensorView dsink;    ///< gradient of sink, optional, only if sink is given: f32 [N]
+  /// The gradient of sink, optional, only if sink is given: f32, shape of sink. It is summed over dimensions that sink
+  /// broadcasts.
+  MutableTensorView dsink;
 };
 
 /// Computes the gradients of FlashAttention: with P recomputed from softmax_max and softmax_sum, Dr = rowsum(d_out *

@@ -45,7 +45,7 @@ struct PromptAttentionArgs {
   /// The dense mask, u8, bool or i8; a value other than 0 drops the pair. Its shape is [>= Sq, >= Sk], [B|1, >= Sq, >=
   /// Sk], [B|1, 1, >= Sq, >= Sk] or [B, N, >= Sq, >= Sk]; with TND it is [>= maxSq, >= maxSk].
   TensorView dense_mask;
-  TensorView sink;  ///< optional, f32 [N]: per head the score of a virtual key whose value is 0
+  TensorView sink;  ///< optional, f32, shapes as in AttentionArgs: the score of a virtual key whose value is 0
 
   // Scales and an offset for int8 tensors. The types of q and out decide which of them a call takes (see
   // PromptFlashAttention).

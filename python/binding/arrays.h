@@ -49,7 +49,7 @@ Dims DenseStride(const Dims& shape);
 std::optional<MutableTensorView> ViewOf(const nanobind::dlpack::dltensor& tensor);
 
 /// Returns whether `view` must be copied because the library cannot read it in place. With any_innermost, an innermost
-/// stride other than 1 is no reason for a copy. Statistics may have such a stride.
+/// stride other than 1 is no reason for a copy. Statistics and sinks of dense calls may have such a stride.
 bool WantsCopy(const TensorView& view, bool any_innermost);
 
 /// The arrays of one call, by name, as views for the library. The views share the arrays' memory by DLPack or the
@@ -66,7 +66,7 @@ class CallArrays {
   /// Returns a view of the array `name`. Returns a view without data if the dictionary has no such name or maps it to
   /// None. If the array must be copied, the view has no contents before Complete. `name` must outlive this object.
   [[nodiscard]] TensorView In(const char* name) { return Input(name, /*any_innermost=*/false); }
-  /// Works like In for statistics, which the library reads with any innermost stride.
+  /// Works like In for statistics and sinks, which the library reads with any innermost stride.
   [[nodiscard]] TensorView Statistics(const char* name) { return Input(name, /*any_innermost=*/true); }
   /// Returns views of the arrays of a Python list, which errors call NAME[0], NAME[1], and so on. A single array counts
   /// as a list of one. The result is empty if the dictionary has no such name or maps it to None.

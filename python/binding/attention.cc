@@ -48,7 +48,7 @@ void FillInputs(CallArrays& arrays, const Lengths& cu_q, const Lengths& cu_kv, A
   args->pse = arrays.In("pse");
   args->dense_mask = arrays.In("dense_mask");
   args->drop_mask = arrays.In("drop_mask");
-  args->sink = arrays.In("sink");
+  args->sink = arrays.Statistics("sink");
   args->cu_q = cu_q;
   args->cu_kv = cu_kv;
 }

@@ -43,7 +43,7 @@ void ReadAs(const std::string& kv_dtype, std::vector<TensorView>* tensors) {
   }
 }
 
-DecodeArgs MakeArgs(CallArrays& arrays, const DecodeAttentionOptions& /*options*/, const Lengths& lengths_q,
+DecodeArgs MakeArgs(CallArrays& arrays, const DecodeAttentionOptions& options, const Lengths& lengths_q,
                     const Lengths& lengths_kv) {
   DecodeArgs args;
   args.keys = arrays.List("k");
@@ -58,7 +58,7 @@ DecodeArgs MakeArgs(CallArrays& arrays, const DecodeAttentionOptions& /*options*
   args.q_rope = arrays.In("q_rope");
   args.k_rope = args.rope_keys;
   args.lengths_kv = lengths_kv;
-  args.lengths_q = lengths_q;
+  (options.layout == Layout::kTND ? args.cu_q : args.lengths_q) = lengths_q;
   args.block_table = arrays.In("block_table");
   args.k_scale = arrays.Statistics("k_scale");
   args.v_scale = arrays.Statistics("v_scale");
@@ -71,7 +71,7 @@ DecodeArgs MakeArgs(CallArrays& arrays, const DecodeAttentionOptions& /*options*
   args.deq_scale2 = arrays.In("deq_scale2");
   args.pse = arrays.In("pse");
   args.dense_mask = arrays.In("dense_mask");
-  args.sink = arrays.In("sink");
+  args.sink = arrays.Statistics("sink");
   args.quant_scale2 = arrays.In("quant_scale2");
   args.quant_offset2 = arrays.In("quant_offset2");
   args.out = arrays.Out("out");

@@ -41,7 +41,7 @@ PromptAttentionArgs MakeArgs(CallArrays& arrays, const PromptAttentionOptions& o
   args.k_rope = arrays.In("k_rope");
   args.pse = arrays.In("pse");
   args.dense_mask = arrays.In("dense_mask");
-  args.sink = arrays.In("sink");
+  args.sink = arrays.Statistics("sink");
   args.deq_scale1 = arrays.In("deq_scale1");
   args.quant_scale1 = arrays.In("quant_scale1");
   args.deq_scale2 = arrays.In("deq_scale2");

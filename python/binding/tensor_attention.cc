@@ -50,7 +50,7 @@ std::optional<Inputs> Read(nb::handle query, nb::handle key, nb::handle value, n
   in.v = views(value);
   in.dense_mask = views(dense_mask);
   in.pse = views(pse);
-  in.sink = views(sink);
+  in.sink = views(sink, /*any_innermost=*/true);
   if (!views.readable()) return {};
   const auto sizes = SizesOf(in.q, in.k, in.v, options.layout);
   const int heads = options.layout == Layout::kBNSD ? 1 : 2;

@@ -17,10 +17,10 @@ bool IsFloat(DType dtype) { return dtype == DType::kF32 || dtype == DType::kBF16
 
 }  // namespace
 
-TensorView Views::operator()(nb::handle object) {
+TensorView Views::operator()(nb::handle object, bool any_innermost) {
   if (object.is_none()) return {};
   const auto view = ReadTensor(object);
-  readable_ = readable_ && view && !WantsCopy(*view, /*any_innermost=*/false);
+  readable_ = readable_ && view && !WantsCopy(*view, any_innermost);
   return readable_ ? TensorView(*view) : TensorView{};
 }
 

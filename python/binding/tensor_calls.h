@@ -23,7 +23,8 @@ namespace fa::python {
 /// Makes views of tensors that the library can read in place. The view of None has no data.
 class Views {
  public:
-  TensorView operator()(nanobind::handle object);
+  /// @param any_innermost  whether the library reads the tensor with any innermost stride
+  TensorView operator()(nanobind::handle object, bool any_innermost = false);
   /// Returns whether each object so far was None or a tensor that the library can read in place.
   [[nodiscard]] bool readable() const { return readable_; }
 

@@ -52,10 +52,10 @@ nb::object Decode(nb::handle query, nb::handle key, nb::handle value, nb::handle
   args.block_table = views(block_table);
   args.dense_mask = views(dense_mask);
   args.pse = views(pse);
-  args.sink = views(sink);
+  args.sink = views(sink, /*any_innermost=*/true);
   const auto rows_in_use = LengthsOf(lengths_q), keys_in_use = LengthsOf(lengths_kv);
   if (!views.readable() || !rows_in_use || !keys_in_use) return nb::none();
-  args.lengths_q = *rows_in_use;
+  (options.layout == Layout::kTND ? args.cu_q : args.lengths_q) = *rows_in_use;
   args.lengths_kv = *keys_in_use;
   const auto sizes = SizesOf(args.q, k, v, options.layout);
   if (!sizes) return nb::none();

@@ -20,6 +20,12 @@ def repeat_heads(x: Tensor, heads: int) -> Tensor:
     return x.repeat_interleave(heads // x.shape[1], dim=1)
 
 
+def sink_column(sink: Tensor, scores: Tensor) -> Tensor:
+    """Returns the scores [B, N, Sq, 1] of sinks [N] or [B|1, N, Sq]."""
+    column = sink[:, None] if sink.dim() == 1 else sink
+    return column[..., None].expand(*scores.shape[:3], 1)
+
+
 def attention(
     q: Tensor,
     k: Tensor,
@@ -45,8 +51,7 @@ def attention(
     if keep is not None:
         scores = scores.masked_fill(~keep, -torch.inf)
     if sink is not None:
-        column = sink.to(accumulate)[None, :, None, None].expand(*scores.shape[:3], 1)
-        scores = torch.cat([scores, column], dim=-1)
+        scores = torch.cat([scores, sink_column(sink.to(accumulate), scores)], dim=-1)
     top = scores.amax(dim=-1, keepdim=True)
     top = torch.where(torch.isfinite(top), top, 0.0).detach()
     p = torch.exp(scores - top)
@@ -108,8 +113,7 @@ def tolerances(
     if keep is not None:
         scores = scores.masked_fill(~keep, -torch.inf)
     if sink is not None:
-        sink = sink.detach().double()[None, :, None, None]
-        scores = torch.cat([scores, sink.expand(*scores.shape[:3], 1)], -1)
+        scores = torch.cat([scores, sink_column(sink.detach().double(), scores)], -1)
     lse = torch.logsumexp(scores, -1, keepdim=True)
     lse = torch.where(torch.isfinite(lse), lse, 0.0)
     p = torch.exp(scores - lse)
@@ -150,7 +154,7 @@ def tolerances(
         "dk": e_dk + unit * dk.abs(),
         "dv": e_dv + unit * dv.abs(),
         "dbias": e_bias,
-        "dsink": e_sink.sum((0, 2, 3)),
+        "dsink": e_sink.sum((0, 2, 3)) if sink is None or sink.dim() == 1 else e_sink[..., 0].sum_to_size(sink.shape),
     }
 
 

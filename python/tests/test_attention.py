@@ -19,6 +19,7 @@ from reference import (
 )
 
 import fa
+from fa import torch_npu
 
 DTYPES = [torch.float32, torch.bfloat16, torch.float16]
 B, N, NKV, SQ, SK, D, DV = 2, 4, 2, 37, 53, 24, 40
@@ -251,6 +252,30 @@ def test_sink_and_its_gradient():
     d_out = torch.randn_like(result.out)
     got = fa.flash_attention_grad(*inputs, result.out, d_out, *result[1:], need_dsink=True, sink=sink)
     check(inputs, (result.out, d_out, [*got[:3], got.dsink]), {"scale": SCALE}, extra=[("sink", sink)])
+
+
+@pytest.mark.parametrize("batch", [1, B])
+def test_sinks_per_row_and_their_gradient(batch):
+    inputs = random_qkv()
+    sink = torch.randn(batch, SQ, N).transpose(1, 2)
+    result = fa.flash_attention(*inputs, sink=sink)
+    d_out = torch.randn_like(result.out)
+    got = fa.flash_attention_grad(*inputs, result.out, d_out, *result[1:], need_dsink=True, sink=sink)
+    check(inputs, (result.out, d_out, [*got[:3], got.dsink]), {"scale": SCALE}, extra=[("sink", sink)])
+    assert torch.equal(fa.prompt_flash_attention(*inputs, sink=sink), result.out)
+    leaf = sink.clone().requires_grad_()
+    out = torch_npu.npu_fusion_attention(*inputs, N, "BNSD", scale=SCALE, sink=leaf)[0]
+    assert torch.equal(out, result.out)
+    assert torch.equal(torch.autograd.grad(out, leaf, d_out)[0], got.dsink)
+
+
+def test_equal_sinks_of_rows_have_the_bits_of_a_sink_per_head():
+    q, k, v = random_qkv()
+    sink = torch.randn(N)
+    of_rows = sink[:, None].expand(B, N, SQ)
+    assert torch.equal(fa.flash_attention(q, k, v, sink=of_rows).out, fa.flash_attention(q, k, v, sink=sink).out)
+    row = q[:, :, :1]
+    assert torch.equal(fa.decode_attention(row, k, v, sink=of_rows[..., :1]), fa.decode_attention(row, k, v, sink=sink))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

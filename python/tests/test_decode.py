@@ -265,6 +265,37 @@ def test_a_copy_would_be_seen():
     assert peak_bytes(lambda: fa.decode_attention(q, k, k)) >= k.numel() * 4
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_packed_queries_over_pages(dtype):
+    """A sequence has the bits that it has alone."""
+    rows, lengths = [1, 40, 3], [33, 70, 20]
+    q, k, v = torch.randn(sum(rows) + 2, N, D).to(dtype), *random_qkv(dtype)[1:]
+    k_pages, table = paged(k, "BSND", lengths)
+    v_pages = torch.full_like(k_pages, torch.nan)
+    for b, length in enumerate(lengths):
+        for j in range(length):
+            v_pages[table[b, j // PAGE], j % PAGE] = v[b, :, j]
+    ends = np.cumsum(rows).tolist()
+    sink = torch.randn(q.shape[0], N)
+    options = {"layout": "TND", "lengths_q": ends, "block_table": table, "softcap": 3.0, "is_causal": True, "sink": sink}
+    out, lse = decode_attention(q, k_pages, v_pages, lengths_kv=lengths, return_lse=True, **options)
+    assert out.shape == q.shape and lse.shape == q.shape[:2]
+    assert (out[ends[-1] :] == 0).all()
+    for b, (end, count, length) in enumerate(zip(ends, rows, lengths, strict=True)):
+        own = slice(end - count, end)
+        alone, own_lse = decode_attention(
+            q[own].transpose(0, 1)[None],
+            k[b : b + 1, :, :length],
+            v[b : b + 1, :, :length],
+            softcap=3.0,
+            is_causal=True,
+            sink=sink[own].t()[None],
+            return_lse=True,
+        )
+        assert torch.equal(out[own], alone[0].transpose(0, 1))
+        assert torch.equal(lse[own], own_lse[0].t())
+
+
 ERRORS = [
     ({"lengths_kv": [70, 71, 3]}, r"lengths_kv\[1\]=71, want 0\.\.70"),
     ({"lengths_kv": [70, 1]}, "lengths_kv"),
@@ -277,6 +308,7 @@ ERRORS = [
     ({"sink": torch.zeros(N - 1)}, r"sink.shape\[0\]=5, want 6"),
     ({"softcap": -1.0}, "softcap"),
     ({"scale": float("nan")}, "scale"),
+    ({"sink": torch.zeros(B, N, SQ + 1)}, r"sink.shape\[2\]=3, want 2"),
     ({"layout": "TND"}, "layout=TND, want"),
     ({"head_num": 4}, "head_num=4"),
     ({"dense_mask": torch.zeros(B, S - 1, dtype=torch.bool)}, "dense_mask"),

@@ -2,6 +2,7 @@
 #define FA_LAYOUT_STORED_ROWS_H_
 
 #include <algorithm>
+#include <bit>
 #include <cassert>
 #include <cstddef>
 #include <cstdint>
@@ -30,13 +31,18 @@ struct HeadRows {
   /// table[j] is the page that holds the rows from j * page_rows on. Null means that rows do not lie in pages.
   const int32_t* table = nullptr;
   int64_t page_rows = 0, page_stride = 0, pages = 0;  ///< page_stride: elements from page to page
+  /// If page_rows is a power of two: its logarithm; otherwise -1. A shift takes less time than a division, and short
+  /// pages need many of them.
+  int page_shift = -1;
 
   [[nodiscard]] bool paged() const { return table != nullptr; }
 
   /// Returns the number of elements from `first` to a row.
   [[nodiscard]] int64_t Offset(int64_t row) const {
     assert(row >= 0);
-    return paged() ? Page(row / page_rows) * page_stride + row % page_rows * stride : row * stride;
+    if (!paged()) return row * stride;
+    const int64_t index = IndexOf(row);
+    return Page(index) * page_stride + (row - index * page_rows) * stride;
   }
   [[nodiscard]] const std::byte* At(int64_t row) const {
     return first + Offset(row) * static_cast<int64_t>(SizeOf(dtype));
@@ -46,12 +52,14 @@ struct HeadRows {
   /// offset to the prefetched row serves the whole run.
   [[nodiscard]] int64_t RunEnd(int64_t row, int64_t end, int64_t fetch_ahead) const {
     if (!paged()) return end;
-    const int64_t page_end = (row / page_rows + 1) * page_rows;
-    const int64_t ahead_end = ((row + fetch_ahead) / page_rows + 1) * page_rows - fetch_ahead;
+    const int64_t page_end = (IndexOf(row) + 1) * page_rows;
+    const int64_t ahead_end = (IndexOf(row + fetch_ahead) + 1) * page_rows - fetch_ahead;
     return std::min({end, page_end, ahead_end});
   }
 
  private:
+  /// Returns the index in the table of the page of a row.
+  [[nodiscard]] int64_t IndexOf(int64_t row) const { return page_shift >= 0 ? row >> page_shift : row / page_rows; }
   /// Returns entry `index` of the table, clamped to the pages that exist. Entries are checked before a run. The clamp
   /// keeps addresses inside the pages even if another thread changes the table meanwhile.
   [[nodiscard]] int64_t Page(int64_t index) const {
@@ -73,6 +81,7 @@ struct StoredRows {
   BlockTable table = {};
 
   [[nodiscard]] bool paged() const { return table.entries != nullptr; }
+  [[nodiscard]] bool in_one_tensor() const { return !paged() && list.empty(); }
 
   /// Returns the rows of a head, beginning at row `offset`. If rows lie in pages, `offset` is not used.
   [[nodiscard]] HeadRows Head(int64_t b, int64_t n, int64_t offset) const {
@@ -88,6 +97,8 @@ struct StoredRows {
     if (!paged()) return head;
     head.table = table.entries + b * table.row;
     head.page_rows = table.page_rows;
+    const auto rows = static_cast<uint64_t>(table.page_rows);
+    if (std::has_single_bit(rows)) head.page_shift = std::countr_zero(rows);
     head.page_stride = view.rows.batch;
     head.pages = table.pages;
     return head;

@@ -40,6 +40,8 @@ struct AttentionProblem {
   bool one_pair_at_a_time = false;
   bool k_in_place = true;  ///< whether the kernels read rows of K in place; otherwise K is packed
   bool v_in_place = true;
+  /// K and V of heads with enough strips are packed as tiles, which strips of the tile unit take (attend_tiles).
+  bool packs_tiles = false;
   /// int8: the scores of a row are kept until the row's maximum is known, so the row's keys are never cut. Keys are
   /// always packed.
   bool whole_rows = false;

@@ -27,9 +27,6 @@ constexpr int64_t kKeyBlockBytes = 256 << 10;
 // eight columns. More than 256 keys gain nothing: the accumulators are loaded and stored only once per 256 keys. With
 // fewer than 32 keys, most time goes into loading and rescaling O.
 constexpr int64_t kStripBytes = 32 << 10;
-// If the softmax overlaps the products, the probabilities of three strips are in use at a time. Together they fill the
-// 48 KiB of L1 that every core with a tile unit has.
-constexpr int64_t kStripBytesInFlight = 16 << 10;
 constexpr int64_t kMinBlockK = 32;
 constexpr int64_t kBlockKStep = 32;  // a multiple of every register tile's rows
 
@@ -43,9 +40,8 @@ constexpr double kTileOverheadRows = 4;
 int64_t RowBytes(const AttentionProblem& problem) { return kFloatBytes * (problem.d + problem.d_rope + problem.dv); }
 
 int64_t ChooseBlockK(const AttentionProblem& problem, const Machine& machine) {
-  const int64_t strip_bytes = OverlapsSoftmax(machine.isa) ? kStripBytesInFlight : kStripBytes;
   const int64_t keys = std::min(kKeyBlockBytes / std::max<int64_t>(RowBytes(problem), 1),
-                                strip_bytes / (kFloatBytes * machine.strip_rows));
+                                kStripBytes / (kFloatBytes * machine.strip_rows));
   return std::clamp(keys / kBlockKStep * kBlockKStep, kMinBlockK, kMaxBlockK);
 }
 
@@ -124,7 +120,7 @@ RowChoice ChooseBlockQ(const AttentionProblem& problem, const Machine& machine) 
   const auto choose = [&](int64_t rows) { return CountedRows(problem, machine, rows); };
   // Q and O of the tile take at most a quarter of L2, so that both stay there together with the key block.
   const int64_t cached_rows = machine.l2_bytes / 4 / std::max<int64_t>(RowBytes(problem), 1);
-  const int64_t most_rows = whole_strips(std::min(kFullBlockQ + strip - 1, cached_rows));
+  const int64_t most_rows = whole_strips(std::min(FullBlockQ(problem.packs_tiles) + strip - 1, cached_rows));
 
   RowChoice best = choose(most_rows);
   // With eight tiles per worker or more, little time is lost at the end of a run, whatever block_q is.
@@ -135,7 +131,8 @@ RowChoice ChooseBlockQ(const AttentionProblem& problem, const Machine& machine) 
       return PredictedUse(choice.count, pairs, HeaviestTile(problem, choice.block_q, strip), machine.workers);
     };
     double best_use = use(best);
-    for (const int64_t rows : {most_rows * 3 / 4, most_rows / 2, most_rows / 4}) {
+    for (const int64_t rows : {most_rows * 3 / 4, most_rows / 2, most_rows / 4, most_rows / 8}) {
+      if (rows < most_rows / (problem.packs_tiles ? 8 : 4)) break;
       const RowChoice choice = choose(whole_strips(rows));
       if (pairs < min_tile_pairs * static_cast<double>(choice.count.tiles)) break;
       if (const double choice_use = use(choice); choice_use > best_use) {
@@ -153,7 +150,7 @@ RowChoice ChooseBlockQ(const AttentionProblem& problem, const Machine& machine) 
 TileShape ChooseTileShape(const AttentionProblem& problem, const Machine& machine) {
   const RowChoice choice = ChooseBlockQ(problem, machine);
   // No level's strip has more than kMaxStripRows rows, so block_q <= kMaxBlockQ.
-  assert(choice.block_q < kFullBlockQ + machine.strip_rows);
+  assert(choice.block_q < FullBlockQ(problem.packs_tiles) + machine.strip_rows);
   TileShape shape{.block_q = choice.block_q, .block_k = ChooseBlockK(problem, machine), .reason = {}};
 
   std::array<char, 160> reason{};

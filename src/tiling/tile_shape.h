@@ -4,22 +4,23 @@
 #include <cstdint>
 #include <string>
 
-#include "core/amx_emulated.h"
 #include "tiling/problem.h"
 
 namespace fa::tiling {
-
-/// Returns whether the level's products leave the vector units free. Then one loop runs the softmax of one block
-/// together with the products of other blocks.
-[[nodiscard]] constexpr bool OverlapsSoftmax(Isa isa) { return isa == Isa::kAvx512Amx || isa == core::kAmxEmulated; }
 
 /// Rows of a tile, rounded up to whole strips. In a forward, these rows reuse a key block from L2 often enough that
 /// reading the block into L2 hardly takes time. More rows would only take more memory. In a backward, K, V, dK and dV
 /// of a column are read from L2 once per tile. dK and dV are summed over all rows of the tile before they are stored.
 inline constexpr int64_t kFullBlockQ = 128;
+/// Such rows with the tile unit. A forward whose keys are packed as tiles runs from strip to strip, and has to start
+/// and to end once per tile. Heads that L2 does not hold are read once per eight strips. In a backward, sums of dK and
+/// dV over 256 rows reach more of the unit's rate than over 128.
+inline constexpr int64_t kFullBlockQOfTiles = 256;
+/// @param tiles  whether kernels of the tile unit compute the call
+[[nodiscard]] constexpr int64_t FullBlockQ(bool tiles) { return tiles ? kFullBlockQOfTiles : kFullBlockQ; }
 /// Rows of the widest strip of any level, and rows of the largest tile (ForwardPlan, BackwardPlan).
 inline constexpr int64_t kMaxStripRows = 48;
-inline constexpr int64_t kMaxBlockQ = kFullBlockQ + kMaxStripRows - 1;
+inline constexpr int64_t kMaxBlockQ = kFullBlockQOfTiles + kMaxStripRows - 1;
 /// Keys of the largest block.
 inline constexpr int64_t kMaxBlockK = 256;
 

@@ -89,7 +89,7 @@ std::vector<Operator> Operators() {
        "aclnnIncreFlashAttentionV4",
        Fields<DecodeAttentionArgs>(),
        {"layout", "heads", "scale", "k", "v"},
-       {"lse", "lengths_q", "sink", "q_rope", "k_scale", "v_scale", "k_offset", "v_offset"}},
+       {"lse", "lengths_q", "cu_q", "sink", "q_rope", "k_scale", "v_scale", "k_offset", "v_offset"}},
       {Names::kSparseForward,
        "aclnn_sparse_flash_attention.h",
        "aclnnSparseFlashAttention",

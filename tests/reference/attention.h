@@ -30,6 +30,9 @@ struct Seed {
   uint64_t seed = 0, offset = 0;
 };
 
+/// What has a sink of its own: a head, a row of a head in all batch elements, or a row of one batch element.
+enum class SinkForm : uint8_t { kPerHead, kPerRowOfAll, kPerRow };
+
 /// One dense attention call. Each tensor has one batch element after another, each of shape [heads, rows, size]. Values
 /// are double, whatever type is tested.
 struct Problem {
@@ -50,8 +53,11 @@ struct Problem {
   double keep_prob = 1;
   std::vector<uint8_t> drop_bits = {};  ///< one bit per pair, 1 = keep; a byte's lowest bit is first
   std::optional<Seed> seed = {};
-  std::vector<double> sink = {};  ///< one sink per head [N], or empty
+  SinkForm sink_form = SinkForm::kPerHead;
+  std::vector<double> sink = {};  ///< [N], [N, longest Sq], one per row as statistics, or empty
 
+  /// Returns the index of a row's sink.
+  [[nodiscard]] int64_t SinkIndex(int64_t b, int64_t n, int64_t i) const;
   [[nodiscard]] int64_t batch() const { return static_cast<int64_t>(lengths.sq.size()); }
   /// Returns the sum of the rows of all batch elements before b. In a tensor of `size` columns and `n` heads, n * size
   /// times this many elements lie before b.
@@ -100,7 +106,7 @@ struct Gradients {
   std::vector<double> dq, dk, dv, dq_rope, dk_rope;
   std::vector<double> dpse;  ///< the gradient of the bias, in the order of pse.values, summed over broadcast dimensions
   std::vector<double> dslopes;  ///< the gradients of the slopes [B, N]
-  std::vector<double> dsink;    ///< [N]
+  std::vector<double> dsink;    ///< the gradients of the sinks, in the order of sink
 };
 
 /// Computes the gradients of sum(out * d_out) in double. `forward` gives out, max and sum. They are exact if Forward

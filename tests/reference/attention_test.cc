@@ -157,7 +157,14 @@ class RandomProblem {
     AddBias(&p);
     if (Pick(0, 3) == 0) AddDenseMask(&p);
     if (p.pse_type != PseType::kAddThenScale && Pick(0, 1) == 1) p.softcap = 0.9;
-    if (Pick(0, 2) == 0) p.sink = Values(p.heads);
+    if (Pick(0, 2) == 0) {
+      p.sink_form =
+          std::array{SinkForm::kPerHead, SinkForm::kPerRowOfAll, SinkForm::kPerRow}[static_cast<size_t>(Pick(0, 2))];
+      const int64_t longest = *std::max_element(p.lengths.sq.begin(), p.lengths.sq.end());
+      p.sink = Values(p.sink_form == SinkForm::kPerHead  ? p.heads
+                      : p.sink_form == SinkForm::kPerRow ? p.heads * p.RowsBefore(p.lengths.sq, p.batch())
+                                                         : p.heads * longest);
+    }
     if (Pick(0, 2) == 0) {
       p.seed = Seed{.seed = static_cast<uint64_t>(Pick(0, 1000)), .offset = 5};
       p.keep_prob = 0.6;

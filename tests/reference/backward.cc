@@ -36,7 +36,10 @@ class RowGradient {
     const int64_t o = p_.QueryRow(b, n, i, p_.dv);
     double unused = 0;
     const Real delta = Dot<Real>(&d_out_[o], &forward_.out[o], p_.dv, 0, &unused);
-    if (!p_.sink.empty()) sums_->dsink[n] -= ExpBelow(static_cast<Real>(p_.sink[n]), max) / sum * delta;
+    if (!p_.sink.empty()) {
+      const int64_t sink = p_.SinkIndex(b, n, i);
+      sums_->dsink[sink] -= ExpBelow(static_cast<Real>(p_.sink[sink]), max) / sum * delta;
+    }
 
     ScoresOfRow<Real>(p_, b, n, i, &scores_);
     const int64_t n_kv = n / (p_.heads / p_.heads_kv);

@@ -83,9 +83,10 @@ void ForwardRow(const Problem& p, RowAddress at, Rounding rounding, const std::v
     return;
   }
 
-  Real max = has_sink ? static_cast<Real>(p.sink[at.n]) : -std::numeric_limits<Real>::infinity();
+  Real max =
+      has_sink ? static_cast<Real>(p.sink[p.SinkIndex(at.b, at.n, at.i)]) : -std::numeric_limits<Real>::infinity();
   for (const auto& score : scores) max = std::max(max, score.value);
-  Real sum = has_sink ? ExpBelow(static_cast<Real>(p.sink[at.n]), max) : 0;
+  Real sum = has_sink ? ExpBelow(static_cast<Real>(p.sink[p.SinkIndex(at.b, at.n, at.i)]), max) : 0;
   std::vector<double> probability;
   probability.reserve(scores.size());
   for (const auto& score : scores) {

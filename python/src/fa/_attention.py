@@ -33,7 +33,7 @@ class AttentionGradients(NamedTuple):
     """Gradients with the shapes and types of their arguments. A gradient is None if its argument is absent, or if the
     caller did not ask for it.
 
-    dq: [B, N, Sq, D] in the call's layout; dk, dv: [B, Nkv, Sk, D | Dv]; dpse: as pse; dsink: float32 [N].
+    dq: [B, N, Sq, D] in the call's layout; dk, dv: [B, Nkv, Sk, D | Dv]; dpse: as pse; dsink: as sink.
     """
 
     dq: Any
@@ -74,8 +74,8 @@ def flash_attention(
     """Computes out = dropout(softmax(mask(score))) V with score = scale * Q K^T and the biases below.
 
     The layout says which shape an array has: BNSD [B,N,S,D], BSND [B,S,N,D], BSH [B,S,N·D], SBH [S,B,N·D], TND [T,N,D]
-    (packed sequences), BNSD_BSND (inputs BNSD, output BSND). Any strides are taken. An input whose innermost stride is
-    not 1, or that has a negative stride, is copied.
+    (packed sequences), BNSD_BSND (inputs BNSD, output BSND). Any strides are taken. An input with a negative stride
+    is copied, and so is one, except a sink, whose innermost stride is not 1.
 
     Args:
         q: [B, N, Sq, D]; float32, bfloat16 or float16.
@@ -93,7 +93,7 @@ def flash_attention(
         drop_mask: uint8 bits, LSB first, 1 = keep, bit-contiguous over [B,N,Sq,Sk].
         seed, offset: the state of the Philox generator that draws the dropout mask. `generate_dropout_mask` returns
             this mask as bits.
-        sink: float32 [N], the score of a virtual key whose value is 0.
+        sink: float32 [N], or one per row [B|1, N, Sq] (TND [T, N]), the score of a virtual key whose value is 0.
         softcap: c > 0 turns scale * QK into c * tanh(scale * QK / c), before pse; 0 means none.
         cu_q, cu_kv: for TND, inclusive prefix sums of the lengths. A leading 0 is an empty first sequence.
         context: threads and instruction set; None means the default (`set_default_context`).

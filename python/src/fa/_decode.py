@@ -21,7 +21,7 @@ from ._errors import argument_error
 from ._fa import Context, Mask
 from ._layout import decode_output_shape, statistics_shape
 from ._prompt import ARRAYS as PROMPT_ARRAYS
-from ._prompt import output_dtype
+from ._prompt import NAMES_OF_LENGTHS, output_dtype
 
 
 SCALES = "k_scale", "v_scale", "k_offset", "v_offset", "antiquant_scale", "antiquant_offset"
@@ -143,15 +143,17 @@ def decode_attention(
     when it generates tokens.
 
     Keys and values have one of three forms and are read in place, with their strides. Rows and pages that no query
-    looks at are not read. An array with a negative stride, or an innermost stride that is not 1, is copied.
+    looks at are not read. An array with a negative stride is copied, and so is one, except a sink, whose
+    innermost stride is not 1.
 
     Args:
-        q: [B, N, Sq, D]; float32, bfloat16, float16 or int8, in `layout` (any but TND; see `flash_attention`).
+        q: [B, N, Sq, D]; float32, bfloat16, float16 or int8, in `layout` (see `flash_attention`). With block_table also
+            packed, [T, N, D] (TND).
         k, v: [B, Nkv, S, D] and [B, Nkv, S, Dv], of q's type or compressed; or lists of one [1, Nkv, S_b, D] per
             element; or with block_table pages: [pages, page size, Nkv * D], BNSD also [pages, Nkv, page size, D], BSND
-            [pages, page size, Nkv, D]. N is a multiple of Nkv. Compressed are int8; float8_e4m3fn and float8_e5m2 of
-            PyTorch or ml_dtypes; and int32 with eight numbers of 4 bits per element, so that the last dimension is D /
-            8.
+            and TND [pages, page size, Nkv, D]. N is a multiple of Nkv. Compressed are int8; float8_e4m3fn and
+            float8_e5m2 of PyTorch or ml_dtypes; and int32 with eight numbers of 4 bits per element, so that the last
+            dimension is D / 8.
         query_rope, key_rope: second parts of queries and keys, [B, N, Sq, Drope] and in the form of k. Scores are then
             Q K^T + Qr Kr^T. int8 keys take none.
         head_num: N, which BSH and SBH need. Other layouts check it if it is > 0.
@@ -160,10 +162,10 @@ def decode_attention(
         dense_mask: uint8, int8 or bool, 1 = drop: [B, >=S], [B, 1|Sq, >=S], [B, 1|N, 1|Sq, >=S].
         pse: bias, type of q or float32, [B|1, N, 1|Sq, >=S], added to scaled scores.
         softcap: c > 0 turns scale * QK into c * tanh(scale * QK / c), before pse; 0 means none.
-        sink: float32 [N], the score of a virtual key whose value is 0.
+        sink: as in `flash_attention`.
         lengths_q, lengths_kv: how many rows of each batch element are in use, counted from its first row. One entry
-            holds for all elements; None means all rows. Paged keys need lengths_kv. Rows of the output past the length
-            are 0.
+            holds for all elements; None means all rows. Paged keys need lengths_kv. For TND, lengths_q holds inclusive
+            prefix sums of the rows of B sequences. Rows of the output past the length or the last sum are 0.
         block_table: int32 [B, n]. Key j of element b is row j % page size of page block_table[b][j // page size].
         kv_dtype: "e4m3" or "e5m2" says that uint8 keys and values hold such floats. "int4" says that they hold two
             numbers of 4 bits, the first in the low bits, so that the last dimension is D / 2.
@@ -179,8 +181,8 @@ def decode_attention(
             sink, softcap or lse.
         quant_scale2, quant_offset2: scales and offsets of an int8 output, one element or N * Dv, float32 (bfloat16 if q
             is bfloat16).
-        return_lse: whether to return the logarithm of the softmax's sum, float32 [B, N, Sq], -inf for a row without
-            keys.
+        return_lse: whether to return the logarithm of the softmax's sum, float32 [B, N, Sq] (TND [T, N]), -inf for a
+            row without keys.
 
     Returns:
         The output, [B, N, Sq, Dv] of q's type (float16 for an int8 q), or int8 with quant_scale2. With return_lse the
@@ -205,5 +207,6 @@ def decode_attention(
     out = empty(shape, output_dtype(q, quant_scale2))
     lse = empty(statistics_shape(layout, head_num, q.shape), None) if return_lse else None
     lengths = integers(lengths_q, "lengths_q"), integers(lengths_kv, "lengths_kv")
-    compute(_fa.decode, {**arrays, "out": out, "lse": lse}, options, *lengths, chosen_context(context, q))
+    context = chosen_context(context, q)
+    compute(_fa.decode, {**arrays, "out": out, "lse": lse}, options, *lengths, context, names=NAMES_OF_LENGTHS)
     return (out, lse) if return_lse else out

@@ -25,8 +25,9 @@ def decode_output_shape(
 ) -> Shape:
     """Returns the shape of a decode's output. Pages may be [pages, page size, Nkv * D] although the query has a
     dimension for heads."""
-    if paged and len(key) == len(value) == 3 and len(query) == 4 and query[3] > 0 and key[2] >= query[3]:
-        value = (*value[:2], value[2] // (key[2] // query[3]))
+    apart = len(query) == (3 if layout == "TND" else 4)
+    if paged and len(key) == len(value) == 3 and apart and query[-1] > 0 and key[2] >= query[-1]:
+        value = (*value[:2], value[2] // (key[2] // query[-1]))
         return (query[0], query[2], query[1], value[2]) if layout == "BNSD_BSND" else (*query[:-1], value[2])
     return output_shape(layout, heads, query, key, value)
 

@@ -14,7 +14,7 @@ from ._fa import Context, Mask
 from ._layout import output_shape, statistics_shape
 
 # For TND, the arguments lengths_q and lengths_kv hold prefix sums, which the library calls cu_q and cu_kv.
-_NAMES = NAMES | {"cu_q": "lengths_q", "cu_kv": "lengths_kv"}
+NAMES_OF_LENGTHS = NAMES | {"cu_q": "lengths_q", "cu_kv": "lengths_kv"}
 _QUANTIZATION = ("deq_scale1", "quant_scale1", "deq_scale2", "quant_scale2", "quant_offset2")
 ARRAYS = {
     name: NAMES.get(name, name)
@@ -81,7 +81,7 @@ def prompt_flash_attention(
         pse: [B|1, N, >=Sq, >=Sk], type of q or float32.
         pse_type, q_start, kv_start: as in `flash_attention`.
         softcap: c > 0 turns scale * QK into c * tanh(scale * QK / c), before pse; 0 means none.
-        sink: float32 [N], the score of a virtual key whose value is 0.
+        sink: as in `flash_attention`.
         lengths_q, lengths_kv: how many rows of each batch element are in use. One entry holds for all elements; None
             means all rows. For TND they are inclusive prefix sums. Rows past the length are 0 in every result, and keys
             past it are never read.
@@ -116,5 +116,5 @@ def prompt_flash_attention(
     if return_statistics:
         shape = statistics_shape(layout, head_num, q.shape)
         results |= {"softmax_max": empty(shape, None), "softmax_sum": empty(shape, None)}
-    compute(_fa.prompt, arrays | results, options, *lengths, chosen_context(context, q), names=_NAMES)
+    compute(_fa.prompt, arrays | results, options, *lengths, chosen_context(context, q), names=NAMES_OF_LENGTHS)
     return tuple(results.values()) if return_statistics else out

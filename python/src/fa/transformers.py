@@ -28,7 +28,6 @@ from ._model.masks import mask_of_model
 from ._model.model_mask import ModelMask
 from ._model.ops import ModelCall, causal_rows, inside, model_attention, rows_of_sequences
 from ._model.selection import check_sizes
-from ._model.sinks import with_sinks
 from ._pytorch import version_of
 from ._torch.dropout import new_state
 from ._torch.shapes import keys_side_by_side
@@ -111,7 +110,7 @@ def attention_forward(
         (query,) = _autocast(query)
         given = {"dropout": dropout or None, "sinks": sinks, "indices": indices, "block_indices": block_indices}
         _model_support.check_of_codes(query, cache=cache, **given)
-    sink = None if s_aux is None else s_aux.reshape(-1).float()
+    sink = _model_support.sinks_of(query, s_aux, sinks)
     lists, block = _model_support.selection_of(module, query, key, indices, block_indices)
     if lists is not None and sinks is not None:
         raise ValueError("invalid argument: sinks: given together with a selection of keys, want one of them")
@@ -131,14 +130,11 @@ def attention_forward(
     causal = causal and unmasked and query.shape[2] > 1
     if unmasked and block:
         dense_mask, causal = _up_to_their_places(others.get("position_ids"), query, key), False
-    elif causal and not (lists is sinks is sliding_window is None):
+    elif causal and not (lists is sliding_window is None):
         rows, causal = causal_rows(query.shape[2], key.shape[2], window=sliding_window), False
     if block and lists.shape[1] > key.shape[1]:
         check_sizes(query, key, value, sink)
         key, value = (t.repeat_interleave(lists.shape[1] // t.shape[1], 1) for t in (key, value))
-    if sinks is not None:
-        key, value, dense_mask, bias = with_sinks(sinks, query, key, value, rows, dense_mask, bias)
-        rows, bias = None, _bias(bias, "sinks", query, key)
     call = ModelCall(
         rows=rows,
         dense_mask=None if dense_mask is None else dense_mask.expand(query.shape[0], -1, query.shape[2], -1),

@@ -9,6 +9,8 @@ import fa.flash_attn
 import pytest
 import torch
 from fa.flash_attn import flash_attn_varlen_func, flash_attn_with_kvcache, third_generation
+from fa.flash_attn._cache import Cache, attend_cache
+from fa.flash_attn._call import Options
 from flash_cases import check, expected, random_case
 from flash_reference import turned
 from test_flash_attn import sums
@@ -206,6 +208,44 @@ def test_packed_queries_over_pages(seed):
     check([out], [], reference, None, str(case))
 
 
+@pytest.mark.parametrize("form", ["pages", "slots", "rows"])
+@pytest.mark.parametrize("seed", range(6))
+def test_slopes_with_a_sink(form, seed):
+    """Serving engines call attend_cache with both. The rows past the last sequence have no keys."""
+    case, _, _, _, sequences = random_call(200 + seed, (form,))
+    case.options = {"softmax_scale": 0.3, "causal": seed % 3 > 0, "window_size": (-1, 2 if seed % 3 == 0 else -1)}
+    case.slopes, used = ("N", "BN")[seed % 2], case.lengths_k
+    caches = Caches(case, used, 45, form, [0] * sequences)
+    cu_q = sums(case.lengths_q)
+    q, slopes = case.random(int(cu_q[-1]) + 3, case.heads, case.d), case.alibi_slopes(sequences)
+    sink = torch.randn(case.heads)
+    cache = Cache(
+        *caches.tensors,
+        cache_seqlens=torch.tensor(used, dtype=torch.int32),
+        cu_seqlens_q=cu_q,
+        **caches.arguments,
+    )
+    options = Options(**case.options, alibi_slopes=slopes, sink=sink)
+    out, lse = attend_cache(q, cache, None, options, True, torch.inf)
+    case.options |= {"softcap": 0.0, "dropout_p": 0.0}
+
+    def reference(dtype, result=0):
+        parts = []
+        for b in range(sequences):
+            keys, values = (tensor[caches.of(b, slice(0, used[b]))] for tensor in caches.tensors)
+            own = slopes if slopes.dim() == 1 else slopes[b]
+            rows = q[cu_q[b] : cu_q[b + 1]]
+            parts.append(expected(case, dtype, rows, keys, values, own, None, sink=sink)[result])
+        return torch.cat(parts, result).detach()
+
+    check([out[:-3]], [], reference, None, str(case))
+    assert out[-3:].eq(0).all() and lse[:, -3:].eq(torch.inf).all()
+    without_keys = torch.tensor(used).repeat_interleave(torch.tensor(case.lengths_q)) == 0
+    want = reference(torch.float64, 1).masked_fill(without_keys, torch.inf)
+    # Scores, biases and sinks are below 64. So each of about 8 roundings to float32 changes them by 2^-24 * 64 at most.
+    torch.testing.assert_close(lse[:, :-3].double(), want, rtol=0, atol=8 * 2**-24 * 64)
+
+
 def small_call():
     q = torch.randn(2, 3, 4, 16)
     k_cache, v_cache = (torch.randn(2, 20, 2, 16) for _ in range(2))
@@ -353,6 +393,9 @@ for call in (
     lambda: flash.flash_attn_with_kvcache(
         row, pages, pages, new, new, cache_seqlens=places, block_table=table, alibi_slopes=torch.rand(4), **others
     ),
+    lambda: flash.flash_attn_with_kvcache(
+        row, pages, pages, cache_seqlens=300, block_table=torch.cat([table] * 128, 1), alibi_slopes=torch.rand(4)
+    ),
 ):
     print(rise(call))
 """
@@ -363,8 +406,9 @@ def test_neither_pairs_nor_caches_are_copied():
     assert done.returncode == 0, done.stderr
     rises = [float(line) for line in done.stdout.split()]
     # A byte per pair of 16384 rows and 16384 keys would take 256 MiB. A cache takes 128 MiB, one of its sequences 32
-    # MiB. The biases of one row with 4 heads and 65536 keys for three sequences take 3 MiB.
-    assert len(rises) == 7 and max(rises) < 24, rises
+    # MiB. The biases of one row with 4 heads and 65536 keys for three sequences take 3 MiB. Biases as wide as the last
+    # call's table would take 384 MiB.
+    assert len(rises) == 8 and max(rises) < 24, rises
 
 
 def test_exports():

@@ -200,6 +200,10 @@ def test_dropout_is_the_same_backward_and_differs_per_group_of_heads():
         ),
         ({"sinks": torch.zeros(2, 4, 9, 1), "indices": torch.zeros(2, 9, 3).int()}, "sinks: given together with"),
         ({"sinks": torch.zeros(2, 4, 9)}, r"sinks.shape=\[2, 4, 9\], want \[2, 4, 9, 1\]"),
+        (
+            {"sinks": torch.zeros(2, 4, 9, 1), "s_aux": torch.zeros(1)},
+            r"s_aux.shape\[0\]=1, want 4 \(query.shape\[1\]\)",
+        ),
         ({"sinks": torch.zeros(2, 4, 9, 1).int()}, "sinks.dtype=torch.int32, want a floating type"),
     ],
 )
@@ -253,6 +257,15 @@ def test_the_operator_is_as_pytorch_wants_it():
         torch.library.opcheck(attention_of_layer, (q, k, v, *call))
         plain = (t.detach() for t in (q, k, v))
         torch.library.opcheck(attention_of_layer, (*plain, *call._replace(statistics=False)))
+
+
+def test_two_sinks_without_weight_change_nothing():
+    query, key, value = _tensors(9, 30)
+    sinks, s_aux = (torch.full(shape, -torch.inf).requires_grad_() for shape in ((2, HEADS, 9, 1), (HEADS,)))
+    out = attention_forward(_module(), query, key, value, None, sinks=sinks, s_aux=s_aux)[0]
+    want = attention_forward(_module(), query, key, value, None)[0]
+    torch.testing.assert_close(out, want, rtol=0, atol=0)
+    assert all(gradient.eq(0).all() for gradient in torch.autograd.grad(out.sum(), (sinks, s_aux)))
 
 
 @pytest.mark.parametrize("kind", ["mask", "none", "bias"])

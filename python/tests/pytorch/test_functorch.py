@@ -508,3 +508,21 @@ def test_no_samples_of_every_way_are_computed():
     rows = torch.zeros(0, 1, 4, 1, 8)
     out = vmap(lambda q: torch_npu.npu_sparse_flash_attention(q, q, q, indices, 1.0, sparse_mode=0)[0])(rows)
     assert out.shape == rows.shape
+
+
+@pytest.mark.parametrize("batch", [1, 2])
+def test_sinks_per_row_under_vmap(batch):
+    q, k, v = torch.randn(3, 3, 2, 4, 9, 16)
+    sinks = torch.randn(3, batch, 4, 9)
+
+    def out(q, k, v, sink):
+        return torch_npu.npu_fusion_attention(q, k, v, 4, "BNSD", sink=sink)[0]
+
+    def gradient(*arguments):
+        return torch.func.grad(lambda *own: out(*own).square().sum(), 3)(*arguments)
+
+    assert torch.equal(vmap(out)(q, k, v, sinks), torch.stack([out(*own) for own in zip(q, k, v, sinks, strict=True)]))
+    shared = vmap(gradient, (0, 0, 0, None))(q, k, v, sinks[0])
+    alone = torch.stack([gradient(*own, sinks[0]) for own in zip(q, k, v, strict=True)])
+    # A sum over batch elements is rounded once alone, and after each element under vmap.
+    assert (shared - alone).abs().max() <= 4 * 2**-24 * shared.abs().max()

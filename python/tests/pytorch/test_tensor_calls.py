@@ -185,6 +185,15 @@ def test_decode_reads_a_cache_where_it_lies(place, monkeypatch):
     assert [read[:3] for read in spy.read] == [[t.data_ptr() for t in (q, k, v)]] * 3
 
 
+@pytest.mark.parametrize("sink", [torch.randn(N, 2)[:, 1], torch.randn(B, 3, N).transpose(1, 2)], ids=["N", "BNS"])
+def test_sinks_of_any_strides_are_read_where_they_lie(sink, monkeypatch):
+    q, k, v = qkv(rows=3)
+    want = decode_attention(q, k, v, sink=sink.contiguous())
+    spy = Spy(monkeypatch, "attend_cache")
+    assert torch.equal(decode_attention(q, k, v, sink=sink), want)
+    assert spy.read == [[t.data_ptr() for t in (q, k, v, sink)]]
+
+
 def test_without_the_step_the_bits_are_the_same(monkeypatch):
     """Makes calls as with PyTorch before 2.10, which lacks DLPack's C exchange API. The bits must be the same."""
     inputs, d_out = qkv(), torch.randn(B, N, L, E)

@@ -1,8 +1,9 @@
 """Runs a small model in vLLM and prints what it gives, as JSON. The tests start this program, once per configuration.
 
-    small_engine.py MODEL [--fa] [--options JSON]
+    small_engine.py MODEL [--register] [--options JSON]
 
-MODEL is a name of `CONFIGS`. With --fa, attention is registered with `fa.vllm.register`; otherwise FA_VLLM decides.
+MODEL is a name of `CONFIGS`. FA_VLLM decides who computes attention. With --register, a second engine starts after
+`fa.vllm.register()`.
 Weights are random, the same in every run, and large enough that attention decides which tokens come.
 """
 
@@ -24,8 +25,10 @@ os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
 import transformers
 from small_engine_names import MODELS
 from vllm import LLM, SamplingParams
+from vllm.distributed import cleanup_dist_env_and_memory
 from vllm.model_executor.model_loader import dummy_loader
 
+FILL = dummy_loader.initialize_single_dummy_weight
 SMALL = {
     "vocab_size": 512,
     "hidden_size": 128,
@@ -83,8 +86,8 @@ def folder_of(model: str) -> str:
 
 def vary_weights() -> None:
     """Gives each of vLLM's dummy weights a seed of its own, and weights of a size at which tokens do not repeat."""
-    seeds, fill = itertools.count(1), dummy_loader.initialize_single_dummy_weight
-    dummy_loader.initialize_single_dummy_weight = lambda weight: fill(weight, -0.3, 0.3, next(seeds))
+    seeds = itertools.count(1)
+    dummy_loader.initialize_single_dummy_weight = lambda weight: FILL(weight, -0.3, 0.3, next(seeds))
 
 
 def prompts_of(lengths: list[int], shared: int) -> list[dict]:
@@ -100,25 +103,13 @@ def of_tokens(completion) -> dict[str, list]:
     return {"tokens": tokens, "logprobs": chosen}
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser()
-    assert list(CONFIGS) == MODELS
-    parser.add_argument("model", choices=MODELS)
-    parser.add_argument("--fa", action="store_true")
-    parser.add_argument("--options", default="{}", help="of LLM")
-    parser.add_argument("--lengths", default="3,40,150,17,1,64", help="of the prompts")
-    parser.add_argument("--shared", type=int, default=0, help="tokens with which all prompts begin")
-    parser.add_argument("--rounds", type=int, default=1)
-    arguments = parser.parse_args()
+def run(arguments: argparse.Namespace, folder: str) -> dict:
+    """Starts an engine, runs it, and ends it."""
     vary_weights()
-    if arguments.fa:
-        import fa.vllm
-
-        fa.vllm.register()
     options = {"dtype": "float32", "max_model_len": 1024, "max_num_seqs": 4, "kv_cache_memory_bytes": 64 << 20, "seed": 0}
     options |= {"enforce_eager": True, "load_format": "dummy", "skip_tokenizer_init": arguments.model != "bert"}
     options |= json.loads(arguments.options)
-    llm = LLM(model=folder_of(arguments.model), **options)
+    llm = LLM(model=folder, **options)
     prompts = prompts_of([int(n) for n in arguments.lengths.split(",")], arguments.shared)
     results = []
     for _ in range(arguments.rounds):
@@ -130,8 +121,31 @@ def main() -> None:
             outputs = llm.generate(prompts, sampling, use_tqdm=False)
             results.append([of_tokens(output.outputs[0]) for output in outputs])
     cached = getattr(outputs[0], "num_cached_tokens", None)
-    counts = sys.modules["fa.vllm"].calls() if "fa.vllm" in sys.modules else None
-    print("RESULT " + json.dumps({"results": results, "calls": counts, "cached": cached}), flush=True)
+    llm.llm_engine.engine_core.shutdown()
+    del llm
+    cleanup_dist_env_and_memory()
+    counts = sys.modules["fa.vllm"].calls() if "fa.vllm" in sys.modules else {}
+    return {"results": results, "calls": counts, "cached": cached}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    assert list(CONFIGS) == MODELS
+    parser.add_argument("model", choices=MODELS)
+    parser.add_argument("--register", action="store_true", help="run a second time, after fa.vllm.register()")
+    parser.add_argument("--options", default="{}", help="of LLM")
+    parser.add_argument("--lengths", default="3,40,150,17,1,64", help="of the prompts")
+    parser.add_argument("--shared", type=int, default=0, help="tokens with which all prompts begin")
+    parser.add_argument("--rounds", type=int, default=1)
+    arguments = parser.parse_args()
+    folder = folder_of(arguments.model)
+    runs = [run(arguments, folder)]
+    if arguments.register:
+        import fa.vllm
+
+        fa.vllm.register()
+        runs.append(run(arguments, folder))
+    print("RESULT " + json.dumps(runs), flush=True)
 
 
 if __name__ == "__main__":

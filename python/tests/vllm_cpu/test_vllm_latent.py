@@ -14,12 +14,14 @@ TYPES = [torch.float32, torch.bfloat16, torch.float16]
 
 
 def assert_attention(got, lse, q, k, v, scale, keep):
-    """Compares got [S, N, Dv] and lse [S, N] of one sequence with attention of q [S, N, D] over k and v [Sk, N, D]."""
+    """Compares got [S, N, Dv] and lse [S, N] or None of one sequence with attention of q [S, N, D] over k and v [Sk, N, D]."""
     dtype = q.dtype
     q, k, v = (t.transpose(0, 1)[None].double() for t in (q, k, v))
     want, top, total = attention(q, k, v, scale=scale, keep=keep)
     bound = tolerances(q, k, v, torch.zeros_like(want), dtype, scale=scale, keep=keep)["out"]
     assert_within(got.transpose(0, 1)[None], want, bound)
+    if lse is None:
+        return
     # A score's error is that of a product of D terms; a sum's relative error follows from the errors of its scores.
     e_score = (4 * q.shape[3] ** 0.5 + 16) * 2.0**-24 * (q.abs() @ k.abs().transpose(-2, -1)).amax(-1) * scale + 1e-5
     assert_within(lse.t()[None].float(), top + total.log(), e_score)
@@ -54,12 +56,56 @@ def test_decode(dtype, latent, rope, block, rows, whole):
         dcp_tot_seq_lens_device=None,
     )
     out, lse = impl.forward_mqa(given, cache, types.SimpleNamespace(decode=decode), None)
+    assert lse is None
     assert out.shape == (rows * len(lengths), heads, latent)
     for i, of_request in enumerate(keys):
         own, n = slice(i * rows, (i + 1) * rows), len(of_request)
         keep = torch.arange(n) <= torch.arange(rows)[:, None] + n - rows
         k = of_request[:, None].expand(n, heads, -1)
-        assert_attention(out[own], lse[own], q[own], k, k[..., :latent], 0.125, keep)
+        assert_attention(out[own], None, q[own], k, k[..., :latent], 0.125, keep)
+
+
+def test_requests_of_different_rows_and_rows_of_padding():
+    """Two requests have 1 and 3 tokens. Two of padding have none, and the step's tokens are padded to 6."""
+    cache, q = torch.randn(12, 16, 80), torch.randn(6, 4, 80)
+    table, starts, lengths = torch.arange(12, dtype=torch.int32).view(4, 3), [0, 1, 4, 4, 4], [33, 40, 0, 0]
+    decode = _latent.MLAMetadataBuilder.__new__(_latent.MLAMetadataBuilder)._build_decode(
+        block_table_tensor=table,
+        seq_lens_device=torch.tensor(lengths, dtype=torch.int32),
+        query_start_loc_cpu=torch.tensor(starts, dtype=torch.int32),
+        dcp_tot_seq_lens_device=None,
+    )
+    impl = _latent.MLAImpl.__new__(_latent.MLAImpl)
+    impl.scale, impl.kv_lora_rank = 0.125, 64
+    out, _ = impl.forward_mqa(q, cache, types.SimpleNamespace(decode=decode), None)
+    for i in range(2):
+        own, n = slice(starts[i], starts[i + 1]), lengths[i]
+        rows = own.stop - own.start
+        keep = torch.arange(n) <= torch.arange(rows)[:, None] + n - rows
+        k = cache[3 * i : 3 * i + 3].flatten(0, 1)[:n, None].expand(n, 4, -1)
+        assert_attention(out[own], None, q[own], k, k[..., :64], 0.125, keep)
+    assert (out[4:] == 0).all()
+
+
+def test_context_parallelism_is_left_to_the_hosts_check():
+    """The host refuses it by name for implementations without this flag."""
+    assert not _latent.MLAImpl.can_return_lse_for_decode
+
+
+def test_errors_name_vllms_arguments():
+    impl = _latent.MLAImpl.__new__(_latent.MLAImpl)
+    impl.scale, impl.kv_lora_rank = 0.125, 64
+    decode = types.SimpleNamespace(ends=[1], lengths=[4], block_table=torch.zeros(1, 1, dtype=torch.int32))
+    decode = _latent.MLADecodeMetadata(**vars(decode), seq_lens=None, dcp_tot_seq_lens=None)
+    metadata = types.SimpleNamespace(decode=decode)
+    with pytest.raises((TypeError, ValueError), match=r"\bkv_c_and_k_pe_cache\b"):
+        impl.forward_mqa(torch.randn(1, 4, 80), torch.randn(2, 16, 80).double(), metadata, None)
+    rows = torch.randn(2, 64), torch.randn(2, 1, 16).double()
+    with pytest.raises((TypeError, ValueError), match=r"\bk_pe\b"):
+        impl.do_kv_cache_update(*rows, torch.zeros(2, 16, 80), torch.tensor([0, 1]), "auto", torch.ones(()))
+    q = torch.randn(3, 4, 64)
+    with pytest.raises((TypeError, ValueError), match=r"\bk\b"):
+        prefill_of([0, 3]).run_prefill_new_tokens(q, q.double(), q[..., :32], False)
 
 
 def prefill_of(starts):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import types
+
 import pytest
 import torch
 import vllm_steps
@@ -133,7 +135,7 @@ def test_a_layer_that_shares_a_cache_reads_what_it_holds():
     step.check(impl)
 
 
-def test_a_prompt_in_chunks_gives_the_bits_of_each_chunk_alone():
+def test_a_request_has_the_same_bits_alone_and_in_a_batch():
     """The same rows over the same keys, whatever else is in the batch and wherever the blocks lie."""
     step = Step([(64, 200), (1, 33), (3, 40), (1, 300), (16, 90), (17, 50), (70, 70)])
     impl = step.impl()
@@ -144,6 +146,81 @@ def test_a_prompt_in_chunks_gives_the_bits_of_each_chunk_alone():
         alone.earlier = [step.earlier[i]]
         alone.query, alone.key, alone.value = step.query[own], step.key[own], step.value[own]
         assert torch.equal(alone.run(alone.impl()), together[own])
+
+
+@pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
+def test_a_prompt_in_chunks_is_the_whole_prompt(options):
+    """300 tokens, in one step and in steps of 20 that find the earlier ones in the cache."""
+    whole = Step([(300, 300)], padding=0)
+    impl = whole.impl(**options)
+    output = torch.zeros(300, 4, 32)
+    for begin in range(0, 300, 20):
+        chunk = Step([(20, begin + 20)], padding=0)
+        own = slice(begin, begin + 20)
+        chunk.earlier = [[whole.key[:begin], whole.value[:begin]]]
+        chunk.query, chunk.key, chunk.value = whole.query[own], whole.key[own], whole.value[own]
+        output[own] = chunk.run(chunk.impl(**options))
+        chunk.check(impl)
+    whole.run(impl)
+    whole.check(impl)
+    whole.output = output
+    whole.check(impl)
+
+
+@pytest.mark.parametrize("sinks", [None, SINKS], ids=["", "sinks"])
+def test_biases_of_a_long_prompt_are_as_exact_as_those_of_a_short_one(sinks):
+    """With the steepest slope of 12 heads, keys far back do not count. Measured from the end of the prompt, biases of
+    the first rows would be 6000 and have errors of 2^-12."""
+    step = Step([(8192, 8192)], heads=2, heads_kv=1, size=16, size_v=16, padding=0)
+    impl = step.impl(alibi_slopes=[0.75, 0.7071], sinks=None if sinks is None else sinks[:2])
+    step.run(impl)
+    head = Step([(300, 300)], heads=2, heads_kv=1, size=16, size_v=16, padding=0)
+    head.key, head.value, head.query, head.output = (t[:300] for t in (step.key, step.value, step.query, step.output))
+    head.check(impl)
+
+
+def test_sinks_that_change_between_two_steps_count():
+    """A trainer copies new weights into a model's parameters."""
+    sinks = torch.nn.Parameter(SINKS.bfloat16())
+    step = Step(RAGGED)
+    impl = step.impl(sinks=sinks)
+    step.run(impl)
+    step.check(impl)
+    sinks.data.copy_(torch.tensor([3.0, 2.0, -1.0, 4.0]))
+    step.run(impl)
+    step.check(impl)
+
+
+def test_an_encoders_requests_have_their_own_causal_flags():
+    step = Step([(5, 5), (90, 90), (17, 17), (1, 1)], causal=[True, False, True, True])
+    impl = step.impl(AttentionType.ENCODER_ONLY)
+    step.run(impl)
+    step.check(impl, encoder=True)
+
+
+def test_errors_name_vllms_arguments():
+    for name in ("query", "key", "value"):
+        step = Step([(5, 5)], causal=False)
+        setattr(step, name, getattr(step, name).double())
+        with pytest.raises((TypeError, ValueError), match=rf"\b{name}\b"):
+            step.run(step.impl(AttentionType.ENCODER_ONLY))
+    step = Step(DECODES)
+    impl = step.impl()
+    metadata = vllm_steps.builder().build(0, step.metadata())
+    with pytest.raises((TypeError, ValueError), match="kv_cache"):
+        impl.forward(None, step.query, None, None, step.cache.double(), metadata, step.output)
+    with pytest.raises((TypeError, ValueError), match="kv_cache"):
+        impl.do_kv_cache_update(None, step.key, step.value, step.cache.double(), step.slots)
+
+
+def test_a_bad_block_table_is_refused_before_rows_are_written():
+    step = Step([(1, 5), (40, 60), (1, 300)])
+    impl = step.impl()
+    step.table[2, 3] = step.blocks
+    metadata = vllm_steps.builder().build(0, step.metadata())
+    with pytest.raises(ValueError, match="block_table"):
+        impl.forward(None, step.query, None, None, step.cache, metadata, step.output)
+    assert (step.output == 77.0).all()
 
 
 def test_padding_of_a_cache_between_blocks_is_skipped():
@@ -200,14 +277,63 @@ def test_a_kv_connector_is_refused(monkeypatch):
         Step(DECODES).impl()
 
 
-def test_fp8_caches_go_to_vllms_own_class(monkeypatch):
-    step, seen = Step(DECODES), []
+def handed_back(monkeypatch, impl, step, reason):
+    """Checks that vLLM's own class gets the calls of a layer, and that its builder makes the metadata."""
+    seen = []
     host = fa.vllm.AttentionBackend.get_impl_cls().__mro__[1]
+    hosts_builder = fa.vllm.AttentionBackend.get_builder_cls().__mro__[1]
     monkeypatch.setattr(host, "forward", lambda *arguments: seen.append(arguments))
     monkeypatch.setattr(host, "do_kv_cache_update", lambda *arguments: seen.append(arguments))
-    impl = step.impl(kv_cache_dtype="fp8")
-    before = fa.vllm.calls().get("handed_back: fp8 cache", 0)
+    monkeypatch.setattr(hosts_builder, "build", lambda *arguments: "the host's")
+    builder = vllm_steps.builder()
+    del builder._handed_back
+    builder.vllm_config, builder.layer_names = None, ["layer"]
+    layers = {"layer": types.SimpleNamespace(impl=impl)}
+    monkeypatch.setattr(vllm_steps.dense, "get_layers_from_vllm_config", lambda *_: layers)
+    assert builder.build(0, step.metadata()) == "the host's"
+    before = fa.vllm.calls().get(f"handed_back: {reason}", 0)
     impl.do_kv_cache_update(None, step.key, step.value, step.cache, step.slots)
     impl.forward(None, step.query, step.key, step.value, step.cache, object(), step.output)
     assert len(seen) == 2
-    assert fa.vllm.calls()["handed_back: fp8 cache"] == before + 1
+    assert fa.vllm.calls()[f"handed_back: {reason}"] == before + 1
+
+
+@pytest.fixture
+def written(monkeypatch):
+    """The warnings of fa.vllm."""
+    words = []
+    log = types.SimpleNamespace(warning_once=lambda *given: words.append(given[0] % given[1:]))
+    monkeypatch.setattr(vllm_steps.dense, "init_logger", lambda name: log)
+    return words
+
+
+@pytest.mark.parametrize("dtype", ["fp8", "fp8_e5m2"])
+def test_fp8_caches_go_to_vllms_own_class(monkeypatch, written, dtype):
+    step = Step(DECODES)
+    handed_back(monkeypatch, step.impl(kv_cache_dtype=dtype), step, f"kv_cache_dtype={dtype}")
+    assert written == [f"fa.vllm: vLLM's own code computes layers: kv_cache_dtype={dtype}"]
+
+
+@pytest.mark.parametrize(("name", "value"), [("is_mm_prefix_lm", True), ("rswa_window", 64)])
+def test_models_whose_masks_vllm_ignores_on_cpus_go_to_vllms_own_class(monkeypatch, written, name, value):
+    model = {"dtype": torch.float32, "is_mm_prefix_lm": False, "rswa_window": None, name: value}
+    vllm_steps.use_config(monkeypatch, model_config=types.SimpleNamespace(**model))
+    step = Step(DECODES)
+    handed_back(monkeypatch, step.impl(), step, name)
+    assert written == [f"fa.vllm: vLLM's own code computes layers: {name}"]
+
+
+@pytest.mark.parametrize("dtype", ["int8_per_token_head", "nvfp4", "fp8_per_token_head"])
+def test_caches_that_nobody_computes_on_cpus_are_refused_at_start(dtype):
+    with pytest.raises(NotImplementedError, match=f"kv_cache_dtype={dtype}"):
+        Step(DECODES).impl(kv_cache_dtype=dtype)
+
+
+def test_requests_of_one_token_come_first(monkeypatch):
+    asked = []
+    monkeypatch.setattr(vllm_steps.dense.CPUAttentionMetadataBuilder, "__init__", lambda *_: None)
+    monkeypatch.setattr(
+        vllm_steps.dense.AttentionMetadataBuilder, "_init_reorder_batch_threshold", lambda _, *given: asked.append(given)
+    )
+    vllm_steps.dense.AttentionMetadataBuilder(None, [], None, None)
+    assert asked == [(1, False)]

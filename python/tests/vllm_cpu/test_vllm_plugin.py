@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import types
 from importlib.metadata import entry_points
 
 import pytest
@@ -64,6 +65,26 @@ def test_register_reaches_the_processes_that_start_later():
     fa.vllm.unregister()
     assert registered() == [False] * 3
     assert "FA_VLLM" not in os.environ
+
+
+def test_no_latent_attention_may_be_any_false_value():
+    fa.vllm.register(mla=None)
+    assert (registered(), os.environ["FA_VLLM"]) == ([True, False, False], "dense")
+
+
+@pytest.mark.parametrize(
+    ("amx", "zentorch", "want"), [(True, None, "AMX_MLA"), (False, object(), "zentorch"), (False, None, None)]
+)
+def test_latent_attention_that_vllm_keeps_is_named(monkeypatch, amx, zentorch, want):
+    written = []
+    log = types.SimpleNamespace(warning_once=written.append)
+    monkeypatch.setattr(fa.vllm, "_log", lambda: log)
+    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: amx)
+    monkeypatch.setattr(fa.vllm, "find_spec", lambda name: zentorch)
+    fa.vllm.register(mla=False)
+    assert written == []
+    fa.vllm.register()
+    assert (want is None and written == []) or (len(written) == 1 and want in written[0])
 
 
 def test_classes_of_others_stay():

@@ -15,8 +15,8 @@ import fa.vllm._dense as dense
 
 def use_config(monkeypatch, **members) -> None:
     """Stands for the configuration that layers ask for while a model is built."""
-    members = {"kv_transfer_config": None, **members}
-    config = types.SimpleNamespace(model_config=types.SimpleNamespace(dtype=torch.float32), **members)
+    model = types.SimpleNamespace(dtype=torch.float32, is_mm_prefix_lm=False, rswa_window=None)
+    config = types.SimpleNamespace(**{"kv_transfer_config": None, "model_config": model, **members})
     for module in (dense, dense.CPUAttentionBackendImpl.forward.__globals__):
         target = module if isinstance(module, dict) else vars(module)
         monkeypatch.setitem(target, "get_current_vllm_config", lambda: config)
@@ -133,5 +133,5 @@ def builder(cross: bool = False):
     """Returns a builder of metadata as vLLM's runner would have made it."""
     made = dense.AttentionMetadataBuilder.__new__(dense.AttentionMetadataBuilder)
     made.is_cross_attention = cross
-    made._handed_back = lambda: False
+    made._handed_back = False
     return made

@@ -186,7 +186,8 @@ constexpr void SetAttending(LevelFacts& facts, Isa isa, RegisteredKernels::Kind 
   facts.has_row_state = facts.has_in_place = registry::Has(isa, kPairs);
   for (const RegisteredKernels& line : registry::kKernels) {
     if (line.isa != isa || (line.kind != kPairs && line.kind != kPairBlocks && line.kind != kTiles)) continue;
-    facts.rows = line.kind == kTiles        ? RowFacts{.panel_lanes = kTileLanes, .pair_group = kMostPairGroup}
+    facts.rows = line.kind == kTiles
+                     ? RowFacts{.panel_lanes = kTileLanes, .pair_group = kMostPairGroup, .attends_tiles = true}
                  : line.kind == kPairBlocks ? RowFacts{.panel_lanes = line.lanes, .pair_group = kPairBlockDepth}
                                             : RowFacts{.panel_lanes = line.lanes, .pair_group = 2};
     StripFacts strip{.name = line.name,

@@ -194,6 +194,47 @@ struct AttendedHeads {
   bool any_float = false;    ///< if it multiplies f32: whether it also takes f16 and bf16 heads
 };
 
+/// A strip of `attend_tiles`. It has 32 lanes.
+struct TileAttendStrip {
+  const float* panel = nullptr;            ///< the queries as pack_queries packs them
+  int64_t begin = 0, end = 0;              ///< its chunks of 32 keys
+  int64_t plain_begin = 0, plain_end = 0;  ///< the chunks of which no pair is masked and no pass changes the scores
+  float* o = nullptr;                      ///< the output state [dv][32], if the strip has chunks
+  /// What exponents are relative to, in place of the row's largest score: the largest of the row's first chunk that has
+  /// a visible key. kMaskedScore if there is no such chunk.
+  float* row_max = nullptr;
+  float* row_sum = nullptr;  ///< the sum of the probabilities as they are multiplied, rounded to bf16
+  float* shift = nullptr;    ///< 32 floats of memory
+  // For statistics, both or neither: the row's largest score, and the sum of its probabilities before they are rounded.
+  float *largest = nullptr, *whole_sum = nullptr;
+  bool settled = false;  ///< whether every lane has its row_max
+};
+
+/// The arguments of `attend_tiles`. d and dv are multiples of kColumns.
+struct TileAttendArgs {
+  static constexpr int64_t kColumns = 32, kKeys = 32;              ///< keys of a chunk
+  static constexpr int64_t kScoreBytes = 4096, kStepBytes = 2048;  ///< a chunk's scores; its probabilities
+  static constexpr int64_t kMostRing = 4, kMostChunks = 8;
+  static constexpr int64_t kMemoryBytes = kMostRing * kScoreBytes + 2 * kMostChunks * kStepBytes;
+
+  const char* k = nullptr;   ///< as pack_key_tiles writes all d columns
+  const char* v = nullptr;   ///< as pack_value_tiles writes it
+  int64_t value_chunks = 0;  ///< chunks from 32 columns of v to the next
+  int64_t d = 0, dv = 0;
+  float factor = 0;
+  TileAttendStrip* strips = nullptr;
+  int64_t strip_count = 0;
+  bool whole_sums = false;  ///< whether the strips have `largest` and `whole_sum`
+  // Hints, which change no bits.
+  int64_t group = 1;       ///< strips that visit a block of keys one after the other: more than 1 for heads beyond L2
+  int64_t chunks = 4;      ///< chunks of a block, at most kMostChunks
+  char* memory = nullptr;  ///< kMemoryBytes, for scores and probabilities
+  /// Applies masks and passes to the scores s[32][32] of a strip's chunk. Scores of keys past the last one become
+  /// kMaskedScore, too.
+  void (*edit)(const void* context, int64_t strip, int64_t chunk, float* s) = nullptr;
+  const void* context = nullptr;
+};
+
 /// What planning must know about the kernels of one strip width at one level. It comes from a line of kernels.inc and
 /// is known on any machine.
 struct StripFacts {
@@ -307,6 +348,17 @@ struct FewRowLoops {
 
   /// Does what attend does for compressed K and V, with heads that AttendArgs::Fits allows. Every level has this loop.
   void (*attend_compressed)(const AttendArgs& args) = nullptr;
+  /// The same for int8 and int4 and queries of 16 bits. It rounds rows of Q and probabilities to 16-bit integers.
+  void (*attend_integers)(const AttendArgs& args) = nullptr;
+  /// The same for 8-bit floats and bf16 queries. It rounds rows of Q and probabilities to bf16.
+  void (*attend_byte_floats)(const AttendArgs& args) = nullptr;
+
+  /// Returns the loop for compressed keys and values and for queries of these types.
+  [[nodiscard]] auto AttendTo(DType keys, DType queries) const -> void (*)(const AttendArgs&) {
+    const bool integers = keys == DType::kI8 || keys == DType::kI4x8;
+    const auto words = integers ? attend_integers : attend_byte_floats;
+    return words != nullptr && queries != DType::kF32 ? words : attend_compressed;
+  }
 };
 
 /// The kernels of a strip or of few rows. Few rows have the panel [row][d] and the output state [row][dv]; a strip with
@@ -357,10 +409,9 @@ struct StripFunctions {
   PairTiles pairs = {};
   FewRowLoops few_rows = {};
 
-  /// Computes a product, a softmax and scores of three different tiles in one loop. Any of the three may be null, and
-  /// each has the bits that it has alone. Only the tile unit's strips have this loop, because their products leave the
-  /// vector units free.
-  void (*overlapped)(const ProductArgs* product, const SoftmaxArgs* softmax, const ScoreArgs* scores) = nullptr;
+  /// Computes scores, softmax and product of all keys of some strips. Only the tile unit's widest strips have this loop
+  /// (RowFacts::attends_tiles).
+  void (*attend_tiles)(const TileAttendArgs& args) = nullptr;
 };
 
 /// The kernels of one strip width on one level. The functions are null for a level that this CPU lacks.
@@ -380,6 +431,7 @@ struct OuterArgs {
   int64_t keys = 0, columns = 0;
   float* c = nullptr;
   int64_t c_stride = 0;
+  int64_t c_group = 32;     ///< floats from 32 columns of c to the next 32; only with attends_tiles another number
   bool accumulate = false;  ///< whether products are added to c; else c starts at 0
   /// If not null, it replaces c and c_stride: the address of each key's row of c. No two keys share a row.
   float* const* c_rows = nullptr;
@@ -397,6 +449,8 @@ inline constexpr int64_t kTileLanes = 16;
 struct RowFacts {
   int64_t panel_lanes = 0;  ///< floats of a vector of the panels that pack_rows writes
   int64_t pair_group = 2;   ///< rows of a group of pair_rows
+  /// Whether the widest strip has `attend_tiles`. It takes heads of a multiple of TileAttendArgs::kColumns columns.
+  bool attends_tiles = false;
 
   /// Returns how many floats a row takes in a panel that pack_rows writes: `columns`, rounded up to whole vectors.
   [[nodiscard]] constexpr int64_t PanelColumns(int64_t columns) const { return RoundUp(columns, panel_lanes); }
@@ -442,6 +496,13 @@ struct RowFunctions {
   /// [column][pair_group / 2], with room for dst_stride columns. So groups of two rows are words [row / 2][column]. The
   /// last group is filled up with rows of 0.
   void (*pair_rows)(const RowBlock& src, int64_t rows, int64_t columns, float* dst, int64_t dst_stride) = nullptr;
+  /// Only with attends_tiles: packs K for it. From a chunk of 32 rows to the next are `chunk_floats`, so a rope part
+  /// may lie behind. The last chunk is filled up with rows of 0.
+  void (*pack_key_tiles)(const RowBlock& src, int64_t rows, int64_t columns, float* dst,
+                         int64_t chunk_floats) = nullptr;
+  /// Only with attends_tiles: packs V for it, with `block_floats` from 32 columns to the next 32 columns.
+  void (*pack_value_tiles)(const RowBlock& src, int64_t rows, int64_t columns, float* dst,
+                           int64_t block_floats) = nullptr;
   /// Does what `outer` does for `args` and then for `then`, but loads and stores c only once. Both accumulate, and they
   /// differ only in a and b. May be null.
   void (*outer_both)(const OuterArgs& args, const OuterArgs& then) = nullptr;

@@ -16,14 +16,16 @@ namespace fa::core::kernels {
 // Declares functions of which the sources of a level define some. The Set functions fill in the functions of a set that
 // already has its facts. At a level that multiplies pairs, SetFunctions gets a set that already has the f32 functions.
 #define FA_EVERY_LEVEL
-#define FA_LEVEL(level, isa)                        \
-  namespace level {                                 \
-  void SetFunctions(KernelSet& set) noexcept;       \
-  void SetAttending(KernelSet& set) noexcept;       \
-  void SetCompressed(KernelSet& set) noexcept;      \
-  void SetCompressedPairs(KernelSet& set) noexcept; \
-  void SetInt8Functions(Int8Set& set) noexcept;     \
-  const IndexerFunctions& Indexer() noexcept;       \
+#define FA_LEVEL(level, isa)                              \
+  namespace level {                                       \
+  void SetFunctions(KernelSet& set) noexcept;             \
+  void SetAttending(KernelSet& set) noexcept;             \
+  void SetCompressed(KernelSet& set) noexcept;            \
+  void SetIntegerWords(KernelSet& set) noexcept;          \
+  void SetByteFloatWords(KernelSet& set) noexcept;        \
+  void SetByteFloatWordsByBytes(KernelSet& set) noexcept; \
+  void SetInt8Functions(Int8Set& set) noexcept;           \
+  const IndexerFunctions& Indexer() noexcept;             \
   }
 #include "core/kernels/levels/kernels.inc"
 #undef FA_EVERY_LEVEL
@@ -39,8 +41,10 @@ struct OwnKernels {
   void (*pairs)(KernelSet&) noexcept = nullptr;
   void (*attending)(KernelSet&) noexcept = nullptr;
   void (*int8)(Int8Set&) noexcept = nullptr;
-  void (*compressed)(KernelSet&) noexcept = nullptr;        ///< sets attend_compressed of f32 kernels
-  void (*compressed_pairs)(KernelSet&) noexcept = nullptr;  ///< sets attend_compressed of kernels of pairs
+  void (*compressed)(KernelSet&) noexcept = nullptr;                 ///< sets attend_compressed of f32 kernels
+  void (*integer_words)(KernelSet&) noexcept = nullptr;              ///< sets attend_integers
+  void (*byte_float_words)(KernelSet&) noexcept = nullptr;           ///< sets attend_byte_floats of kernels of pairs
+  void (*byte_float_words_by_bytes)(KernelSet&) noexcept = nullptr;  ///< the same if PermutesBytes()
 };
 
 // CMake defines FA_HAS_<LEVEL> for each level whose sources are in the build (FA_LEVELS).
@@ -61,13 +65,14 @@ constexpr OwnKernels kOwnKernels[] = {
     {.isa = Isa::kAvx512, .f32 = avx512::SetFunctions, .indexer = avx512::Indexer, .compressed = avx512::SetCompressed},
 #endif
 #ifdef FA_HAS_AVX512_VNNI
-    {.isa = Isa::kAvx512Vnni, .int8 = avx512_vnni::SetInt8Functions},
+    {.isa = Isa::kAvx512Vnni, .int8 = avx512_vnni::SetInt8Functions, .integer_words = avx512_vnni::SetIntegerWords},
 #endif
 #ifdef FA_HAS_AVX512_BF16
     {.isa = Isa::kAvx512Bf16,
      .pairs = avx512_bf16::SetFunctions,
      .attending = avx512_bf16::SetAttending,
-     .compressed_pairs = avx512_bf16::SetCompressedPairs},
+     .byte_float_words = avx512_bf16::SetByteFloatWords,
+     .byte_float_words_by_bytes = avx512_bf16::SetByteFloatWordsByBytes},
 #endif
 #ifdef FA_HAS_AVX512_AMX
     {.isa = Isa::kAvx512Amx, .pairs = avx512_amx::SetFunctions, .int8 = avx512_amx::SetInt8Functions},
@@ -110,21 +115,39 @@ const KernelSet& F32Kernels(Isa isa) {
   });
 }
 
-/// Returns the f32 kernels of a level for which ReplacesFewRows is true: those of the f32 level below, with the level's
-/// own kernels of few rows.
-const KernelSet& AttendingKernels(Isa isa) {
+/// Returns whether this CPU has AVX512_VBMI. It is no level, because kernels that use it have the bits of the others.
+bool PermutesBytes() {
+#if defined(__x86_64__)
+  return __builtin_cpu_supports("avx512vbmi") != 0;
+#else
+  return false;
+#endif
+}
+
+/// Calls a member of OwnKernels of every level that `isa` includes and that has it.
+void SetFromLevels(Isa isa, void (*OwnKernels::*member)(KernelSet&) noexcept, KernelSet& set) {
+  if (!Includes(DetectIsa(), isa)) return;
+  for (const OwnKernels& of : kOwnKernels) {
+    if (of.*member != nullptr && IsPartOf(isa, of.isa)) (of.*member)(set);
+  }
+}
+
+/// Returns the f32 kernels of a level. Above its f32 level these are the kernels of that level, with kernels of few
+/// rows of their own.
+const KernelSet& FloatKernels(Isa isa) {
   static constinit OncePerLevel<KernelSet> sets;
+  if (isa == F32LevelOf(isa)) return F32Kernels(isa);
   return sets.Of(isa, [&](KernelSet& set) {
     const KernelSet& f32 = F32Kernels(isa);
     SetFacts(FactsOf(isa, DType::kF32), set);
     TakeFunctions(f32, set);
-    if (const OwnKernels* own = OwnKernelsOf(isa); own != nullptr) own->attending(set);
+    const OwnKernels* own = OwnKernelsOf(isa);
+    if (own != nullptr && ReplacesFewRows(isa)) own->attending(set);
+    SetFromLevels(isa, &OwnKernels::integer_words, set);
     set.table = f32.table;
     set.table.few = set.few;
   });
 }
-
-const KernelSet& FloatKernels(Isa isa) { return ReplacesFewRows(isa) ? AttendingKernels(isa) : F32Kernels(isa); }
 
 const KernelSet& PairKernels(Isa isa) {
   static constinit OncePerLevel<KernelSet> sets;
@@ -134,9 +157,8 @@ const KernelSet& PairKernels(Isa isa) {
     if (own == nullptr) return;
     TakeFunctions(FloatKernels(isa), set);
     own->pairs(set);
-    for (const OwnKernels& of : kOwnKernels) {
-      if (of.compressed_pairs != nullptr && IsPartOf(isa, of.isa)) of.compressed_pairs(set);
-    }
+    SetFromLevels(isa, &OwnKernels::byte_float_words, set);
+    if (PermutesBytes()) SetFromLevels(isa, &OwnKernels::byte_float_words_by_bytes, set);
   });
 }
 

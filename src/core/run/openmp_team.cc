@@ -11,7 +11,9 @@
 #include <cstring>
 #include <memory>
 #include <string>
+#include <utility>
 
+#include "core/machine/affinity.h"
 #include "core/run/fork_depth.h"
 #include "core/tsan.h"
 #include "fa/error_text.h"
@@ -28,9 +30,9 @@ struct Runtime {
   int (*in_parallel)();
   int (*thread_num)();
   void* library;
-  /// Whether the runtime binds its threads to CPUs, the caller among them. Threads that the caller starts inherit its
-  /// CPUs, so the library's own threads would all run on the caller's.
-  bool binds_threads;
+  /// Whether the runtime binds its threads, and the caller to fewer CPUs than it has threads. Threads that the caller
+  /// starts inherit its CPUs, so the library's own threads would all run there.
+  bool confines_caller;
   uint32_t fork_depth;
   const Runtime* before;  ///< the runtime that was recorded before; kept, because a call may still use it
 };
@@ -89,7 +91,7 @@ thread_local Owner this_thread;
 
 /// A parallel region ends only when all its threads have arrived, even if no task is left for them. If other processes
 /// use the cores, this takes long. After such a late region, the next 2 runs use the library's own threads. If the
-/// region after them is late too, this number doubles, up to 1024. A runtime that binds its threads is not left.
+/// region after them is late too, this number doubles, up to 1024. A runtime that confines the caller is not left.
 class Lateness {
  public:
   [[nodiscard]] bool SkipsRun() {
@@ -161,7 +163,8 @@ Result<bool> OpenMpTeam::Share(std::string_view runtime) {
     return false;
   }
   int (*proc_bind)() = nullptr;  // OpenMP 3.1; 0 stands for threads that are not bound
-  found->binds_threads = Find(library, "omp_get_proc_bind", proc_bind) && proc_bind() != 0;
+  found->confines_caller = Find(library, "omp_get_proc_bind", proc_bind) && proc_bind() != 0 &&
+                           std::cmp_less(AllowedCpus().size(), found->max_threads());
   found->library = library;
   found->fork_depth = ForkDepth();
   found->before = all.load(std::memory_order_acquire);
@@ -174,7 +177,7 @@ Result<bool> OpenMpTeam::Share(std::string_view runtime) {
 bool OpenMpTeam::Run(int workers, Body body) noexcept {
   const Runtime* runtime = shared.load(std::memory_order_acquire);
   if (runtime == nullptr || runtime->fork_depth != ForkDepth() || runtime->max_threads() != workers ||
-      runtime->in_parallel() != 0 || !this_thread.Take() || (!runtime->binds_threads && lateness.SkipsRun())) {
+      runtime->in_parallel() != 0 || !this_thread.Take() || (!runtime->confines_caller && lateness.SkipsRun())) {
     return false;
   }
   Region region{*runtime, body};

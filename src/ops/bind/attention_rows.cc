@@ -23,7 +23,7 @@ ForwardRows RowsOf(const BoundAttention& bound, const ForwardAddresses& data) {
           .k = {.view = {data.k, bound.k}},
           .k_rope = {.view = {data.k_rope, bound.k_rope}},
           .v = {.view = {data.v, bound.v}},
-          .sink = static_cast<const float*>(data.sink),
+          .sink = {data.sink, bound.sink},
           .scores = ScoreInputsOf(bound, data.scores),
           .out = {data.out, bound.out},
           .softmax_max = {data.softmax_max, bound.softmax_max},

@@ -70,7 +70,7 @@ struct ForwardRows {
   layout::RowsView q = {}, q_rope = {};
   layout::StoredRows k = {}, k_rope = {}, v = {};
   Antiquants k_antiquants = {}, v_antiquants = {};  ///< scales and offsets of compressed keys and values
-  const float* sink = nullptr;                      ///< one sink per head
+  layout::StatsView sink = {};
   ScoreInputs scores = {};
 
   layout::MutableRowsView out = {};

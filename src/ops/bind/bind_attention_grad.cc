@@ -20,7 +20,7 @@ struct Gradient {
   TensorView source;
 };
 
-Status CheckLike(const Gradient& gradient) {
+Status CheckLike(const Gradient& gradient, bool any_innermost = false) {
   const auto& [name, tensor, source_name, source] = gradient;
   if (tensor.shape.empty() && tensor.data == nullptr) {
     return Status::InvalidArgument(Arg(name).Says("missing, want " + Text(source.shape)) + " (" +
@@ -33,15 +33,15 @@ Status CheckLike(const Gradient& gradient) {
     return Status::InvalidArgument(Arg(name, ".shape").Is(Text(tensor.shape)) + ", want " + Text(source.shape) + " (" +
                                    Arg(source_name, ".shape") + ")");
   }
-  FA_RETURN_IF_ERROR(CheckView(name, tensor));
+  FA_RETURN_IF_ERROR(CheckView(name, tensor, any_innermost));
   for (int i = 0; i < source.shape.rank(); ++i) {
     FA_RETURN_IF_ERROR(CheckSize(name, tensor, i, source.shape[i], {source_name, i}));
   }
   return Status::Ok();
 }
 
-Status CheckWritten(const Gradient& gradient) {
-  FA_RETURN_IF_ERROR(CheckLike(gradient));
+Status CheckWritten(const Gradient& gradient, bool any_innermost = false) {
+  FA_RETURN_IF_ERROR(CheckLike(gradient, any_innermost));
   const TensorView& tensor = gradient.tensor;
   if (tensor.stride.empty() || !layout::OverlapsItself(tensor)) return Status::Ok();
   return Status::InvalidArgument(Arg(gradient.name, ".stride").Is(Text(tensor.stride)) +
@@ -116,7 +116,13 @@ Status BindDSink(const AttentionGradArgs& args, BoundAttentionGrad& bound) {
   if (args.dsink.data == nullptr) return Status::Ok();
   if (!bound.forward.has_sink) return Status::InvalidArgument(Arg("dsink").Says("given without ") + Arg("sink"));
   bound.has_dsink = true;
-  return CheckWritten({"dsink", args.dsink, "sink", args.sink});
+  FA_RETURN_IF_ERROR(CheckWritten({"dsink", args.dsink, "sink", args.sink}, /*any_innermost=*/true));
+  const bool packed = !bound.forward.cu_q.empty();
+  bound.dsink = SinkStats(args.dsink, packed);
+  const Dims& shape = args.dsink.shape;
+  const bool shared = shape.rank() == 3 && shape[0] == 1 && bound.forward.problem.sequences.size() != 1;
+  bound.dsink_shared_rows = shared ? shape[2] : 0;
+  return Status::Ok();
 }
 
 Status BindGradient(const AttentionGradArgs& args, const AttentionOptions& options, BoundAttentionGrad& bound) {
@@ -156,7 +162,7 @@ GradRows RowsOf(const BoundAttentionGrad& bound, const AttentionGradArgs& args) 
                 .d_out = {args.d_out.data, bound.d_out},
                 .softmax_max = {args.softmax_max.data, forward.softmax_max},
                 .softmax_sum = {args.softmax_sum.data, forward.softmax_sum},
-                .sink = static_cast<const float*>(args.sink.data),
+                .sink = {args.sink.data, forward.sink},
                 .scores = ScoreInputsOf(forward, {args.pse.data, args.dense_mask.data, args.drop_mask.data}),
                 .dq = {args.dq.data, bound.dq},
                 .dq_rope = {args.dq_rope.data, bound.dq_rope},
@@ -165,7 +171,9 @@ GradRows RowsOf(const BoundAttentionGrad& bound, const AttentionGradArgs& args) 
                 .dv = {args.dv.data, bound.dv},
                 .dpse_of_one_row = bound.dpse_of_one_row,
                 .dslopes_shared = bound.dslopes_shared,
-                .dsink = static_cast<float*>(args.dsink.data),
+                .dsink = {args.dsink.data, bound.dsink},
+                .dsink_per_row = forward.sink_per_row,
+                .dsink_shared_rows = bound.dsink_shared_rows,
                 .unused_queries = {forward.tail_row_begin, forward.tail_row_end},
                 .unused_keys = bound.unused_keys};
   if (bound.has_dpse) rows.dpse = {static_cast<std::byte*>(args.dpse.data), &bound.dpse};

@@ -26,6 +26,9 @@ struct BoundAttentionGrad {
   /// (dslopes_shared).
   int64_t dslopes_batch_stride = 0;
   bool dslopes_shared = false;
+  layout::Stats dsink;
+  /// If batch elements share sinks per row, the rows of dsink, which is a sum over the batch. Otherwise 0.
+  int64_t dsink_shared_rows = 0;
   tiling::Interval unused_keys = {};  ///< TND rows of keys past the last prefix sum, whose gradients are written as 0
 };
 
@@ -33,7 +36,7 @@ struct BoundAttentionGrad {
 struct GradRows {
   layout::RowsView q = {}, q_rope = {}, k = {}, k_rope = {}, v = {}, out = {}, d_out = {};
   layout::StatsView softmax_max = {}, softmax_sum = {};
-  const float* sink = nullptr;  ///< one sink per head
+  layout::StatsView sink = {};
   ScoreInputs scores = {};
 
   layout::MutableRowsView dq = {}, dq_rope = {}, dk = {}, dk_rope = {}, dv = {};
@@ -42,7 +45,10 @@ struct GradRows {
   /// Gradients of slopes, addressed as (b, n, 0); a single row [N] if the batch shares the slopes.
   layout::MutableStatsView dslopes = {};
   bool dslopes_shared = false;
-  float* dsink = nullptr;
+  /// Gradients of sinks. A stride is 0 along an index over which the gradient is a sum.
+  layout::MutableStatsView dsink = {};
+  bool dsink_per_row = false;                              ///< whether each row has a sink of its own
+  int64_t dsink_shared_rows = 0;                           ///< BoundAttentionGrad::dsink_shared_rows
   tiling::Interval unused_queries = {}, unused_keys = {};  ///< rows that belong to no packed sequence
 };
 

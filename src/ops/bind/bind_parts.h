@@ -29,6 +29,9 @@ enum class Direction : uint8_t { kForward, kBackward };
 struct Inference {
   ActualLengths lengths;
   bool own_types = false;  ///< whether the operator has checked the types of query, key, value and out
+  /// Whether keys lie in pages. Packed sequences then have lengths.kv instead of prefix sums of keys, and their masks
+  /// and biases have the forms for padded batch elements.
+  bool paged = false;
 };
 
 /// The tensors of a dense call while it is bound, under the forward's names. Binding writes to none of them. If the
@@ -73,6 +76,9 @@ struct Binding {
   CallSizes sizes = {};
 
   [[nodiscard]] bool packed() const { return options.layout == Layout::kTND; }
+  [[nodiscard]] bool paged() const { return inference != nullptr && inference->paged; }
+  /// Returns whether masks and biases have the forms for packed sequences.
+  [[nodiscard]] bool packed_pairs() const { return packed() && !paged(); }
 };
 
 [[nodiscard]] Status BindScalars(Binding& call);  ///< binds the numbers, pse_type, layout and heads
@@ -92,6 +98,13 @@ struct Binding {
 [[nodiscard]] Result<BoundAttention> BindInference(const DenseTensors& tensors, const AttentionOptions& options,
                                                    const Inference& inference);
 
+/// Where the sizes of a dense mask or pse come from. With packed queries or pages, some are no dimension of a tensor.
+struct PairSources {
+  SizeSource rows, keys, batch;
+
+  [[nodiscard]] static PairSources Of(const Binding& call);
+};
+
 /// Checks dimension `dim`, one of the last two, of the dense mask or pse. Its size must be `want`; with Inference it
 /// may be larger.
 [[nodiscard]] Status CheckPairSize(const Binding& call, const char* name, const TensorView& tensor, int dim,
@@ -102,6 +115,9 @@ struct Binding {
 
 /// Returns the layout of a checked dense mask, [Sq,Sk] or [B|1,N|1,Sq,Sk].
 [[nodiscard]] PairRows DenseMaskRows(const TensorView& mask, int64_t sequences);
+
+/// Returns the layout of a checked sink or of its gradient: [N], [B|1,N,Sq] or packed [T,N].
+[[nodiscard]] layout::Stats SinkStats(const TensorView& tensor, bool packed);
 
 /// Returns the layout of dpse, a checked tensor with the shape of the bound `pse`.
 [[nodiscard]] PseRows GradPseRows(const PseRows& pse, const TensorView& dpse);

@@ -55,7 +55,9 @@ BackwardBuffers::BackwardBuffers(const BoundAttentionGrad& bound, const tiling::
       copies_k_(pairs_ || bound.forward.has_rope || !DenseF32(bound.forward.k, bound.forward.problem.d)),
       copies_v_(!pairs_ && !DenseF32(bound.forward.v, columns_v_)),
       caps_(bound.forward.caps()),
-      stage_bias_(bound.forward.pse.compressed) {
+      stage_bias_(bound.forward.pse.compressed),
+      groups_sums_(pairs_ && table.rows->attends_tiles && columns_q_ % KeyColumns::kGroup == 0 &&
+                   columns_rope_ % KeyColumns::kGroup == 0 && columns_v_ % KeyColumns::kGroup == 0) {
   Carver slot(nullptr);
   static_cast<void>(LaySlot(slot));
   slot_bytes_ = slot.used();

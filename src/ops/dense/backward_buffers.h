@@ -27,11 +27,25 @@ struct BackwardSlot {
   float* q = nullptr;         ///< one panel of pack_rows for each tile of rows
   float* q_rope = nullptr;    ///< panels of pack_rows
   float* d_out = nullptr;     ///< panels of pack_rows
-  float* dk = nullptr;        ///< rows of dK with its rope part, [d + d_rope]
-  float* dv = nullptr;        ///< rows of dV, [dv]
+  float* dk = nullptr;        ///< rows [d + d_rope], or KeyColumns of them
+  float* dv = nullptr;        ///< rows [dv], or KeyColumns of them
   /// Rows [d + d_rope], or pairs of rows for kernels of pairs. Unused if kernels read the caller's rows.
   float* k = nullptr;
   float* v = nullptr;  ///< rows [dv]; unused if kernels read the caller's rows
+};
+
+/// How rows of dK or dV lie: one after the other, or in groups of 32 columns, [group][key][32]. Then a block of 32 keys
+/// by 32 columns is contiguous, as the products of the tile unit want it.
+struct KeyColumns {
+  static constexpr int64_t kGroup = 32;
+  int64_t row = 0;    ///< floats from a key to the next
+  int64_t group = 0;  ///< floats from 32 columns to the next
+
+  [[nodiscard]] bool grouped() const { return group != kGroup; }
+  /// Returns the offset of a key's column, which is a multiple of 32 if columns are grouped.
+  [[nodiscard]] int64_t Offset(int64_t key, int64_t column) const {
+    return key * row + (grouped() ? column / kGroup * group : column);
+  }
 };
 
 /// A worker's own memory for one tile.
@@ -60,6 +74,11 @@ class BackwardBuffers {
   [[nodiscard]] static int64_t PanelColumns(int64_t columns) { return core::RoundUp(columns, 16); }
   [[nodiscard]] bool copies_k() const { return copies_k_; }
   [[nodiscard]] bool copies_v() const { return copies_v_; }
+  /// Returns how rows of dK or dV with so many columns lie in a slot. @param own  whether the sums are in the slot
+  [[nodiscard]] KeyColumns SumsOfKeys(int64_t columns, bool own) const {
+    if (own && groups_sums_) return {KeyColumns::kGroup, slot_keys_ * KeyColumns::kGroup};
+    return {columns, KeyColumns::kGroup};
+  }
   /// Returns the offset, in floats, of key `begin` in BackwardSlot::k or KeySums::k. With kernels of pairs, `begin`
   /// must be even.
   [[nodiscard]] int64_t KeyOffset(int64_t begin) const {
@@ -91,6 +110,7 @@ class BackwardBuffers {
   int64_t slot_rows_, slot_keys_, tile_lanes_, block_k_;
   int64_t paired_keys_;  ///< number of keys of a slot, rounded up to a whole group of pairs
   bool pairs_, copies_k_, copies_v_, caps_, stage_bias_;
+  bool groups_sums_;  ///< whether dK and dV in slots have grouped columns
   size_t run_state_, slots_, slot_bytes_, scratch_, scratch_bytes_;
   size_t row_delta_ = kAbsent, row_slope_ = kAbsent, key_bias_ = kAbsent, pair_bias_ = kAbsent;
   std::vector<int64_t> row_base_, key_base_;

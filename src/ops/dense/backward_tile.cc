@@ -191,8 +191,12 @@ void BackwardTile::OpenRows(Tile& tile) const {
 /// Writes 0 to dK and dV of these keys.
 void BackwardTile::ClearKeys(const Tile& tile, Interval keys) const {
   const auto clear = [&](float* sums, int64_t columns) {
-    std::memset(sums + tile.SlotKey(keys.begin) * columns, 0,
-                sizeof(float) * static_cast<size_t>(keys.size() * columns));
+    const KeyColumns where = SumsOfKeys(columns);
+    const int64_t step = where.grouped() ? KeyColumns::kGroup : columns;  // columns that lie together
+    for (int64_t c = 0; c < columns; c += step) {
+      std::memset(sums + where.Offset(tile.SlotKey(keys.begin), c), 0,
+                  sizeof(float) * static_cast<size_t>(keys.size() * step));
+    }
   };
   clear(tile.slot.dk, problem_.d + problem_.d_rope);
   clear(tile.slot.dv, problem_.dv);
@@ -476,19 +480,22 @@ void BackwardTile::ColumnGradients(const Tile& tile) const {
       args.a = strip.p + at * strip.kernels->OuterWidth();
       args.b = tile.d_out;
       args.columns = problem_.dv;
-      args.c = tile.slot.dv + tile.SlotKey(key) * problem_.dv;
-      args.c_stride = problem_.dv;
+      const auto sums = [&](float* of, const KeyColumns& where) {
+        args.c = of + where.Offset(tile.SlotKey(key), 0);
+        args.c_stride = where.row;
+        args.c_group = where.group;
+      };
+      sums(tile.slot.dv, SumsOfKeys(problem_.dv));
       outer(args);
       args.a = strip.ds + at * strip.kernels->OuterWidth();
       args.b = tile.q;
       args.columns = problem_.d;
-      args.c = tile.slot.dk + tile.SlotKey(key) * columns;
-      args.c_stride = columns;
+      sums(tile.slot.dk, SumsOfKeys(columns));
       outer(args);
       if (problem_.d_rope == 0) return;
       args.b = tile.q_rope;
       args.columns = problem_.d_rope;
-      args.c += problem_.d;
+      args.c += SumsOfKeys(columns).Offset(0, problem_.d);
       outer(args);
     };
     const auto visits = [&](int64_t s) {
@@ -527,15 +534,23 @@ void BackwardTile::CloseRows(const Tile& tile) const {
 void BackwardTile::CloseColumn(const Tile& tile) const {
   const int64_t columns = problem_.d + problem_.d_rope, begin = tile.SlotKey(tile.column.begin);
   const int64_t row = tile.first_row + begin;
-  const auto write = [&](const layout::MutableRowsView& to, const float* from, int64_t stride, int64_t width,
-                         float multiplier) {
-    table_.rows->narrow(from, stride, tile.column.size(), width, multiplier,
-                        TargetAt(to, tile.item.sequence, tile.item.head_kv, row));
+  // Writes `width` columns of the sums, from column `first` on.
+  const auto write = [&](const layout::MutableRowsView& to, const float* sums, const KeyColumns& where, int64_t first,
+                         int64_t width, float multiplier) {
+    const int64_t step = where.grouped() ? KeyColumns::kGroup : width;
+    core::kernels::RowTarget target = TargetAt(to, tile.item.sequence, tile.item.head_kv, row);
+    for (int64_t c = 0; c < width; c += step) {
+      table_.rows->narrow(sums + where.Offset(begin, first + c), where.row, tile.column.size(), step, multiplier,
+                          target);
+      target.data = static_cast<std::byte*>(target.data) + step * static_cast<int64_t>(SizeOf(target.dtype));
+    }
   };
-  const float* dk = tile.slot.dk + begin * columns;
-  write(rows_.dk, dk, columns, problem_.d, rows_.scores.scale);
-  if (problem_.d_rope > 0) write(rows_.dk_rope, dk + problem_.d, columns, problem_.d_rope, rows_.scores.scale);
-  write(rows_.dv, tile.slot.dv + begin * problem_.dv, problem_.dv, problem_.dv, 1.0f);
+  const KeyColumns dk = SumsOfKeys(columns);
+  write(rows_.dk, tile.slot.dk, dk, 0, problem_.d, rows_.scores.scale);
+  if (problem_.d_rope > 0) {
+    write(rows_.dk_rope, tile.slot.dk, dk, problem_.d, problem_.d_rope, rows_.scores.scale);
+  }
+  write(rows_.dv, tile.slot.dv, SumsOfKeys(problem_.dv), 0, problem_.dv, 1.0f);
 }
 
 }  // namespace fa::ops

@@ -55,6 +55,7 @@ class BackwardTile {
   [[nodiscard]] FetchRuns PanelsOfNext(Tile& tile) const;
   void StripGradients(Tile& tile, ColumnStrip& strip) const;
   void ClearKeys(const Tile& tile, tiling::Interval keys) const;
+  [[nodiscard]] KeyColumns SumsOfKeys(int64_t columns) const { return buffers_.SumsOfKeys(columns, sums_ == nullptr); }
   [[nodiscard]] bool KeysFinite(Tile& tile) const;
   [[nodiscard]] bool QueryPanelsFinite(Tile& tile) const;
   [[nodiscard]] bool has_dpse() const { return rows_.dpse.data != nullptr; }

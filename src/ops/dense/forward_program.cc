@@ -9,27 +9,30 @@
 #include "ops/plan/plan_machine.h"
 #include "tiling/forward/forward_facts.h"
 #include "tiling/forward/make_forward_plan.h"
-#include "tiling/tile_shape.h"
 
 namespace fa::ops {
 namespace {
 
-/// Returns the kernels of a call. The keys of a decode may lie in pages, which kernels of pairs cannot read. So the
-/// strips of a decode multiply f32, but its kernels of few rows are those for its own type, as in the forward.
+/// Returns the kernels of a call. Compressed keys are widened to f32, so strips over them multiply f32. The kernels of
+/// few rows are those for the type of the queries, as in the forward.
 core::kernels::KernelTable TableOf(const Context& context, const BoundAttention& bound) {
   const core::kernels::KernelTable& own = KernelsOf(context, bound.problem.dtype);
-  if (!bound.decode) return own;
+  if (!core::kernels::IsCompressed(bound.k.dtype)) return own;
   core::kernels::KernelTable table = KernelsOf(context, DType::kF32);
   table.few = own.few;
   table.few_count = own.few_count;
   return table;
 }
 
-/// Sets k_in_place and v_in_place. Kernels of pairs read K in place, because a pair is two neighbouring columns of a
-/// row. V must be packed, because there a pair is the rows of two neighbouring keys.
+/// Sets k_in_place, v_in_place and packs_tiles. Kernels of pairs read K in place, because a pair is two neighbouring
+/// columns of a row. V must be packed, because there a pair is the rows of two keys. The loop of the tile unit takes
+/// both packed, but it has no dropout. With a bias or slopes, a row's first keys often have far lower scores than later
+/// ones. The loop would compute most rows twice.
 BoundAttention ReadBy(const core::kernels::KernelTable& table, BoundAttention bound) {
   if (table.pairs()) {
-    bound.problem.k_in_place = true;
+    bound.problem.packs_tiles = AttendedTiles::Takes(table, bound.problem) && !bound.has_drop_mask &&
+                                !bound.has_philox && !bound.has_pse && !bound.has_slopes;
+    bound.problem.k_in_place = !bound.problem.packs_tiles;
     bound.problem.v_in_place = false;
   }
   return bound;
@@ -48,9 +51,8 @@ ForwardProgram::ForwardProgram(const char* op, const Context& context, BoundAtte
       workspace_.Book("packed K and V", KeyPanels::SlotBytes(bound_.problem, plan_, table_), plan_.kv_slots);
   buffers_.converts_keys = bound_.converts_keys();
   buffers_.stages_bias = bound_.pse.compressed;
-  buffers_.scratch_bytes =
-      TileScratch::Bytes(bound_.problem, plan_.shape.block_q, plan_.shape.block_k, buffers_.converts_keys,
-                         buffers_.stages_bias, tiling::OverlapsSoftmax(table_.isa));
+  buffers_.scratch_bytes = TileScratch::Bytes(bound_.problem, plan_.shape.block_q, plan_.shape.block_k,
+                                              buffers_.converts_keys, buffers_.stages_bias, bound_.problem.packs_tiles);
   buffers_.scratch = workspace_.Book("tile scratch", buffers_.scratch_bytes, plan_.graph.workers());
   if (plan_.merges == 0) return;
   buffers_.arrivals = workspace_.Book("arrived parts of keys", ArrivalBytes());
@@ -74,8 +76,8 @@ tiling::PlanFacts ForwardProgram::Facts() const {
 
 std::vector<std::string> ForwardProgram::KernelNames() const {
   std::vector<std::string> names;
-  const auto add = [&names](const char* name) {
-    if (std::find(names.begin(), names.end(), name) == names.end()) names.emplace_back(name);
+  const auto add = [&names](const std::string& name) {
+    if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
   };
   const tiling::ForwardItem* last = nullptr;
   for (const auto& item : plan_.items) {
@@ -84,6 +86,10 @@ std::vector<std::string> ForwardProgram::KernelNames() const {
       continue;
     }
     last = &item;
+    if (bound_.problem.packs_tiles && item.slot >= 0) {
+      add(std::string(table_.widest().name) + "_attend_tiles");
+      continue;
+    }
     for (int64_t left = rows; left > 0;) {
       const core::kernels::StripKernels& strip =
           ForwardKernels(table_, bound_.problem, plan_.shape.block_k, item.sequence, left);

@@ -1,4 +1,4 @@
-// One tile of the forward: some 128 query rows against the key blocks they must visit, in transposed form.
+// One tile of the forward: some query rows (FullBlockQ) against the key blocks they must visit, in transposed form.
 //
 //   for each key block:  for each strip of queries (along the vector lanes):
 //     S^T[key][q]  = K (broadcast, natural rows) x Q^T panel           2 d flops per pair
@@ -6,6 +6,9 @@
 //     P^T = 2^(S^T - max), row sums, alpha                              online softmax, in registers
 //     O^T[c][q]    = alpha O^T + V^T (broadcast, natural rows) x P^T    2 dv flops per pair
 //   O = O^T / sum, transposed once per tile; if the state is by rows (docs/kernels.md), no transposition is needed.
+//
+// Tiles whose keys are packed for the tile unit run all of this in one loop of the kernels (AttendedTiles). Rows for
+// which it may not do are then computed as above.
 //
 // Memory: K and V are read once per tile from memory, and from L2 by the strips after the first. S^T and P^T never
 // leave the cache. Q is read once, and O is written once. A block's keys are clipped, in steps of 8, to the interval
@@ -56,10 +59,11 @@ ForwardTile::ForwardTile(const tiling::AttentionProblem& problem, const tiling::
       plan_(plan),
       table_(table),
       rows_(rows),
-      fetches_tiles_(table.pairs() ? table.row_state != nullptr : !buffers.converts_keys),
+      fetches_tiles_(table.pairs() ? table.row_state != nullptr && rows.k.in_one_tensor() : !buffers.converts_keys),
       buffers_(buffers),
       workspace_(workspace),
       strips_(problem, table, rows, quantization),
+      attended_(problem, *table.rows, rows, strips_),
       panels_(problem, plan, table, rows, workspace + buffers.slots) {}
 
 void ForwardTile::operator()(int32_t task, int worker) {
@@ -69,7 +73,7 @@ void ForwardTile::operator()(int32_t task, int worker) {
     RunTile(plan_.items[static_cast<size_t>(task)],
             task + 1 < tiles ? &plan_.items[static_cast<size_t>(task + 1)] : nullptr,
             TileScratch::Carve(memory, problem_, plan_.shape.block_q, plan_.shape.block_k, buffers_.converts_keys,
-                               buffers_.stages_bias, tiling::OverlapsSoftmax(table_.isa)));
+                               buffers_.stages_bias, problem_.packs_tiles));
   } else if (task < tiles + packs) {
     panels_.Pack(plan_.packs[static_cast<size_t>(task - tiles)]);
   }
@@ -82,6 +86,7 @@ void ForwardTile::RunTile(const tiling::ForwardItem& item, const tiling::Forward
   const int64_t group_rows = problem_.group() * problem_.sequences[static_cast<size_t>(item.sequence)].rule.sq;
   const StripKernels* few = table_.ForFewRows(group_rows);
   const bool is_short = IsShort(problem_, plan_.shape.block_k, item.sequence);
+  if (problem_.packs_tiles && item.slot >= 0) return AttendTiles(item, folded, scratch);
   strips_.Open(folded, few, nullptr, scratch, strips, is_short);
   const int64_t count = strips.size();
   if (!is_short || few != nullptr || !fetches_tiles_ || item.parts > 1) {
@@ -96,15 +101,26 @@ void ForwardTile::RunTile(const tiling::ForwardItem& item, const tiling::Forward
   for (int64_t s = 0; s < count; ++s) strips_.Finish(strips[s], scratch);
 }
 
+/// Computes a tile whose keys are packed as tiles.
+void ForwardTile::AttendTiles(const tiling::ForwardItem& item, const FoldedRows& folded,
+                              const TileScratch& scratch) const {
+  assert(item.parts == 1);
+  ForwardStrips::Strips strips;
+  strips_.Open(folded, &table_.widest(), nullptr, scratch, strips);
+  const KeyTiles keys = panels_.Tiles(item);
+  attended_.Visit(keys, scratch, strips);
+  if (attended_.Reopen(keys, scratch, strips)) {
+    VisitKeys(item, scratch, strips, /*anew=*/true);
+    attended_.Restore(keys, scratch, strips);
+  }
+  for (int64_t s = 0; s < strips.size(); ++s) strips_.Finish(strips[s], scratch);
+}
+
 /// Visits every block of the item's keys.
 /// @param anew  visit only the strips that start again
 void ForwardTile::VisitKeys(const tiling::ForwardItem& item, const TileScratch& scratch, ForwardStrips::Strips& strips,
                             bool anew) const {
   const int64_t count = strips.size(), block_k = plan_.shape.block_k;
-  const bool in_flight =
-      strips[0].kernels->overlapped != nullptr && !strips_.score_tile().passes().has_dropout() && !anew;
-  assert(!in_flight || tiling::OverlapsSoftmax(table_.isa));
-  BlocksInFlight flight;
   Interval keys = item.keys;
   if (count == 1) {
     RunningStrip& strip = strips[0];
@@ -124,17 +140,11 @@ void ForwardTile::VisitKeys(const tiling::ForwardItem& item, const TileScratch& 
     KeyRows rows = panels_.Block(item, block, *strips[0].kernels, scratch);
     for (int64_t s = 0; s < count; ++s) {
       if (anew && !strips[s].skips_masked) continue;
-      if (in_flight) {
-        strips_.VisitBlockInFlight(strips[s], block, rows, scratch, flight);
-      } else {
-        strips_.VisitBlock(strips[s], block, rows, scratch);
-      }
+      strips_.VisitBlock(strips[s], block, rows, scratch);
       // The first strip has prefetched the next block into L2, so the other strips need not.
       rows.k.fetch_ahead = rows.k_rope.fetch_ahead = rows.v.fetch_ahead = 0;
     }
-    if (item.slot < 0) ForwardStrips::EndFlight(flight);  // the next block's values overwrite this block's
   }
-  ForwardStrips::EndFlight(flight);
 }
 
 /// Visits the only key block of a short sequence (IsShort), and prefetches O of this tile and Q, K and V of the next

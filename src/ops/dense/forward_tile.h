@@ -6,6 +6,7 @@
 
 #include "core/kernels/kernel_types.h"
 #include "ops/bind/attention_rows.h"
+#include "ops/dense/attended_tiles.h"
 #include "ops/tile/forward_strips.h"
 #include "ops/tile/key_panels.h"
 #include "ops/tile/output_rows.h"
@@ -61,6 +62,7 @@ class ForwardTile {
   void RunTile(const tiling::ForwardItem& item, const tiling::ForwardItem* next, const TileScratch& scratch) const;
   void VisitKeys(const tiling::ForwardItem& item, const TileScratch& scratch, ForwardStrips::Strips& strips,
                  bool anew) const;
+  void AttendTiles(const tiling::ForwardItem& item, const FoldedRows& folded, const TileScratch& scratch) const;
   void VisitShort(const tiling::ForwardItem& item, const tiling::ForwardItem* next, const TileScratch& scratch,
                   ForwardStrips::Strips& strips) const;
   bool MergeParts(const tiling::ForwardItem& item, RunningStrip* strips, int64_t count) const;
@@ -71,11 +73,12 @@ class ForwardTile {
   const core::kernels::KernelTable& table_;
   const ForwardRows& rows_;
   /// Whether the strips of a short sequence prefetch the next tile. With kernels of pairs, only strips with a state by
-  /// rows do. The strips of the tile unit work on several blocks at a time instead.
+  /// rows do, if keys lie in one tensor.
   bool fetches_tiles_;
   ForwardBuffers buffers_;
   std::byte* workspace_;
   ForwardStrips strips_;
+  AttendedTiles attended_;
   KeyPanels panels_;
 };
 

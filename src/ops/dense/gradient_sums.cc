@@ -14,18 +14,51 @@
 namespace fa::ops {
 namespace {
 
-void WriteSinkGradient(const tiling::AttentionProblem& problem, const GradRows& rows, const float* delta,
-                       const BackwardBuffers& buffers) {
+void WriteHeadSinkGradient(const tiling::AttentionProblem& problem, const GradRows& rows, const float* delta,
+                           const BackwardBuffers& buffers) {
   for (int64_t n = 0; n < problem.heads; ++n) {
     double sum = 0;
     for (size_t b = 0; b < problem.sequences.size(); ++b) {
       const tiling::Sequence& sequence = problem.sequences[b];
       const auto index = static_cast<int64_t>(b);
       const float* of_rows = delta + buffers.RowBase(index) + n * sequence.sq;
-      sum = AddSinkRows(rows, rows.sink[n], sequence, index, n, of_rows, sum);
+      sum = AddSinkRows(rows, rows.sink.At(0, n, 0), sequence, index, n, of_rows, sum);
     }
-    rows.dsink[n] = static_cast<float>(sum);
+    rows.dsink.Write(0, n, 0, static_cast<float>(sum));
   }
+}
+
+/// Writes the gradients of sinks per row. If batch elements share the sinks, adds them up with b ascending.
+void WriteRowSinkGradient(const tiling::AttentionProblem& problem, const GradRows& rows, const float* delta,
+                          const BackwardBuffers& buffers) {
+  const auto count = static_cast<int64_t>(problem.sequences.size());
+  const auto of_row = [&](int64_t b, int64_t n, int64_t i) {
+    const tiling::Sequence& sequence = problem.sequences[static_cast<size_t>(b)];
+    const int64_t row = sequence.q_offset + i;
+    const float of = delta[buffers.RowBase(b) + n * sequence.sq + i];
+    return SinkGradient(rows, rows.sink.At(b, n, row), sequence, b, n, i, of);
+  };
+  for (int64_t n = 0; n < problem.heads; ++n) {
+    for (int64_t i = 0; i < rows.dsink_shared_rows; ++i) {
+      double sum = 0;
+      for (int64_t b = 0; b < count; ++b) sum += of_row(b, n, i);
+      rows.dsink.Write(0, n, i, static_cast<float>(sum));
+    }
+    if (rows.dsink_shared_rows > 0) continue;
+    for (int64_t b = 0; b < count; ++b) {
+      const tiling::Sequence& sequence = problem.sequences[static_cast<size_t>(b)];
+      for (int64_t i = 0; i < sequence.sq; ++i) {
+        rows.dsink.Write(b, n, sequence.q_offset + i, static_cast<float>(of_row(b, n, i)));
+      }
+    }
+    for (int64_t row = rows.unused_queries.begin; row < rows.unused_queries.end; ++row) rows.dsink.Write(0, n, row, 0);
+  }
+}
+
+void WriteSinkGradient(const tiling::AttentionProblem& problem, const GradRows& rows, const float* delta,
+                       const BackwardBuffers& buffers) {
+  if (rows.dsink_per_row) return WriteRowSinkGradient(problem, rows, delta, buffers);
+  WriteHeadSinkGradient(problem, rows, delta, buffers);
 }
 
 void WriteSlopeGradient(const tiling::AttentionProblem& problem, const GradRows& rows, const float* slope_rows,
@@ -86,15 +119,18 @@ void WritePairBias(const core::kernels::KernelTable& table, const PairSizes& siz
   }
 }
 
+double SinkGradient(const GradRows& rows, float sink, const tiling::Sequence& sequence, int64_t b, int64_t head,
+                    int64_t i, float delta) {
+  const int64_t row = sequence.q_offset + i;
+  const float row_sum = rows.softmax_sum.At(b, head, row);
+  if (row_sum == 0) return 0;  // a sequence with Sk = 0
+  const double p = ExpBelow<double>(sink, rows.softmax_max.At(b, head, row)) / row_sum;
+  return -(p * delta);
+}
+
 double AddSinkRows(const GradRows& rows, float sink, const tiling::Sequence& sequence, int64_t b, int64_t head,
                    const float* delta, double sum) {
-  for (int64_t i = 0; i < sequence.sq; ++i) {
-    const int64_t row = sequence.q_offset + i;
-    const float row_sum = rows.softmax_sum.At(b, head, row);
-    if (row_sum == 0) continue;  // a sequence with Sk = 0
-    const double p = ExpBelow<double>(sink, rows.softmax_max.At(b, head, row)) / row_sum;
-    sum -= p * delta[i];
-  }
+  for (int64_t i = 0; i < sequence.sq; ++i) sum += SinkGradient(rows, sink, sequence, b, head, i, delta[i]);
   return sum;
 }
 
@@ -117,7 +153,7 @@ void ClearGradientSums(const tiling::AttentionProblem& problem, const BackwardBu
 
 void WriteGradientSums(const tiling::AttentionProblem& problem, const core::kernels::KernelTable& table,
                        const GradRows& rows, const BackwardBuffers& buffers, std::byte* workspace) {
-  if (rows.dsink != nullptr) WriteSinkGradient(problem, rows, buffers.RowDelta(workspace), buffers);
+  if (rows.dsink.data != nullptr) WriteSinkGradient(problem, rows, buffers.RowDelta(workspace), buffers);
   if (rows.dslopes.data != nullptr) WriteSlopeGradient(problem, rows, buffers.RowSlope(workspace), buffers);
   if (float* keys = buffers.KeyBias(workspace); keys != nullptr) WriteKeyBias(problem, table, rows.dpse, keys, buffers);
   if (const float* pairs = buffers.PairBias(workspace); pairs != nullptr) {

@@ -17,6 +17,9 @@ namespace fa::ops {
 /// @param delta  one value per row of the sequence and head, in order
 [[nodiscard]] double AddSinkRows(const GradRows& rows, float sink, const tiling::Sequence& sequence, int64_t b,
                                  int64_t head, const float* delta, double sum);
+/// Returns the gradient of the sink of row i of a sequence.
+[[nodiscard]] double SinkGradient(const GradRows& rows, float sink, const tiling::Sequence& sequence, int64_t b,
+                                  int64_t head, int64_t i, float delta);
 /// Returns `sum` plus the gradient of a head's slope in a sequence. Rows are added one by one, in their order.
 /// @param slope_rows  `count` values, one per row
 [[nodiscard]] double AddSlopeRows(const float* slope_rows, int64_t count, double sum);

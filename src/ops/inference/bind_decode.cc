@@ -13,6 +13,7 @@
 #include "core/saturating.h"
 #include "ops/bind/bind_parts.h"
 #include "ops/bind/check_pages.h"
+#include "ops/bind/prefix_sums.h"
 #include "ops/inference/bind_decode_parts.h"
 #include "ops/inference/product_scales.h"
 #include "ops/tile/strip.h"
@@ -184,13 +185,17 @@ void KeepTensors(DecodeBinding& call) {
 }
 
 Status Bind(DecodeBinding& call) {
-  if (call.options.layout == Layout::kTND) {
-    return Status::InvalidArgument(Arg("layout").Is("TND, want BNSD, BSND, BSH, SBH or BNSD_BSND"));
+  if (call.packed() && !call.paged()) {
+    return Status::InvalidArgument(Arg("layout").Is("TND, want BNSD, BSND, BSH, SBH or BNSD_BSND (without ") +
+                                   Arg("block_table") + ")");
   }
   // A query whose rank is not the layout's is refused later, by BindDense.
   if (call.args.q.shape.rank() != call.axes.rank) {
     call.k = call.v = call.args.q;
     return BindDense(call, {});
+  }
+  if (call.packed()) {
+    FA_RETURN_IF_ERROR(CheckPrefixSums("cu_q", call.args.cu_q, call.args.q.shape[0], Arg("q", ".shape", At(0))));
   }
   if (call.args.q.dtype > DType::kBF16 && !call.int8_products()) {
     return WrongType("q", call.args.q.dtype, "f32, f16, bf16 or i8");
@@ -226,18 +231,20 @@ std::string NameInList(const char* list, std::span<const TensorView> tensors, si
 Status BindDense(DecodeBinding& call, std::span<const int64_t> lengths_kv) {
   // k_rope is present exactly if q_rope is. Its address is known only in a run.
   if (call.has_rope()) call.k_rope.data = call.args.q_rope.data;
-  auto bound = BindInference({.q = call.args.q,
-                              .k = call.k,
-                              .v = call.v,
-                              .q_rope = call.args.q_rope,
-                              .k_rope = call.k_rope,
-                              .pse = call.pse,
-                              .dense_mask = call.dense_mask,
-                              .sink = call.args.sink,
-                              .out = call.args.out,
-                              .lse = call.args.lse},
-                             ForwardOptions(call.options),
-                             {.lengths = {call.args.lengths_q, lengths_kv}, .own_types = call.own_types});
+  auto bound =
+      BindInference({.q = call.args.q,
+                     .k = call.k,
+                     .v = call.v,
+                     .q_rope = call.args.q_rope,
+                     .k_rope = call.k_rope,
+                     .pse = call.pse,
+                     .dense_mask = call.dense_mask,
+                     .sink = call.args.sink,
+                     .cu_q = call.args.cu_q,
+                     .out = call.args.out,
+                     .lse = call.args.lse},
+                    ForwardOptions(call.options),
+                    {.lengths = {call.args.lengths_q, lengths_kv}, .own_types = call.own_types, .paged = call.paged()});
   if (!bound.ok()) return bound.status();
   call.bound.attention = std::move(*bound);
   return Status::Ok();
@@ -295,8 +302,8 @@ Status CheckApartFromAll(const BoundDecode& bound, const DecodeAttentionArgs& ar
   return Status::Ok();
 }
 
-/// Returns the pages whose rows the result depends on. A task that packs floats may also read some rows before them.
-/// The result does not depend on these, and HeadRows::Page clamps their page numbers.
+/// Returns the pages whose rows the result depends on. A task that packs floats, or that reads pairs of bf16, may also
+/// read some rows before them. The result does not depend on these, and HeadRows::Page clamps their page numbers.
 tiling::Interval UsedPages(const tiling::Sequence& sequence, int64_t page_rows) {
   if (sequence.sq == 0) return {};
   const tiling::Interval keys = sequence.rule.KeysOfRows({0, sequence.sq});
@@ -324,6 +331,7 @@ Status CheckDecodeRunArgs(const BoundDecode& bound, const DecodeAttentionArgs& a
   FA_RETURN_IF_ERROR(CheckList("k", args.k, bound.planned_k));
   FA_RETURN_IF_ERROR(CheckList("v", args.v, bound.planned_v));
   FA_RETURN_IF_ERROR(CheckList("k_rope", args.k_rope, bound.planned_k_rope));
+  FA_RETURN_IF_ERROR(CheckPlannedLengths("cu_q", args.cu_q, bound.attention.cu_q));
   FA_RETURN_IF_ERROR(CheckPlannedLengths("lengths_q", args.lengths_q, bound.lengths_q));
   FA_RETURN_IF_ERROR(CheckPlannedLengths("lengths_kv", args.lengths_kv, bound.lengths_kv));
   for (size_t i = 0; i < tensors.size(); ++i) {

@@ -30,7 +30,11 @@ struct DecodeBinding {
   [[nodiscard]] bool int8_products() const { return args.q.dtype == DType::kI8; }
   [[nodiscard]] bool has_rope() const { return args.q_rope.data != nullptr; }
   [[nodiscard]] bool paged() const { return args.block_table.data != nullptr; }
-  [[nodiscard]] int64_t batch() const { return args.q.shape[axes.batch]; }
+  [[nodiscard]] bool packed() const { return options.layout == Layout::kTND; }
+  /// Returns the number of batch elements or packed sequences.
+  [[nodiscard]] int64_t batch() const {
+    return packed() ? static_cast<int64_t>(args.cu_q.size()) : args.q.shape[axes.batch];
+  }
   /// Returns the columns per head of the query, or 0 if BindDense refuses them.
   [[nodiscard]] int64_t QueryHeadSize() const {
     const int64_t extent = args.q.shape[axes.dim];

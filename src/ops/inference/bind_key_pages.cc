@@ -1,5 +1,5 @@
 // Binds keys and values in pages. The dense call has one tensor of keys and one of values, each as long as the longest
-// batch element. Their strides between rows and between heads are those of a page.
+// batch element or packed sequence. Their strides between rows and between heads are those of a page.
 #include <algorithm>
 #include <limits>
 #include <string>
@@ -15,7 +15,7 @@ using layout::AxesOf;
 // Returns the axes of pages. Heads have their own dimension, or share one with the head size.
 Axes PageAxes(Layout layout, int rank) {
   if (rank == 3) return AxesOf(Layout::kBSH);
-  return AxesOf(layout == Layout::kBSND ? Layout::kBSND : Layout::kBNSD);
+  return AxesOf(layout == Layout::kBSND || layout == Layout::kTND ? Layout::kBSND : Layout::kBNSD);
 }
 
 Status CheckTableAndLengths(const DecodeBinding& call, int64_t page_rows) {
@@ -45,9 +45,10 @@ Status CheckPages(const DecodeBinding& call, const char* name, const TensorView&
   const bool heads_apart = !call.axes.fused();
   if (rank != 3 && !(rank == 4 && heads_apart)) {
     return Status::InvalidArgument(Arg(name, ".shape").Is(Text(pages.shape)) + ", want [pages, page size, Nkv * D]" +
-                                   (!heads_apart                           ? ""
-                                    : call.options.layout == Layout::kBSND ? " or [pages, page size, Nkv, D]"
-                                                                           : " or [pages, Nkv, page size, D]"));
+                                   (!heads_apart ? ""
+                                    : call.options.layout == Layout::kBSND || call.packed()
+                                        ? " or [pages, page size, Nkv, D]"
+                                        : " or [pages, Nkv, page size, D]"));
   }
   if (rank != axes.rank)
     return Status::InvalidArgument(Arg(name, ".shape").Says("want as many dimensions as ") + Arg("k"));

@@ -80,44 +80,15 @@ class Calls {
                                         [] { return std::make_unique<core::SerialExecutor>(); }));
   }
 
-  /// Runs forward and backward of 2 heads over one head of keys.
+  /// Runs forward and backward of few rows.
   /// @param features  whether bias, softcap, window and dropout change the scores; otherwise the mask is causal
   void Dense(DType dtype, int64_t d, int64_t dv, bool features) {
-    constexpr int64_t kRows = 61, kKeys = 170;
-    AttentionArgs args;
-    args.q = Input(dtype, {1, 2, kRows, d});
-    args.k = Input(dtype, {1, 1, kKeys, d});
-    args.v = Input(dtype, {1, 1, kKeys, dv});
-    if (features) args.pse = Input(dtype, {1, 2, kRows, kKeys});
-    args.out = Output(dtype, {1, 2, kRows, dv});
-    args.softmax_max = Output(DType::kF32, {1, 2, kRows});
-    args.softmax_sum = Output(DType::kF32, {1, 2, kRows});
-    AttentionOptions options{.scale = 1.0f, .mask = Mask::Causal()};
-    if (features) {
-      options.mask = Mask::Band(100, 20);
-      options.pse_type = PseType::kScaleThenAdd;
-      options.softcap = 8;
-      options.keep_prob = 0.75f;
-      options.dropout = PhiloxState{.seed = 1, .offset = 2};
-    }
-    AttentionGradArgs grad;
-    grad.q = args.q, grad.k = args.k, grad.v = args.v, grad.pse = args.pse, grad.out = args.out;
-    grad.softmax_max = args.softmax_max, grad.softmax_sum = args.softmax_sum;
-    grad.d_out = Input(dtype, args.out.shape);
-    grad.dq = Output(dtype, args.q.shape);
-    grad.dk = Output(dtype, args.k.shape);
-    grad.dv = Output(dtype, args.v.shape);
-    if (features) grad.dpse = Output(dtype, args.pse.shape);
-    Require(FlashAttention(args, options, context_.get()));
-    Require(FlashAttentionGrad(grad, options, context_.get()));
-    const std::string of = std::string(" of ") + Name(dtype) + (features ? " with bias" : "");
-    Keep("out" + of, dtype, args.out);
-    Keep("softmax_max" + of, DType::kF32, args.softmax_max);
-    Keep("softmax_sum" + of, DType::kF32, args.softmax_sum);
-    Keep("dq" + of, dtype, grad.dq);
-    Keep("dk" + of, dtype, grad.dk);
-    Keep("dv" + of, dtype, grad.dv);
-    if (features) Keep("dpse" + of, dtype, grad.dpse);
+    DenseOf(dtype, d, dv, features, /*rows=*/61, /*gradients=*/true);
+  }
+  /// Runs forwards of so many rows that a tile unit takes its own loop, with and without statistics.
+  void LongDense(DType dtype) {
+    DenseOf(dtype, 64, 64, /*features=*/false, /*rows=*/120, /*gradients=*/true);
+    DenseOf(dtype, 64, 64, /*features=*/false, /*rows=*/120, /*gradients=*/false);
   }
 
   /// Runs a decode of one row of `heads` heads over one head of keys, in pages of 16 keys.
@@ -172,6 +143,50 @@ class Calls {
   std::vector<CheckedOutput> outputs;
 
  private:
+  /// Runs a forward of 2 heads over one head of keys, and its backward.
+  /// @param gradients  if false, there are neither statistics nor a backward
+  void DenseOf(DType dtype, int64_t d, int64_t dv, bool features, int64_t rows, bool gradients) {
+    constexpr int64_t kKeys = 170;
+    AttentionArgs args;
+    args.q = Input(dtype, {1, 2, rows, d});
+    args.k = Input(dtype, {1, 1, kKeys, d});
+    args.v = Input(dtype, {1, 1, kKeys, dv});
+    if (features) args.pse = Input(dtype, {1, 2, rows, kKeys});
+    args.out = Output(dtype, {1, 2, rows, dv});
+    if (gradients) {
+      args.softmax_max = Output(DType::kF32, {1, 2, rows});
+      args.softmax_sum = Output(DType::kF32, {1, 2, rows});
+    }
+    AttentionOptions options{.scale = 1.0f, .mask = Mask::Causal()};
+    if (features) {
+      options.mask = Mask::Band(100, 20);
+      options.pse_type = PseType::kScaleThenAdd;
+      options.softcap = 8;
+      options.keep_prob = 0.75f;
+      options.dropout = PhiloxState{.seed = 1, .offset = 2};
+    }
+    Require(FlashAttention(args, options, context_.get()));
+    const std::string of = std::string(" of ") + Name(dtype) + (features ? " with bias" : "") +
+                           (rows > 100 ? " and many rows" : "") + (gradients ? "" : " without statistics");
+    Keep("out" + of, dtype, args.out);
+    if (!gradients) return;
+    AttentionGradArgs grad;
+    grad.q = args.q, grad.k = args.k, grad.v = args.v, grad.pse = args.pse, grad.out = args.out;
+    grad.softmax_max = args.softmax_max, grad.softmax_sum = args.softmax_sum;
+    grad.d_out = Input(dtype, args.out.shape);
+    grad.dq = Output(dtype, args.q.shape);
+    grad.dk = Output(dtype, args.k.shape);
+    grad.dv = Output(dtype, args.v.shape);
+    if (features) grad.dpse = Output(dtype, args.pse.shape);
+    Require(FlashAttentionGrad(grad, options, context_.get()));
+    Keep("softmax_max" + of, DType::kF32, args.softmax_max);
+    Keep("softmax_sum" + of, DType::kF32, args.softmax_sum);
+    Keep("dq" + of, dtype, grad.dq);
+    Keep("dk" + of, dtype, grad.dk);
+    Keep("dv" + of, dtype, grad.dv);
+    if (features) Keep("dpse" + of, dtype, grad.dpse);
+  }
+
   static void Require(const Status& status) {
     if (status.code() == StatusCode::kOutOfMemory) throw std::bad_alloc();
     if (!status.ok()) throw std::logic_error(status.message());
@@ -228,6 +243,7 @@ std::vector<CheckedOutput> CheckedOutputs(Isa isa) {
     for (const DType compressed : {DType::kI8, DType::kF8E4M3, DType::kF8E5M2, DType::kI4x8}) {
       for (const int64_t heads : {1, 4, 8}) calls.Decode(dtype, compressed, heads);
     }
+    if (dtype == DType::kBF16) calls.LongDense(dtype);
     calls.Indexer(dtype);
   }
   calls.Int8(DType::kF16);

@@ -161,7 +161,7 @@ void SparseBackwardTile::WriteEmpty(const SparseToken& token) const {
   const auto clear = [&](const layout::MutableRowsView& tensor, int64_t columns) {
     for (int64_t n = 0; n < problem.heads; ++n) tensor.Clear(token.sequence, n, row, columns);
   };
-  if (rows_.dsink != nullptr) std::fill_n(RowDelta(token), problem.heads, 0.0f);
+  if (rows_.dsink.data != nullptr) std::fill_n(RowDelta(token), problem.heads, 0.0f);
   clear(rows_.dq, problem.d);
   if (problem.d_rope > 0) clear(rows_.dq_rope, problem.d_rope);
 }
@@ -203,7 +203,7 @@ void SparseBackwardTile::Open(Tile& tile) const {
           strip.zero[i] = 1;
           strip.skips = tile.skips = true;
         }
-        if (rows_.dsink != nullptr)
+        if (rows_.dsink.data != nullptr)
           std::copy_n(strip.delta, strip.lanes.count, RowDelta(tile.token) + strip.lanes.head[0]);
       },
       buffers_.in_place);
@@ -394,12 +394,12 @@ void WriteSinkGradient(const tiling::SparseProblem& sparse, const SparseGradRows
         const float delta = deltas[t * heads + n];
         // A row without keys adds nothing, whatever its statistics are.
         if (delta == 0) continue;
-        const double of_sink = ExpBelow<double>(rows.sink[n], rows.softmax_max.At(token.sequence, n, row));
+        const double of_sink = ExpBelow<double>(rows.sink.At(0, n, 0), rows.softmax_max.At(token.sequence, n, row));
         sums[static_cast<size_t>(n - of.begin)] -= of_sink / rows.softmax_sum.At(token.sequence, n, row) * delta;
       }
     }
     for (int64_t n = of.begin; n < of.end; ++n) {
-      rows.dsink[n] = static_cast<float>(sums[static_cast<size_t>(n - of.begin)]);
+      rows.dsink.Write(0, n, 0, static_cast<float>(sums[static_cast<size_t>(n - of.begin)]));
     }
   };
   for (int64_t n = 0; n < heads; n += kHeadsTogether) write({n, std::min(n + kHeadsTogether, heads)});

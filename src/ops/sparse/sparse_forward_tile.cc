@@ -23,7 +23,6 @@
 #include "ops/sparse/sparse_kernels.h"
 #include "ops/tile/row_probability.h"
 #include "ops/tile/tile_scratch.h"
-#include "tiling/tile_shape.h"
 
 namespace fa::ops {
 
@@ -32,17 +31,17 @@ using tiling::Interval;
 
 struct SparseForwardTile::Scratch {
   Scratch(Carver& carver, const tiling::SparseProblem& sparse, const KeyLists& lists, const tiling::SparsePlan& plan,
-          const GatherShape& gather, bool in_flight)
+          const GatherShape& gather)
       : selection(carver, lists, sparse.sequences.max_sk),
         panels(carver, gather),
         max_keys(lists.MaxKeys(sparse.sequences.max_sk)),
         addresses(carver, gather, gather.block == 0 ? max_keys : 0),
         runs(carver.Array<FetchRuns::Run>(3, gather.block), static_cast<size_t>(3 * gather.block)) {
     const auto& problem = sparse.attention;
-    const size_t bytes = TileScratch::Bytes(problem, plan.tile_heads, plan.block_k, false, false, in_flight);
+    const size_t bytes = TileScratch::Bytes(problem, plan.tile_heads, plan.block_k, false, false);
     std::byte* memory = carver.Array<std::byte>(static_cast<int64_t>(bytes));
     if (memory != nullptr) {
-      tile = TileScratch::Carve(memory, problem, plan.tile_heads, plan.block_k, false, false, in_flight);
+      tile = TileScratch::Carve(memory, problem, plan.tile_heads, plan.block_k, false, false);
     }
     if (!sparse.whole_tokens) return;
     raw_scores = carver.Floats(max_keys, MostLanes(plan.tile_heads));
@@ -81,8 +80,7 @@ SparseForwardBuffers::SparseForwardBuffers(const BoundSparse& bound, const tilin
       .values_ahead = few != nullptr && few->in_place ? plan.values_ahead : GatheredKeys::ValuesAhead(!bound.has_v)};
   gather.by_address = gather.block > 0 && (few != nullptr ? *few : table.widest()).scores_by_address;
   Carver carver(nullptr);
-  in_flight = tiling::OverlapsSoftmax(table.isa) && few == nullptr && !bound.has_mean;
-  static_cast<void>(SparseForwardTile::Scratch(carver, bound.Problem(), bound.lists, plan, gather, in_flight));
+  static_cast<void>(SparseForwardTile::Scratch(carver, bound.Problem(), bound.lists, plan, gather));
   scratch_bytes = carver.used();
   run_state = workspace.Book("run state", core::RunStateBytes(plan.graph));
   scratch = workspace.Book("selected keys, their rows, tile scratch", scratch_bytes, plan.graph.workers());
@@ -106,7 +104,7 @@ void SparseForwardTile::operator()(int32_t task, int worker) {
   const int64_t first = task / head_tasks * plan_.tokens_per_task;
   const int64_t head = task % head_tasks * plan_.heads_per_task;
   Carver carver(workspace_ + buffers_.scratch + static_cast<size_t>(worker) * buffers_.scratch_bytes);
-  const Scratch scratch(carver, sparse_, rows_.lists, plan_, buffers_.gather, buffers_.in_flight);
+  const Scratch scratch(carver, sparse_, rows_.lists, plan_, buffers_.gather);
   const int64_t end = std::min(first + plan_.tokens_per_task, sparse_.sequences.tokens);
   for (int64_t token = first; token < end; ++token) {
     RunToken(sparse_.sequences.Token(token), head, std::min(head + plan_.heads_per_task, heads), scratch);
@@ -150,14 +148,11 @@ void SparseForwardTile::VisitKeys(const Heads& heads, const SelectedKeys& keys, 
       // The rows of a block arrive slowly, so its scores are computed in one loop with the product of the previous
       // block.
       RunningStrip& strip = strips[0];
-      BlocksInFlight flight;
       const int64_t half = plan_.block_k / 2;
-      TileScratch tile = scratch.tile;
-      tile.score_floats = half * strip.lanes.width;
-      assert(kScoreTilesInFlight * tile.score_floats <= scratch.tile.score_floats);
+      BlockInFlight flight(scratch.tile.scores, half * strip.lanes.width);
       for (int64_t begin = 0; begin < keys.count; begin += half) {
         float* raw = sparse_.whole_tokens ? scratch.raw_scores + begin * strip.lanes.width : nullptr;
-        strips_.VisitBlockInFlight(strip, {begin, std::min(begin + half, keys.count)}, rows, tile, flight, raw);
+        strips_.VisitBlockInFlight(strip, {begin, std::min(begin + half, keys.count)}, rows, scratch.tile, flight, raw);
       }
       ForwardStrips::EndFlight(flight);
       return;
@@ -194,13 +189,6 @@ void SparseForwardTile::VisitKeys(const Heads& heads, const SelectedKeys& keys, 
 
 void SparseForwardTile::VisitBlock(Interval block, const KeyRows& rows, const Scratch& scratch,
                                    ForwardStrips::Strips& strips) const {
-  if (buffers_.in_flight && strips[0].kernels->overlapped != nullptr) {
-    BlocksInFlight flight;
-    for (int64_t s = 0; s < strips.size(); ++s) {
-      strips_.VisitBlockInFlight(strips[s], block, rows, scratch.tile, flight);
-    }
-    return ForwardStrips::EndFlight(flight);  // the next block's rows will overwrite this block's
-  }
   int64_t lanes = 0;  // number of lanes of the strips before this one
   for (int64_t s = 0; s < strips.size(); ++s) {
     const int64_t width = strips[s].lanes.width;

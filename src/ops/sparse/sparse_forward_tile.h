@@ -23,7 +23,6 @@ struct SparseForwardBuffers {
 
   const core::kernels::StripKernels* few;  ///< the kernels for tokens with few heads; null if tokens have more heads
   GatherShape gather;                      ///< `block` is 0 if the kernels read keys in place
-  bool in_flight;  ///< whether one loop works on several blocks at once; false with p_head_mean, which needs the scores
   size_t run_state, scratch;
   size_t scratch_bytes;  ///< bytes of one worker
 };

@@ -6,7 +6,6 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
-#include <utility>
 
 #include "ops/tile/antiquant_rows.h"
 #include "ops/tile/row_probability.h"
@@ -188,7 +187,7 @@ void ForwardStrips::Attend(RunningStrip& strip, Interval keys, int64_t head_kv, 
     };
     args.k_numbers = read(rows_.k_antiquants, problem_.d, numbers);
     args.v_numbers = read(rows_.v_antiquants, problem_.dv, numbers + 2 * kMostNumbers);
-    strip.kernels->few_rows.attend_compressed(args);
+    strip.kernels->few_rows.AttendTo(args.k.dtype, rows_.q.rows.dtype)(args);
   } else {
     strip.kernels->few_rows.attend(args);
   }
@@ -243,75 +242,60 @@ void ForwardStrips::MultiplyRuns(ProductKernel* product, const RunningStrip& str
 }
 
 void ForwardStrips::VisitBlockInFlight(RunningStrip& strip, Interval block, const KeyRows& rows,
-                                       const TileScratch& scratch, BlocksInFlight& flight, float* raw_scores) const {
+                                       const TileScratch& scratch, BlockInFlight& flight, float* raw_scores) const {
   const Interval keys = score_tile_.KeptKeys(strip, block);
   if (keys.empty()) return;
   assert(!strip.skips_masked && !score_tile_.passes().has_dropout());
   const StripKernels& kernels = *strip.kernels;
-  const bool overlapped = kernels.overlapped != nullptr;
-  const int64_t floats = keys.size() * strip.lanes.width;
-  assert(floats <= scratch.score_floats && (overlapped || rows.VRunEnd(keys.begin, keys.end) == keys.end));
-  if (flight.kernels_ != strip.kernels) EndFlight(flight);
-  flight.kernels_ = strip.kernels;
-  BlocksInFlight::Block& now = flight.blocks_[static_cast<size_t>(flight.next_)];
-  float* s = scratch.scores + flight.next_ * scratch.score_floats;
-  flight.next_ = (flight.next_ + 1) % kScoreTilesInFlight;
-  const BesideScores beside{flight.product_ != nullptr ? &flight.product_->product : nullptr,
-                            flight.softmax_ != nullptr ? &flight.softmax_->softmax : nullptr};
-  const bool may_meet_masked = score_tile_.Fill(strip, keys, rows, scratch.bias, s, now.block_max, nullptr,
-                                                overlapped || beside.product != nullptr ? &beside : nullptr);
-  assert(overlapped || !may_meet_masked);
-  if (raw_scores != nullptr) std::memcpy(raw_scores, s, sizeof(float) * static_cast<size_t>(floats));
-  now.softmax = {.s = s,
-                 .keys = keys.size(),
-                 .factor = score_tile_.passes().scale().exp2_factor,
-                 .block_max = now.block_max,
-                 .row_max = strip.row_max,
-                 .row_sum = strip.row_sum,
-                 .alpha = now.alpha};
-  now.product = {.v = rows.V(keys.begin),
-                 .keys = keys.size(),
-                 .p = s,
-                 .dv = problem_.dv,
-                 .alpha = strip.started ? now.alpha.data() : nullptr,
-                 .o = strip.state};
-  strip.started = true;
-  strip.met_masked = strip.met_masked || may_meet_masked;
-  if (overlapped) {
-    flight.product_ = std::exchange(flight.softmax_, &now);
-    return;
+  assert(rows.VRunEnd(keys.begin, keys.end) == keys.end);
+  float *s = flight.scores_[flight.next_], *alpha = flight.alpha_[flight.next_];
+  flight.next_ = 1 - flight.next_;
+  LaneArray<float> block_max;
+  [[maybe_unused]] const bool may_meet_masked = score_tile_.Fill(
+      strip, keys, rows, scratch.bias, s, block_max, nullptr, flight.kernels_ != nullptr ? &flight.product_ : nullptr);
+  assert(!may_meet_masked);
+  if (raw_scores != nullptr) {
+    std::memcpy(raw_scores, s, sizeof(float) * static_cast<size_t>(keys.size() * strip.lanes.width));
   }
-  const core::kernels::SoftmaxArgs& softmax = now.softmax;
-  kernels.softmax(s, keys.size(), softmax.factor, softmax.block_max, softmax.row_max, softmax.row_sum, softmax.alpha);
-  flight.product_ = &now;
+  kernels.softmax(s, keys.size(), score_tile_.passes().scale().exp2_factor, block_max, strip.row_max, strip.row_sum,
+                  alpha);
+  flight.kernels_ = &kernels;
+  flight.product_ = {.v = rows.V(keys.begin),
+                     .keys = keys.size(),
+                     .p = s,
+                     .dv = problem_.dv,
+                     .alpha = strip.started ? alpha : nullptr,
+                     .o = strip.state};
+  strip.started = true;
 }
 
-void ForwardStrips::EndFlight(BlocksInFlight& flight) {
+void ForwardStrips::EndFlight(BlockInFlight& flight) {
   if (flight.kernels_ == nullptr) return;
-  const auto product = [&]() { return flight.product_ != nullptr ? &flight.product_->product : nullptr; };
-  if (flight.softmax_ != nullptr) {
-    flight.kernels_->overlapped(product(), &flight.softmax_->softmax, nullptr);
-    flight.product_ = std::exchange(flight.softmax_, nullptr);
-  }
-  if (flight.product_ != nullptr) {
-    if (flight.kernels_->overlapped != nullptr) {
-      flight.kernels_->overlapped(product(), nullptr, nullptr);
-    } else {
-      const core::kernels::ProductArgs& last = flight.product_->product;
-      flight.kernels_->product(last.v, last.keys, last.p, last.dv, last.alpha, last.o);
-    }
-  }
-  flight.product_ = nullptr;
+  const core::kernels::ProductArgs& last = flight.product_;
+  flight.kernels_->product(last.v, last.keys, last.p, last.dv, last.alpha, last.o);
+  flight.kernels_ = nullptr;
 }
 
 [[gnu::always_inline]] inline ForwardStrips::Statistics ForwardStrips::FinalStatistics(const RunningStrip& strip,
                                                                                        int64_t lane) const {
   const auto& sequence = problem_.sequences[static_cast<size_t>(strip.lanes.sequence)];
-  const float* sink = rows_.sink != nullptr ? rows_.sink + strip.lanes.head[lane] : nullptr;
+  const layout::StatsView& sinks = rows_.sink;
+  const float* sink = sinks.data == nullptr
+                          ? nullptr
+                          : sinks.data + sinks.where.Offset(strip.lanes.sequence, strip.lanes.head[lane],
+                                                            sequence.q_offset + strip.lanes.row[lane]);
   // If all selected keys are masked, the row has no keys.
   const bool no_keys = sequence.sk == 0 || (rows_.selected_keys && sink == nullptr && strip.row_sum[lane] == 0);
   return FinishRow(strip.row_max[lane], strip.row_sum[lane], score_tile_.passes().scale().unit, no_keys, sink,
                    rows_.lse.data != nullptr);
+}
+
+ForwardStrips::Statistics ForwardStrips::ToldStatistics(const RunningStrip& strip, int64_t lane) const {
+  const auto& sequence = problem_.sequences[static_cast<size_t>(strip.lanes.sequence)];
+  const float* sink = rows_.sink != nullptr ? rows_.sink + strip.lanes.head[lane] : nullptr;
+  const float unit = score_tile_.passes().scale().unit, largest = strip.largest[lane], reference = strip.row_max[lane];
+  const float rescaling = largest > reference ? std::exp((reference - largest) * unit) : 1;
+  return FinishRow(largest, strip.whole_sum[lane] * rescaling, unit, sequence.sk == 0, sink, true);
 }
 
 float ForwardStrips::Shift(const RunningStrip& strip, int64_t lane) const {
@@ -326,16 +310,17 @@ void ForwardStrips::Finish(const RunningStrip& strip, const TileScratch& scratch
   LaneArray<int32_t> zero = {};
   const bool writes_statistics =
       rows_.softmax_max.data != nullptr || rows_.softmax_sum.data != nullptr || rows_.lse.data != nullptr;
-  if (writes_statistics || rows_.sink != nullptr || rows_.selected_keys) {
+  if (writes_statistics || rows_.sink.data != nullptr || rows_.selected_keys) {
     for (int64_t i = 0; i < lanes.count; ++i) {
       const int64_t head = lanes.head[i], row = sequence.q_offset + lanes.row[i];
       const Statistics stats = FinalStatistics(strip, i);
       multiplier[i] = stats.multiplier;
       zero[i] = stats.zero || !strip.started ? 1 : 0;
       if (!writes_statistics) continue;
-      WriteStatistic(rows_.softmax_max, lanes.sequence, head, row, stats.max);
-      WriteStatistic(rows_.softmax_sum, lanes.sequence, head, row, stats.sum);
-      WriteStatistic(rows_.lse, lanes.sequence, head, row, stats.lse);
+      const Statistics told = strip.largest != nullptr ? ToldStatistics(strip, i) : stats;
+      WriteStatistic(rows_.softmax_max, lanes.sequence, head, row, told.max);
+      WriteStatistic(rows_.softmax_sum, lanes.sequence, head, row, told.sum);
+      WriteStatistic(rows_.lse, lanes.sequence, head, row, told.lse);
     }
   } else {
     FinishPlainRows(strip, multiplier, zero);

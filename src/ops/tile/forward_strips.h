@@ -21,35 +21,32 @@ struct RunningStrip : Strip {
   float* state = nullptr;
   float* row_max = nullptr;
   float* row_sum = nullptr;
+  /// If not null, row_max is a reference instead of the row's largest score, and row_sum a sum of rounded
+  /// probabilities. The largest score and the sum before rounding lie here.
+  float *largest = nullptr, *whole_sum = nullptr;
   bool started = false;     ///< whether `state` holds anything
   bool met_masked = false;  ///< whether a masked pair may have been multiplied with its value
   /// Whether every block looks for masked pairs and leaves them out (ForwardStrips::Restart).
   bool skips_masked = false;
+  uint32_t good_lanes = 0;  ///< the lanes for which AttendedTiles has found a good reference
 };
 
-/// The blocks that one loop works on at the same time, each a strip with a block of keys. The loop computes the scores
-/// of a new block while it works on earlier blocks. With `overlapped`, the tile unit also multiplies the probabilities
-/// of the oldest block. Meanwhile the vector unit turns the scores of the block between the two into probabilities.
-/// With `scores_beside`, the loop multiplies the probabilities of the previous block.
-class BlocksInFlight {
+/// The block of a strip whose probabilities are not yet multiplied. One loop multiplies them and computes the scores of
+/// the next block (`scores_beside`).
+class BlockInFlight {
  public:
-  BlocksInFlight() = default;
-  BlocksInFlight(const BlocksInFlight&) = delete;  // not copied: arguments of kernels point at alpha and block_max
-  BlocksInFlight& operator=(const BlocksInFlight&) = delete;
+  /// @param scores  memory for two tiles of scores, `floats` floats each
+  BlockInFlight(float* scores, int64_t floats) : scores_{scores, scores + floats} {}
+  BlockInFlight(const BlockInFlight&) = delete;  // not copied: `product` points at alpha
+  BlockInFlight& operator=(const BlockInFlight&) = delete;
 
  private:
   friend class ForwardStrips;
-  struct Block {
-    core::kernels::SoftmaxArgs softmax;
-    core::kernels::ProductArgs product;
-    LaneArray<float> block_max;
-    LaneArray<float> alpha;
-  };
-  std::array<Block, kScoreTilesInFlight> blocks_;
-  int next_ = 0;              ///< index of the block, and of its score tile, whose scores are computed next
-  Block* softmax_ = nullptr;  ///< the block that has scores, or null
-  Block* product_ = nullptr;  ///< the block that has probabilities, or null
-  const core::kernels::StripKernels* kernels_ = nullptr;
+  std::array<float*, 2> scores_;
+  std::array<LaneArray<float>, 2> alpha_;
+  size_t next_ = 0;                                       ///< index of the tile of scores that comes next
+  const core::kernels::StripKernels* kernels_ = nullptr;  ///< null: there is no such block
+  core::kernels::ProductArgs product_ = {};
 };
 
 /// Returns the kernels of the strip for the first of `rows` rows, with its output state by rows or along the lanes.
@@ -94,13 +91,12 @@ class ForwardStrips {
   /// before AttendedEnd.
   /// @param brings  AttendArgs::brings
   void Attend(RunningStrip& strip, tiling::Interval keys, int64_t head_kv, const KeyRows& rows, bool brings) const;
-  /// Does the work of VisitBlock for kernels with `overlapped` or `scores_beside`, without dropout. When it returns,
-  /// the block's product is not yet computed. With `overlapped`, the block's softmax is not computed either. With
-  /// `scores_beside`, the block must have no masked pairs, and its values must be one run of rows.
+  /// Does the work of VisitBlock for kernels with `scores_beside`, without dropout. When it returns, the block's
+  /// product is not yet computed. The block must have no masked pairs, and its values must be one run of rows.
   void VisitBlockInFlight(RunningStrip& strip, tiling::Interval block, const KeyRows& rows, const TileScratch& scratch,
-                          BlocksInFlight& flight, float* raw_scores = nullptr) const;
-  /// Finishes the blocks that VisitBlockInFlight has left unfinished.
-  static void EndFlight(BlocksInFlight& flight);
+                          BlockInFlight& flight, float* raw_scores = nullptr) const;
+  /// Computes the product that VisitBlockInFlight has left.
+  static void EndFlight(BlockInFlight& flight);
   /// Must be called when a strip has visited its keys. If a masked pair met a value that is not finite (0 * NaN is
   /// NaN), the strip is reset to its state after Open. A second visit of its keys then leaves out masked pairs.
   /// @return whether the strip must visit its keys anew
@@ -119,6 +115,8 @@ class ForwardStrips {
     bool zero;
   };
 
+  /// Returns the statistics of a row with `largest`.
+  [[nodiscard]] Statistics ToldStatistics(const RunningStrip& strip, int64_t lane) const;
   // The function is inline: for a row of few keys, a call that returns five values takes as long as the rest.
   [[nodiscard]] inline Statistics FinalStatistics(const RunningStrip& strip, int64_t lane) const;
   static inline Statistics FinishRow(float row_max, float row_sum, float unit, bool no_keys, const float* sink,

@@ -1,24 +1,70 @@
 #include "ops/tile/key_panels.h"
 
 #include <algorithm>
+#include <array>
 #include <cassert>
+#include <cstring>
 
+#include "core/integer.h"
 #include "core/saturating.h"
 #include "ops/tile/antiquant_rows.h"
 
 namespace fa::ops {
 namespace {
 
+using core::kernels::TileAttendArgs;
+
 // Kernels of few rows read every row of keys once. They prefetch the row that lies this many rows ahead, also beyond
 // the end of a block. The hardware alone would not do: its prefetchers stop at every page of memory, and start again
 // whenever the kernel changes from K to V.
 constexpr int64_t kFewRowsFetchAhead = 32;
 
+// The fewest rows of a page whose values f32 strips read in place.
+constexpr int64_t kFewestRowsOfV = 16;
+
 int64_t PackedKColumns(const tiling::AttentionProblem& problem, const tiling::ForwardPlan& plan) {
   return plan.pack_k ? problem.d + problem.d_rope : 0;
 }
 
+/// Returns the bytes of KeyTiles::replaced.
+int64_t ReplacedBytes(int64_t slot_rows) {
+  return core::RoundUp(core::CeilDiv(slot_rows, TileAttendArgs::kKeys), core::kernels::kLineBytes);
+}
+
+/// Puts 0 in the place of elements of bf16 that are not finite. Returns whether there are any.
+bool ReplaceNotFinite(const core::kernels::RowKernels& kernels, float* words, int64_t count) {
+  if (kernels.all_finite(words, DType::kBF16, 2 * count)) return false;
+  for (int64_t i = 0; i < count; ++i) {
+    uint32_t word;
+    std::memcpy(&word, words + i, sizeof word);
+    for (const uint32_t exponent : {0x7f80u, 0x7f800000u}) {
+      if ((word & exponent) == exponent) word &= exponent == 0x7f80u ? 0xffff0000u : 0xffffu;
+    }
+    std::memcpy(words + i, &word, sizeof word);
+  }
+  return true;
+}
+
 core::kernels::RowBlock BlockOf(const layout::HeadRows& head) { return {head.first, head.dtype, head.stride}; }
+
+/// Writes one group of pair_rows, whose rows lie on several pages. The rows are copied together, some columns at a
+/// time.
+void PairScattered(const layout::HeadRows& head, tiling::Interval keys, int64_t columns,
+                   const core::kernels::RowKernels& kernels, float* words) {
+  constexpr int64_t kColumns = 64;
+  assert(head.dtype == DType::kBF16 && keys.size() <= core::kernels::kMostPairGroup);
+  std::array<uint16_t, core::kernels::kMostPairGroup * kColumns> copy;
+  for (int64_t column = 0; column < columns; column += kColumns) {
+    const int64_t count = std::min(kColumns, columns - column);
+    for (int64_t key = keys.begin; key < keys.end; ++key) {
+      std::memcpy(&copy[static_cast<size_t>((key - keys.begin) * kColumns)],
+                  head.At(key) + column * static_cast<int64_t>(sizeof(uint16_t)),
+                  static_cast<size_t>(count) * sizeof(uint16_t));
+    }
+    kernels.pair_rows({copy.data(), DType::kBF16, kColumns}, keys.size(), count, words + kernels.PairedColumn(column),
+                      columns);
+  }
+}
 
 }  // namespace
 
@@ -35,7 +81,8 @@ size_t KeyPanels::SlotBytes(const tiling::AttentionProblem& problem, const tilin
                             const core::kernels::KernelTable& table) {
   const int64_t columns = PackedKColumns(problem, plan) + (plan.pack_v ? problem.dv : 0);
   const int64_t rows = table.pairs() ? table.rows->PairedRows(plan.slot_rows) / 2 : plan.slot_rows;
-  return static_cast<size_t>(core::SaturatedProduct(rows, columns, static_cast<int64_t>(sizeof(float))));
+  const int64_t bytes = core::SaturatedProduct(rows, columns, static_cast<int64_t>(sizeof(float)));
+  return static_cast<size_t>(core::SaturatedSum(bytes, problem.packs_tiles ? ReplacedBytes(plan.slot_rows) : 0));
 }
 
 float* KeyPanels::SlotK(int32_t slot) const {
@@ -77,15 +124,74 @@ void KeyPanels::Widen(const Source& source, int32_t sequence, int64_t head_kv, t
   }
 }
 
+/// Writes rows of V as pair_rows groups them. `keys` begins with a whole group. In pages, pair_rows takes the whole
+/// groups of a page at once. A group that continues on another page is copied together before.
 void KeyPanels::PairRows(const Source& source, int32_t sequence, int64_t head_kv, tiling::Interval keys,
                          float* to) const {
-  table_.rows->pair_rows(RowsFrom(BlockOf(Locate(source, sequence, head_kv)), keys.begin), keys.size(), source.columns,
-                         to, source.columns);
+  const core::kernels::RowKernels& kernels = *table_.rows;
+  const layout::HeadRows head = Locate(source, sequence, head_kv);
+  const int64_t group = kernels.pair_group;
+  assert(keys.begin % group == 0);
+  for (int64_t key = keys.begin; key < keys.end;) {
+    float* words = to + (key - keys.begin) / 2 * source.columns;
+    int64_t end = head.RunEnd(key, keys.end, 0);
+    if (end < keys.end) end = key + (end - key) / group * group;
+    if (end > key) {
+      const core::kernels::RowBlock rows{head.At(key), head.dtype, head.stride};
+      kernels.pair_rows(rows, end - key, source.columns, words, source.columns);
+    } else {
+      end = std::min(key + group, keys.end);
+      PairScattered(head, {key, end}, source.columns, kernels, words);
+    }
+    key = end;
+  }
+}
+
+int64_t KeyPanels::SlotChunks() const { return core::CeilDiv(plan_.slot_rows, TileAttendArgs::kKeys); }
+int64_t KeyPanels::KeyChunkFloats() const { return (problem_.d + problem_.d_rope) * TileAttendArgs::kKeys / 2; }
+
+bool* KeyPanels::SlotReplaced(int32_t slot) const {
+  std::byte* end = slots_ + static_cast<size_t>(slot + 1) * slot_bytes_;
+  return reinterpret_cast<bool*>(end - ReplacedBytes(plan_.slot_rows));
+}
+
+void KeyPanels::PackTiles(const tiling::PackItem& item) const {
+  constexpr int64_t kStepFloats = TileAttendArgs::kStepBytes / static_cast<int64_t>(sizeof(float));
+  const int64_t rows = item.row_end - item.row_begin, chunk = item.row_begin / TileAttendArgs::kKeys;
+  assert(item.row_begin % TileAttendArgs::kKeys == 0);
+  const auto block = [&](const Source& source) {
+    return RowsFrom(BlockOf(Locate(source, item.sequence, item.head_kv)), item.row_begin);
+  };
+  float* k = SlotK(item.slot) + chunk * KeyChunkFloats();
+  table_.rows->pack_key_tiles(block(K()), rows, problem_.d, k, KeyChunkFloats());
+  if (problem_.d_rope > 0) {
+    table_.rows->pack_key_tiles(block(KRope()), rows, problem_.d_rope, k + problem_.d * TileAttendArgs::kKeys / 2,
+                                KeyChunkFloats());
+  }
+  float* v = SlotValueTiles(item.slot) + chunk * kStepFloats;
+  const int64_t column_floats = SlotChunks() * kStepFloats;
+  table_.rows->pack_value_tiles(block(V()), rows, problem_.dv, v, column_floats);
+  for (int64_t i = 0; i < core::CeilDiv(rows, TileAttendArgs::kKeys); ++i) {
+    bool replaced = false;
+    for (int64_t c = 0; c < problem_.dv / TileAttendArgs::kColumns; ++c) {
+      replaced = ReplaceNotFinite(*table_.rows, v + c * column_floats + i * kStepFloats, kStepFloats) || replaced;
+    }
+    SlotReplaced(item.slot)[chunk + i] = replaced;
+  }
+}
+
+KeyTiles KeyPanels::Tiles(const tiling::ForwardItem& item) const {
+  assert(problem_.packs_tiles && item.slot >= 0);
+  return {.k = reinterpret_cast<const char*>(SlotK(item.slot)),
+          .v = reinterpret_cast<const char*>(SlotValueTiles(item.slot)),
+          .value_chunks = SlotChunks(),
+          .replaced = SlotReplaced(item.slot)};
 }
 
 void KeyPanels::Pack(const tiling::PackItem& item) const {
   const tiling::Interval rows{item.row_begin, item.row_end};
   assert(rows.begin >= 0 && rows.end <= plan_.slot_rows);
+  if (problem_.packs_tiles) return PackTiles(item);
   if (plan_.pack_k) {
     Widen(K(), item.sequence, item.head_kv, rows, SlotK(item.slot) + rows.begin * problem_.d);
     if (problem_.d_rope > 0) {
@@ -104,10 +210,11 @@ void KeyPanels::Pack(const tiling::PackItem& item) const {
 KeyRows KeyPanels::Block(const tiling::ForwardItem& item, tiling::Interval keys,
                          const core::kernels::StripKernels& kernels, const TileScratch& scratch, bool attended) const {
   const bool pairs = kernels.operands == core::kernels::Operands::kBF16Pairs;
-  // The kernels of strips need a whole block of evenly spaced rows. Pages may be shorter.
-  const bool scattered = rows_.k.paged(), quantized = core::kernels::IsCompressed(rows_.k.view.rows.dtype);
-  const bool in_place =
-      attended || (!quantized && (kernels.any_dtype || (problem_.dtype == DType::kF32 && !scattered)));
+  const bool quantized = core::kernels::IsCompressed(rows_.k.view.rows.dtype);
+  const bool k_in_place = attended || (!quantized && (kernels.any_dtype || problem_.dtype == DType::kF32));
+  // A strip loads and stores its output state once per page of V.
+  const bool short_pages = rows_.v.paged() && rows_.v.table.page_rows < kFewestRowsOfV && !kernels.any_dtype;
+  const bool v_in_place = attended || (k_in_place && !short_pages);
   const int64_t ahead = kernels.any_dtype ? kFewRowsFetchAhead : plan_.shape.block_k;
   const auto caller = [&](const Source& source, layout::HeadRows* pages) {
     const layout::HeadRows head = Locate(source, item.sequence, item.head_kv);
@@ -117,7 +224,7 @@ KeyRows KeyPanels::Block(const tiling::ForwardItem& item, tiling::Interval keys,
     *pages = head;
     return rows;
   };
-  const auto pick = [&](const Source& source, float* slot, float* block,
+  const auto pick = [&](const Source& source, float* slot, bool in_place, float* block,
                         layout::HeadRows* pages) -> core::kernels::RowBlock {
     if (slot != nullptr) return {slot + keys.begin * source.columns, DType::kF32, source.columns, ahead};
     if (in_place) return caller(source, pages);
@@ -135,7 +242,7 @@ KeyRows KeyPanels::Block(const tiling::ForwardItem& item, tiling::Interval keys,
   rows.first = keys.begin;
   rows.end = problem_.sequences[static_cast<size_t>(item.sequence)].sk;
   assert(keys.begin >= 0 && keys.begin < keys.end && keys.end <= rows.end && keys.size() <= plan_.shape.block_k);
-  const bool packed = item.slot >= 0;
+  const bool packed = item.slot >= 0 && !problem_.packs_tiles;  // these kernels do not take tiles
   float* slot_v = packed && plan_.pack_v ? SlotV(item.slot) : nullptr;
   if (pairs) {
     rows.k = caller(K(), &rows.k_pages);
@@ -144,11 +251,12 @@ KeyRows KeyPanels::Block(const tiling::ForwardItem& item, tiling::Interval keys,
     return rows;
   }
   const bool k_packed = packed && plan_.pack_k;
-  rows.k = pick(K(), k_packed ? SlotK(item.slot) : nullptr, scratch.k_block, &rows.k_pages);
+  rows.k = pick(K(), k_packed ? SlotK(item.slot) : nullptr, k_in_place, scratch.k_block, &rows.k_pages);
   if (problem_.d_rope > 0) {
-    rows.k_rope = pick(KRope(), k_packed ? SlotKRope(item.slot) : nullptr, scratch.k_rope_block, &rows.k_rope_pages);
+    float* slot = k_packed ? SlotKRope(item.slot) : nullptr;
+    rows.k_rope = pick(KRope(), slot, k_in_place, scratch.k_rope_block, &rows.k_rope_pages);
   }
-  rows.v = pick(V(), slot_v, scratch.v_block, &rows.v_pages);
+  rows.v = pick(V(), slot_v, v_in_place, scratch.v_block, &rows.v_pages);
   return rows;
 }
 

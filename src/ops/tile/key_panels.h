@@ -13,6 +13,15 @@
 
 namespace fa::ops {
 
+/// K and V of a head as pack_key_tiles and pack_value_tiles write them, beginning with key 0.
+struct KeyTiles {
+  const char *k = nullptr, *v = nullptr;
+  int64_t value_chunks = 0;  ///< chunks from 32 columns of V to the next
+  /// Per chunk of 32 keys: whether V has elements there that are not finite. The tiles have 0 in their place. So a
+  /// masked pair adds 0 whatever its value is, and rows that see such an element have to be computed from V itself.
+  const bool* replaced = nullptr;
+};
+
 /// Gives the kernels rows of K and V in one of three ways. The kernels read the caller's rows, or each head is packed
 /// once into a slot of the workspace. If too few tiles read a head, each tile converts the blocks that it needs in its
 /// own scratch.
@@ -28,6 +37,8 @@ class KeyPanels {
 
   /// Runs a pack task.
   void Pack(const tiling::PackItem& item) const;
+  /// Returns the tiles of K and V of an item with a slot, if the plan packs tiles.
+  [[nodiscard]] KeyTiles Tiles(const tiling::ForwardItem& item) const;
   /// Returns the rows of K and V for one block of a tile, as `kernels` take them. If the item has no slot and the
   /// kernels cannot take the caller's rows, the rows are converted into scratch.
   /// @param attended  whether the rows are for ForwardStrips::Attend, which takes every type in place
@@ -52,6 +63,12 @@ class KeyPanels {
   [[nodiscard]] float* SlotK(int32_t slot) const;
   [[nodiscard]] float* SlotKRope(int32_t slot) const;
   [[nodiscard]] float* SlotV(int32_t slot) const;
+  void PackTiles(const tiling::PackItem& item) const;
+  /// Of a slot with tiles: its chunks of keys, and the floats of a chunk of K.
+  [[nodiscard]] int64_t SlotChunks() const;
+  [[nodiscard]] int64_t KeyChunkFloats() const;
+  [[nodiscard]] float* SlotValueTiles(int32_t slot) const { return SlotK(slot) + SlotChunks() * KeyChunkFloats(); }
+  [[nodiscard]] bool* SlotReplaced(int32_t slot) const;
 
   const tiling::AttentionProblem& problem_;
   const tiling::ForwardPlan& plan_;

@@ -30,7 +30,7 @@ void ScoreTile::AddFetched(const KeyRows& rows, Interval keys, FetchRuns& reads)
 }
 
 void ScoreTile::InnerProducts(const Strip& strip, Interval keys, const KeyRows& rows, float* s, float* row_max,
-                              const BesideScores* beside, FetchRuns* reads) const {
+                              const core::kernels::ProductArgs* beside, FetchRuns* reads) const {
   const StripKernels& kernels = *strip.kernels;
   if (reads != nullptr && reads->lines() > 0) {
     // With fewer keys or columns, the register blocks of some level fetch nothing.
@@ -52,11 +52,7 @@ void ScoreTile::InnerProducts(const Strip& strip, Interval keys, const KeyRows& 
   const auto scores = [&](const core::kernels::ScoreArgs& x) {
     assert(kernels.ScoresTake(x.k.form(), x.k.dtype));
     if (beside == nullptr) return kernels.scores(x.k, x.keys, x.panel, x.d, x.accumulate, x.s, x.row_max);
-    if (kernels.overlapped != nullptr) {
-      kernels.overlapped(beside->product, beside->softmax, &x);
-    } else {
-      kernels.few_rows.scores_beside(x.k, x.keys, x.panel, x.d, x.s, x.row_max, *beside->product);
-    }
+    kernels.few_rows.scores_beside(x.k, x.keys, x.panel, x.d, x.s, x.row_max, *beside);
     beside = nullptr;
   };
   const bool rope = problem_.d_rope > 0;

@@ -15,13 +15,6 @@
 
 namespace fa::ops {
 
-/// Other work that one loop does together with the first scores. Kernels of few rows with `scores_beside` do a product.
-/// Strips with `overlapped` do a product and a softmax, either of which may be null.
-struct BesideScores {
-  const core::kernels::ProductArgs* product = nullptr;
-  const core::kernels::SoftmaxArgs* softmax = nullptr;
-};
-
 /// Computes the scores of one strip against an interval of keys, with every pass and mask applied. Forward and backward
 /// share this class.
 class ScoreTile {
@@ -36,10 +29,10 @@ class ScoreTile {
   /// @param staging    kMaxStripWidth * keys floats, for a compressed pse
   /// @param block_max  optional: the largest score of each lane
   /// @param capped     optional: the capped score before any bias, if scores are capped
-  /// @param beside     optional: other work, which is done when Fill returns
+  /// @param beside     optional, for kernels with `scores_beside`: a product, which is done when Fill returns
   /// @return whether a pair may be masked
   bool Fill(const Strip& strip, tiling::Interval keys, const KeyRows& rows, float* staging, float* s, float* block_max,
-            float* capped, const BesideScores* beside = nullptr) const {
+            float* capped, const core::kernels::ProductArgs* beside = nullptr) const {
     const auto products = [&](tiling::Interval part, float* to, float* row_max, FetchRuns* reads = nullptr) {
       InnerProducts(strip, part, rows, to, row_max, std::exchange(beside, nullptr), reads);
     };
@@ -65,7 +58,7 @@ class ScoreTile {
   static constexpr int64_t kPassKeys = DroppedPairs::kKeys;
 
   void InnerProducts(const Strip& strip, tiling::Interval keys, const KeyRows& rows, float* s, float* row_max,
-                     const BesideScores* beside, FetchRuns* reads) const;
+                     const core::kernels::ProductArgs* beside, FetchRuns* reads) const;
 
   void AddFetched(const KeyRows& rows, tiling::Interval keys, FetchRuns& reads) const;
 

@@ -6,20 +6,24 @@ namespace fa::ops {
 namespace {
 
 TileScratch Layout(Carver& carver, const tiling::AttentionProblem& problem, int64_t tile_rows, int64_t block_k,
-                   bool convert, bool stage_bias, bool in_flight) {
+                   bool convert, bool stage_bias, bool tiles) {
   // No strip of a tile is wider than its first, so MostLanes bounds the lanes.
   const int64_t rows = MostLanes(tile_rows);
   TileScratch scratch;
   scratch.panels = carver.Floats(rows, (problem.d + problem.d_rope));
   scratch.state = carver.Floats(rows, problem.dv);
   scratch.backup = carver.Floats(kMaxStripWidth, problem.dv);
-  scratch.score_floats = kMaxStripWidth * block_k;
-  scratch.scores = carver.Floats(in_flight ? kScoreTilesInFlight : 1, scratch.score_floats);
+  scratch.scores = carver.Floats(kMaxStripWidth, block_k);
   scratch.stats = carver.Floats(2, rows);
   if (convert) {
     scratch.k_block = carver.Floats(block_k, problem.d);
     scratch.k_rope_block = carver.Floats(block_k, problem.d_rope);
     scratch.v_block = carver.Floats(block_k, problem.dv);
+  }
+  if (tiles) {
+    scratch.attended = carver.Array<char>(core::kernels::TileAttendArgs::kMemoryBytes);
+    scratch.attended_lanes = carver.Floats(3, rows);
+    scratch.good = carver.Floats(rows, problem.dv + 2);
   }
   if (stage_bias) scratch.bias = carver.Floats(kMaxStripWidth, block_k);
   return scratch;
@@ -28,16 +32,16 @@ TileScratch Layout(Carver& carver, const tiling::AttentionProblem& problem, int6
 }  // namespace
 
 size_t TileScratch::Bytes(const tiling::AttentionProblem& problem, int64_t tile_rows, int64_t block_k, bool convert,
-                          bool stage_bias, bool in_flight) {
+                          bool stage_bias, bool tiles) {
   Carver carver(nullptr);
-  Layout(carver, problem, tile_rows, block_k, convert, stage_bias, in_flight);
+  Layout(carver, problem, tile_rows, block_k, convert, stage_bias, tiles);
   return carver.used();
 }
 
 TileScratch TileScratch::Carve(std::byte* memory, const tiling::AttentionProblem& problem, int64_t tile_rows,
-                               int64_t block_k, bool convert, bool stage_bias, bool in_flight) {
+                               int64_t block_k, bool convert, bool stage_bias, bool tiles) {
   Carver carver(memory);
-  return Layout(carver, problem, tile_rows, block_k, convert, stage_bias, in_flight);
+  return Layout(carver, problem, tile_rows, block_k, convert, stage_bias, tiles);
 }
 
 }  // namespace fa::ops

@@ -67,9 +67,20 @@ int64_t WholeTensors::OwnCount(Interval rows) const {
   return own;
 }
 
-Status CheckTaken(const TensorView& drop_mask) {
-  if (drop_mask.data == nullptr) return Status::Ok();
-  return Status::InvalidArgument(Arg("drop_mask").Says("not taken over ranks, want ") + Arg("dropout") + " (a seed)");
+Status CheckTaken(const TensorView& drop_mask, const TensorView& sink, const TensorView& dsink) {
+  if (drop_mask.data != nullptr) {
+    return Status::InvalidArgument(Arg("drop_mask").Says("not taken over ranks, want ") + Arg("dropout") + " (a seed)");
+  }
+  for (const auto& [name, tensor] : {std::pair{"sink", &sink}, std::pair{"dsink", &dsink}}) {
+    if (tensor->data == nullptr) continue;
+    if (tensor->shape.rank() > 1) {
+      return Status::InvalidArgument(Arg(name, ".shape").Is(Text(tensor->shape)) + ", want [N] (over ranks)");
+    }
+    if (tensor->stride.rank() == 1 && tensor->stride[0] != 1 && tensor->shape[0] > 1) {
+      return Status::InvalidArgument(Arg(name, ".stride", At(0)).Is(Text(tensor->stride[0])) + ", want 1 (over ranks)");
+    }
+  }
+  return Status::Ok();
 }
 
 }  // namespace fa::ops

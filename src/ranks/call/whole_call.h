@@ -16,7 +16,7 @@ namespace fa::ops {
 [[nodiscard]] std::vector<tiling::Interval> OwnRows(const tiling::RowShards& shards, int rank, tiling::Interval rows);
 
 /// Refuses arguments that no call over ranks takes.
-[[nodiscard]] Status CheckTaken(const TensorView& drop_mask);
+[[nodiscard]] Status CheckTaken(const TensorView& drop_mask, const TensorView& sink, const TensorView& dsink = {});
 
 /// If a tensor's data is null only because this rank has no rows, gives it an address, so that bind takes the tensor as
 /// given. If the tensor has no elements for another reason, its data stays null.

@@ -66,7 +66,7 @@ void ParameterSums::AddProgram(const BackwardProgram& program, const GradRows& r
            .sequence = sequence,
            .b = b,
            .head = n,
-           .sink = delta != nullptr ? rows.sink[n] : 0,
+           .sink = delta != nullptr ? rows.sink.At(0, n, 0) : 0,
            .delta = delta != nullptr ? delta + at : nullptr,
            .slope_rows = slopes != nullptr ? slopes + at : nullptr},
           chain);

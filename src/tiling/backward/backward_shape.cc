@@ -5,6 +5,7 @@
 #include <cassert>
 #include <cstdio>
 
+#include "core/amx_emulated.h"
 #include "core/integer.h"
 #include "tiling/backward/backward_tiles.h"
 #include "tiling/row_cut.h"
@@ -30,11 +31,17 @@ constexpr double kMinTileFlops = 5e6;
 // limit to 192 KiB costs 2 % of the speed at D 64 and 128, and 6 % at D 256.
 constexpr int64_t kMaxColumnBytes = 512 << 10;
 
+/// Returns whether kernels of the tile unit compute the sums of dK and dV.
+bool MultipliesTiles(const AttentionProblem& problem, Isa isa) {
+  return problem.dtype == DType::kBF16 && (isa == Isa::kAvx512Amx || isa == core::kAmxEmulated);
+}
+
 int64_t ColumnBytes(const AttentionProblem& problem, Isa isa, int64_t block_k) {
   const bool pairs =
       problem.dtype == DType::kBF16 && (Includes(isa, Isa::kAvx512Bf16) || Includes(isa, Isa::kNeonBf16));
   const int64_t factor = pairs ? kPairedBytes : kFloatBytes;
-  return block_k * ((problem.d + problem.d_rope + problem.dv) * (factor + kFloatBytes) + 2 * factor * kFullBlockQ);
+  return block_k * ((problem.d + problem.d_rope + problem.dv) * (factor + kFloatBytes) +
+                    2 * factor * FullBlockQ(MultipliesTiles(problem, isa)));
 }
 
 int64_t ChooseBlockK(const AttentionProblem& problem, Isa isa) {
@@ -70,7 +77,8 @@ int64_t ChooseBlockQ(const AttentionProblem& problem, const Machine& machine, co
     most_pairs = pairs;
     heaviest = &sequence;
   }
-  const int64_t most_rows = std::min(whole_strips(kFullBlockQ + strip - 1), core::RoundUp(longest, strip));
+  const int64_t most_rows = std::min(whole_strips(FullBlockQ(MultipliesTiles(problem, machine.isa)) + strip - 1),
+                                     core::RoundUp(longest, strip));
   // If row groups take columns from the last key to the first, all columns can start at once, so smaller tiles gain
   // nothing.
   if (heaviest == nullptr || interleave.band == 1 || ColumnsDescend(heaviest->rule)) return most_rows;
@@ -94,7 +102,7 @@ BackwardShape ChooseBackwardShape(const AttentionProblem& problem, const Machine
   BackwardShape shape;
   shape.block_k = ChooseBlockK(problem, machine.isa);
   shape.block_q = ChooseBlockQ(problem, machine, interleave, shape.block_k);
-  assert(shape.block_q < kFullBlockQ + machine.strip_rows);
+  assert(shape.block_q < FullBlockQ(MultipliesTiles(problem, machine.isa)) + machine.strip_rows);
 
   std::array<char, 200> reason{};
   std::snprintf(reason.data(), reason.size(),

@@ -108,19 +108,23 @@ class ItemMaker {
   // Returns the key rows to pack for each head of the sequence. They are the rows that some strip visits, because only
   // such rows may be read.
   [[nodiscard]] Interval PackKeys(const Sequence& sequence) const {
-    const int64_t strips = CeilDiv(problem_.group() * sequence.sq, strip_rows_);
+    // Packed tiles give other bits. So the sequence decides whether they pay, and not the rows that are here, nor
+    // tiles.
+    const bool tiles = problem_.packs_tiles;
+    const int64_t strips = CeilDiv(problem_.group() * (tiles ? sequence.rule.sq : sequence.sq), strip_rows_);
     const bool dense = problem_.k_in_place && problem_.v_in_place;
     const Interval keys = sequence.rule.KeysOfRows({0, sequence.sq});
-    const bool pays = strips >= kPackStrips && cut_.tiles() >= 2;
+    const bool pays = strips >= kPackStrips && (tiles ? PartKeys(sequence) >= sequence.sk : cut_.tiles() >= 2);
     if (dense || keys.empty() || !(pays || problem_.whole_rows)) return {};
     const int64_t step = problem_.whole_rows ? kKeyStep : kPackStep;
     return {keys.begin / step * step, std::min(CeilDiv(keys.end, kKeyStep) * kKeyStep, sequence.sk)};
   }
 
   // Checks the size of a slot. An element takes four bytes, because it is packed as f32, or at least one byte for int8.
+  // In tiles it has two bytes.
   void CheckSlot() const {
     const int64_t columns = (problem_.k_in_place ? 0 : problem_.d) + (problem_.v_in_place ? 0 : problem_.dv);
-    const size_t bytes = problem_.dtype == DType::kI8 ? 1 : sizeof(float);
+    const size_t bytes = problem_.dtype == DType::kI8 ? 1 : problem_.packs_tiles ? 2 : sizeof(float);
     CheckWorkspace(static_cast<double>(plan_.slot_rows) * static_cast<double>(columns) * static_cast<double>(bytes),
                    machine_);
   }

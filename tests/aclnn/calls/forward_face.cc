@@ -62,6 +62,7 @@ bool AsOnTheDevice(ForwardCase* c) {
   if (c->layout == Layout::kBNSD_BSND || (c->d_rope > 0 && !c->packed())) return false;
   if (c->mask.mode == reference::MaskRule::kRows) return false;
   c->softcap = 0;
+  c->sink_form = reference::SinkForm::kPerHead;
   if (c->dropout == DropoutForm::kSeed) {
     c->dropout = DropoutForm::kNone;
     c->keep_prob = 1;

@@ -211,7 +211,19 @@ TEST(Int8Registry, VnniHasNoKernelThatItsNeighboursLack) {
   EXPECT_EQ(&Int8KernelsFor(Isa::kAvx512Vnni), &Int8KernelsFor(Isa::kAvx512Bf16));
   EXPECT_EQ(&IndexerKernelsFor(Isa::kAvx512Vnni), &IndexerKernelsFor(Isa::kAvx512));
   for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
-    EXPECT_EQ(&Kernels(Isa::kAvx512Vnni, dtype), &Kernels(Isa::kAvx512, dtype)) << Name(dtype);
+    const KernelTable &table = Kernels(Isa::kAvx512Vnni, dtype), &below = Kernels(Isa::kAvx512, dtype),
+                      &above = Kernels(Isa::kAvx512Bf16, dtype);
+    EXPECT_EQ(table.strips, below.strips) << Name(dtype);
+    EXPECT_EQ(table.rows, below.rows) << Name(dtype);
+    ASSERT_EQ(table.few_count, above.few_count);
+    for (int i = 0; i < table.few_count; ++i) {
+      const FewRowLoops &loops = table.few[i].few_rows, &loops_below = below.few[i].few_rows;
+      EXPECT_EQ(table.few[i].scores, below.few[i].scores) << Name(dtype);
+      EXPECT_EQ(loops.attend, loops_below.attend) << Name(dtype);
+      EXPECT_EQ(loops.attend_compressed, loops_below.attend_compressed) << Name(dtype);
+      EXPECT_EQ(loops.attend_integers, above.few[i].few_rows.attend_integers) << Name(dtype);
+      EXPECT_EQ(loops.attend_byte_floats, nullptr) << Name(dtype);
+    }
   }
 }
 

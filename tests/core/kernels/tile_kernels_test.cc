@@ -1,7 +1,8 @@
 // Tests, with emulated instructions, what only kernels of the tile unit can do. Their products may begin in the middle
-// of a group of rows, and one loop runs three kernels. pair_kernels_test.cc tests what all kernels of bf16 pairs can
-// do.
+// of a group of rows, one loop computes whole strips, and outer products take sums in groups of columns.
+// pair_kernels_test.cc tests what all kernels of bf16 pairs can do.
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstring>
@@ -9,14 +10,29 @@
 #include <vector>
 
 #include "core/amx_emulated.h"
+#include "core/integer.h"
 #include "core/kernels/bf16_matrix.h"
 #include "core/kernels/kernel_facts.h"
 #include "core/kernels/kernel_fixture.h"
+#include "core/kernels/tile_use.h"
+#include "core/kernels/tiles_on_avx512.h"
 
 namespace fa::core::kernels {
 namespace {
 
-const KernelTable& Tiles() { return Kernels(kAmxEmulated, DType::kBF16); }
+const KernelTable* tiles = nullptr;  // the table under test
+const KernelTable& Tiles() { return *tiles; }
+
+/// GetParam(): whether the kernels have the vectors of AVX-512, or those of the portable level. The unit is emulated.
+class TileKernels : public testing::TestWithParam<bool> {
+ protected:
+  void SetUp() override {
+    tiles = GetParam() ? TilesOnAvx512() : &Kernels(kAmxEmulated, DType::kBF16);
+    if (tiles == nullptr) GTEST_SKIP() << "this CPU has no AVX512-BF16";
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Vectors, TileKernels, testing::Values(false, true),
+                         [](const auto& info) { return info.param ? "Avx512" : "Portable"; });
 
 /// Rows of bf16 numbers without gaps.
 struct Rows {
@@ -27,6 +43,7 @@ struct Rows {
     for (uint16_t& value : bits) value = BitsOf(normal(random));
   }
   [[nodiscard]] RowBlock block() const { return {bits.data(), DType::kBF16, stride}; }
+  [[nodiscard]] uint16_t at(int64_t r, int64_t c) const { return bits[static_cast<size_t>(r * stride + c)]; }
   [[nodiscard]] uint16_t& at(int64_t r, int64_t c) { return bits[static_cast<size_t>(r * stride + c)]; }
   int64_t stride;
   std::vector<uint16_t> bits;
@@ -47,7 +64,7 @@ std::vector<float> Panel(const StripKernels& kernels, const Rows& q, int64_t cou
   return panel;
 }
 
-TEST(TileKernels, AreOneOrTwoTilesOfLanes) {
+TEST_P(TileKernels, AreOneOrTwoTilesOfLanes) {
   ASSERT_EQ(Tiles().strip_count, 2);
   EXPECT_EQ(Tiles().strips[0].width, 32);
   EXPECT_EQ(Tiles().strips[1].width, 16);
@@ -57,7 +74,7 @@ TEST(TileKernels, AreOneOrTwoTilesOfLanes) {
   EXPECT_STREQ(own.strips[1].name, "bf16_32x16_avx512_amx");
 }
 
-TEST(TileKernels, AProductMayBeginInsideAGroupWhoseOtherRowsAreNan) {
+TEST_P(TileKernels, AProductMayBeginInsideAGroupWhoseOtherRowsAreNan) {
   constexpr int64_t kRows = 71, kDv = 19;
   const auto check = [&](int64_t strip, int64_t begin, int64_t end) {
     const StripKernels& kernels = Tiles().strips[strip];
@@ -83,7 +100,7 @@ TEST(TileKernels, AProductMayBeginInsideAGroupWhoseOtherRowsAreNan) {
   ForEachCase(check, Axis{"strip", {0, 1}}, Axis{"begin", {0, 8, 24, 32, 40, 64}}, Axis{"end", {int64_t{66}, kRows}});
 }
 
-TEST(TileKernels, TheBitsOfALaneDoNotDependOnTheWidth) {
+TEST_P(TileKernels, TheBitsOfALaneDoNotDependOnTheWidth) {
   constexpr int64_t kKeys = 37, kD = 45;
   const Rows q(32, kD, 5), k(kKeys, kD, 6), v(kKeys, kD, 7);
   const std::vector<float> words = Paired(v, kKeys);
@@ -104,78 +121,241 @@ TEST(TileKernels, TheBitsOfALaneDoNotDependOnTheWidth) {
   }
 }
 
-/// A product, a softmax and scores. Each works on its own tile.
-struct Stages {
-  Stages(const StripKernels& of, int64_t keys, int64_t d, int64_t dv)
-      : q(of.width, d, 10),
-        k(keys, d, 11),
-        v(keys, dv, 12),
-        panel(Panel(of, q, of.width)),
-        words(Paired(v, keys)),
-        p(keys, of.width, of.width, 13),
-        softmax_s(keys, of.width, of.width, 14),
-        s(keys, of.width, of.width, 15),
-        o(dv, of.width, of.width, 16),
-        rows(6, of.width, of.width, 17) {
-    of.pairs.pair_keys(p.data(), keys, p.data());
-    product = {.v = Tiles().rows->Paired(words.data(), dv),
-               .keys = keys,
-               .p = p.data(),
-               .dv = dv,
-               .alpha = rows.data(),
-               .o = o.data()};
-    const auto row = [&](int64_t r) { return rows.data() + r * of.width; };
-    softmax = {.s = softmax_s.data(),
-               .keys = keys,
-               .factor = 0.7f,
-               .block_max = row(1),
-               .row_max = row(2),
-               .row_sum = row(3),
-               .alpha = row(4)};
-    scores = {.k = k.block(), .keys = keys, .panel = panel.data(), .d = d, .s = s.data(), .row_max = row(5)};
+/// Strips of attend_tiles with their keys. Keys past `keys`, and some keys of strip 1, are masked. Strip 2 has
+/// no keys.
+class Attended {
+ public:
+  static constexpr int64_t kStrips = 4, kKeys = 32, kEmpty = 2;
+  Attended(int64_t keys, int64_t d, int64_t dv, bool whole_sums, float scale = 1)
+      : keys_(keys),
+        d_(d),
+        dv_(dv),
+        q_(kStrips * 32, d, 10),
+        k_(keys, d, 11),
+        v_(keys, dv, 12),
+        whole_sums_(whole_sums) {
+    for (uint16_t& value : q_.bits) value = BitsOf(FloatOf(value) * scale);
+    const RowKernels& rows = *Tiles().rows;
+    const int64_t chunks = CeilDiv(keys, kKeys);
+    k_tiles_.assign(static_cast<size_t>(chunks * 16 * d), kNan);
+    v_tiles_.assign(static_cast<size_t>(chunks * 16 * dv), kNan);
+    rows.pack_key_tiles(k_.block(), keys, d, k_tiles_.data(), 16 * d);
+    rows.pack_value_tiles(v_.block(), keys, dv, v_tiles_.data(), chunks * 512);
+    for (int64_t i = 0; i < kStrips; ++i) {
+      Rows q(32, d, 0);
+      std::copy_n(q_.bits.begin() + i * 32 * d, 32 * d, q.bits.begin());
+      panels_.push_back(Panel(Tiles().strips[0], q, 32));
+      states_.emplace_back(dv, 32, 32, 13);
+      lanes_.emplace_back(5, 32, 32, 14);
+    }
+    memory_.resize(TileAttendArgs::kMemoryBytes / sizeof(float));
   }
-  Stages(const Stages&) = delete;
-  Stages& operator=(const Stages&) = delete;
+  Attended(const Attended&) = delete;
+  Attended& operator=(const Attended&) = delete;
 
-  Rows q, k, v;
-  std::vector<float> panel, words;
-  Matrix p, softmax_s, s, o, rows;
-  ProductArgs product;
-  SoftmaxArgs softmax;
-  ScoreArgs scores;
+  void Run(int64_t group, int64_t blocks) {
+    const int64_t chunks = CeilDiv(keys_, kKeys);
+    std::array<TileAttendStrip, kStrips> strips;
+    for (int64_t i = 0; i < kStrips; ++i) {
+      Matrix& lanes = lanes_[static_cast<size_t>(i)];
+      const auto row = [&](int64_t r) { return lanes.data() + r * 32; };
+      strips[static_cast<size_t>(i)] = {.panel = panels_[static_cast<size_t>(i)].data(),
+                                        .begin = Begin(i),
+                                        .end = i == kEmpty ? Begin(i) : chunks,
+                                        .plain_begin = i == 1 ? chunks : Begin(i),
+                                        .plain_end = keys_ / kKeys,
+                                        .o = states_[static_cast<size_t>(i)].data(),
+                                        .row_max = row(0),
+                                        .row_sum = row(1),
+                                        .shift = row(2),
+                                        .largest = whole_sums_ ? row(3) : nullptr,
+                                        .whole_sum = whole_sums_ ? row(4) : nullptr};
+    }
+    const TileScope scope;
+    Tiles().strips[0].attend_tiles({.k = reinterpret_cast<const char*>(k_tiles_.data()),
+                                    .v = reinterpret_cast<const char*>(v_tiles_.data()),
+                                    .value_chunks = chunks,
+                                    .d = d_,
+                                    .dv = dv_,
+                                    .factor = kFactor,
+                                    .strips = strips.data(),
+                                    .strip_count = kStrips,
+                                    .whole_sums = whole_sums_,
+                                    .group = group,
+                                    .chunks = blocks,
+                                    .memory = reinterpret_cast<char*>(memory_.data()),
+                                    .edit = Edit,
+                                    .context = this});
+  }
+  /// Returns whether the lane of a strip sees a key.
+  [[nodiscard]] bool Sees(int64_t strip, int64_t lane, int64_t key) const {
+    return key < keys_ && key >= Begin(strip) * kKeys &&
+           (strip != 1 || ((key + lane) % 5 != 0 && (lane < 16 || key >= kKeys)));
+  }
+  /// Expects that O and the statistics agree with double.
+  void ExpectRight() const {
+    // A probability is off by half a last place of a bf16 with 8 bits, and by the polynomial's 7.5e-5. So are the sums,
+    // with the same probabilities. Sums before rounding have the error 4e-6 of their polynomial. To these come the
+    // errors of scores: products of d terms of magnitude A are off by less than (d + 8) 2^-24 A.
+    constexpr double kUnit = 0x1p-8 + 7.5e-5, kWholeUnit = 4e-6;
+    for (int64_t i = 0; i < kStrips; ++i) {
+      const Matrix &lanes = lanes_[static_cast<size_t>(i)], &o = states_[static_cast<size_t>(i)];
+      for (int64_t lane = 0; lane < 32; ++lane) {
+        if (i == kEmpty) {
+          ASSERT_EQ(lanes.at(0, lane), kMaskedScore);
+          ASSERT_EQ(lanes.at(1, lane), 0);
+          continue;
+        }
+        std::vector<double> s(static_cast<size_t>(keys_), -INFINITY);
+        double most = -INFINITY, first = -INFINITY, magnitude = 0;
+        int64_t first_chunk = -1;
+        for (int64_t key = 0; key < keys_; ++key) {
+          if (!Sees(i, lane, key)) continue;
+          double sum = 0, size = 0;
+          for (int64_t c = 0; c < d_; ++c) {
+            const double term = double{FloatOf(q_.at(i * 32 + lane, c))} * FloatOf(k_.at(key, c));
+            sum += term;
+            size += std::fabs(term);
+          }
+          s[static_cast<size_t>(key)] = sum;
+          magnitude = std::fmax(magnitude, size);
+          most = std::fmax(most, sum);
+          if (first_chunk < 0) first_chunk = key / kKeys;
+          if (key / kKeys == first_chunk) first = std::fmax(first, sum);
+        }
+        const double score_error = static_cast<double>(d_ + 8) * 0x1p-24 * magnitude;
+        ASSERT_NEAR(lanes.at(0, lane), first, score_error) << "strip " << i << " lane " << lane;
+        double sum = 0;
+        std::vector<double> want(static_cast<size_t>(dv_)), size(static_cast<size_t>(dv_));
+        for (int64_t key = 0; key < keys_; ++key) {
+          const double p = std::exp2(double{kFactor} * (s[static_cast<size_t>(key)] - first));
+          sum += p;
+          for (int64_t c = 0; c < dv_; ++c) {
+            want[static_cast<size_t>(c)] += p * FloatOf(v_.at(key, c));
+            size[static_cast<size_t>(c)] += p * std::fabs(FloatOf(v_.at(key, c)));
+          }
+        }
+        const double relative = 2 * double{kFactor} * score_error + static_cast<double>(keys_) * 0x1p-23;
+        ASSERT_NEAR(lanes.at(1, lane), sum, (kUnit + relative) * sum) << "strip " << i << " lane " << lane;
+        for (int64_t c = 0; c < dv_; ++c) {
+          const double allowed = 2 * (kUnit + relative) * size[static_cast<size_t>(c)] / sum;
+          ASSERT_NEAR(o.at(c, lane) / double{lanes.at(1, lane)}, want[static_cast<size_t>(c)] / sum, allowed)
+              << "strip " << i << " lane " << lane << " column " << c;
+        }
+        if (!whole_sums_) continue;
+        ASSERT_NEAR(lanes.at(3, lane), most, score_error);
+        ASSERT_NEAR(lanes.at(4, lane), sum, (kWholeUnit + relative) * sum);
+      }
+      ASSERT_TRUE(o.Intact());
+      ASSERT_TRUE(lanes.Intact());
+    }
+  }
+  /// Expects that the states, references and sums have the bits of `other`.
+  void ExpectBitsOf(const Attended& other) const {
+    for (size_t i = 0; i < kStrips; ++i) {
+      ASSERT_TRUE(SameBits(states_[i], other.states_[i]));
+      for (int64_t lane = 0; lane < 64; ++lane) {
+        ASSERT_EQ(lanes_[i].at(lane / 32, lane % 32), other.lanes_[i].at(lane / 32, lane % 32)) << i << " " << lane;
+      }
+    }
+  }
+
+ private:
+  static constexpr float kFactor = 0.2f;
+  /// Returns the first chunk of a strip.
+  static int64_t Begin(int64_t strip) { return strip / 2; }
+  static void Edit(const void* context, int64_t strip, int64_t chunk, float* s) {
+    const auto& of = *static_cast<const Attended*>(context);
+    for (int64_t i = 0; i < kKeys * 32; ++i) {
+      if (!of.Sees(strip, i % 32, chunk * kKeys + i / 32)) s[i] = kMaskedScore;
+    }
+  }
+
+  int64_t keys_, d_, dv_;
+  Rows q_, k_, v_;
+  bool whole_sums_;
+  std::vector<float> k_tiles_, v_tiles_, memory_;
+  std::vector<std::vector<float>> panels_;
+  std::vector<Matrix> states_, lanes_;
 };
 
-TEST(TileKernels, StagesInOneLoopHaveTheBitsTheyHaveAlone) {
-  enum Without { kProduct, kSoftmax, kScores, kNothing };
+TEST_P(TileKernels, AttendedStripsAgreeWithDouble) {
   using Sizes = std::pair<int64_t, int64_t>;
-  const auto check = [&](int64_t strip, int64_t keys, Sizes sizes, Without without) {
-    const StripKernels& kernels = Tiles().strips[strip];
-    ASSERT_NE(kernels.overlapped, nullptr);
-    const auto [d, dv] = sizes;
-    Stages one(kernels, keys, d, dv), alone(kernels, keys, d, dv);
-    kernels.overlapped(without == kProduct ? nullptr : &one.product, without == kSoftmax ? nullptr : &one.softmax,
-                       without == kScores ? nullptr : &one.scores);
-    if (without != kProduct) {
-      kernels.product(alone.product.v, keys, alone.p.data(), dv, alone.product.alpha, alone.o.data());
-    }
-    if (without != kSoftmax) {
-      const SoftmaxArgs& x = alone.softmax;
-      kernels.softmax(x.s, keys, x.factor, x.block_max, x.row_max, x.row_sum, x.alpha);
-    }
-    if (without != kScores) {
-      kernels.scores(alone.k.block(), keys, alone.panel.data(), d, false, alone.s.data(), alone.scores.row_max);
-    }
-    EXPECT_TRUE(SameBits(one.o, alone.o));
-    EXPECT_TRUE(SameBits(one.softmax_s, alone.softmax_s));
-    EXPECT_TRUE(SameBits(one.s, alone.s));
-    EXPECT_TRUE(SameBits(one.rows, alone.rows));
+  const auto check = [](int64_t keys, Sizes sizes, int64_t whole_sums) {
+    Attended x(keys, sizes.first, sizes.second, whole_sums != 0);
+    x.Run(1, 4);
+    x.ExpectRight();
   };
-  ForEachCase(check, Axis{"strip", {0, 1}}, Axis{"keys", {1, 6, 33, 64, 75}},
-              Axis<Sizes>{"sizes", {{64, 32}, {33, 49}, {5, 70}}},
-              Axis{"without", {kProduct, kSoftmax, kScores, kNothing}});
+  ForEachCase(check, Axis{"keys", {40, 64, 300}}, Axis<Sizes>{"sizes", {{32, 32}, {64, 64}, {64, 128}, {160, 128}}},
+              Axis{"whole_sums", {0, 1}});
 }
 
-TEST(TileKernels, OuterProductsAddToRowsAnywhere) {
+TEST_P(TileKernels, TheBitsOfAttendedStripsDoNotDependOnGroupsBlocksOrStatistics) {
+  Attended plain(330, 64, 96, false);
+  plain.Run(1, 4);
+  for (const auto& [group, chunks] : {std::pair<int64_t, int64_t>{1, 1}, {1, 2}, {2, 3}, {2, 8}, {8, 8}, {8, 5}}) {
+    for (const bool whole_sums : {false, true}) {
+      Attended other(330, 64, 96, whole_sums);
+      other.Run(group, chunks);
+      ASSERT_NO_FATAL_FAILURE(other.ExpectBitsOf(plain)) << group << " " << chunks << " " << whole_sums;
+    }
+  }
+}
+
+/// C in groups of 32 columns has the bits that it has row by row, also at the edges.
+TEST_P(TileKernels, OuterProductsOfGroupedColumnsHaveTheSameBits) {
+  const StripKernels& kernels = Tiles().strips[0];
+  const auto check = [&](int64_t keys, int64_t rows, int64_t accumulate) {
+    constexpr int64_t kColumns = 96, kRoom = 80;
+    const int64_t strips = CeilDiv(rows, 32), tile = keys * kernels.OuterWidth();
+    const Rows b(rows, kColumns, 18);
+    std::vector<float> panel(static_cast<size_t>((rows + 1) / 2 * kColumns), kNan);
+    Tiles().rows->pack_rows(b.block(), rows, kColumns, panel.data());
+    Matrix a(strips * keys, 32, 32, 19);
+    std::vector<float> values(static_cast<size_t>(strips * tile));
+    for (int64_t strip = 0; strip < strips; ++strip) {
+      kernels.pairs.pair_lanes(a.data() + strip * keys * 32, keys, values.data() + strip * tile);
+    }
+    Matrix c(keys, kColumns, kColumns, 20);
+    std::vector<float> grouped(kColumns / 32 * kRoom * 32, kNan);
+    const auto place = [](int64_t key, int64_t column) {
+      return static_cast<size_t>((column / 32 * kRoom + key) * 32 + column % 32);
+    };
+    for (int64_t key = 0; key < keys; ++key) {
+      for (int64_t column = 0; column < kColumns; ++column) grouped[place(key, column)] = c.at(key, column);
+    }
+    OuterArgs args{.a = values.data(),
+                   .strip_stride = tile,
+                   .width = 32,
+                   .rows = rows,
+                   .b = panel.data(),
+                   .b_rows = rows,
+                   .keys = keys,
+                   .columns = kColumns,
+                   .c = c.data(),
+                   .c_stride = kColumns,
+                   .accumulate = accumulate != 0};
+    const TileScope scope;
+    Tiles().rows->outer(args);
+    args.c = grouped.data();
+    args.c_stride = 32;
+    args.c_group = kRoom * 32;
+    Tiles().rows->outer(args);
+    for (int64_t key = 0; key < kRoom; ++key) {
+      for (int64_t column = 0; column < kColumns; ++column) {
+        const float got = grouped[place(key, column)];
+        if (key < keys) {
+          ASSERT_EQ(got, c.at(key, column)) << key << " " << column;
+        } else {
+          ASSERT_TRUE(std::isnan(got));
+        }
+      }
+    }
+  };
+  ForEachCase(check, Axis{"keys", {8, 32, 40, 72}}, Axis{"rows", {20, 32, 96, 105}}, Axis{"accumulate", {0, 1}});
+}
+
+TEST_P(TileKernels, OuterProductsAddToRowsAnywhere) {
   constexpr int64_t kKeys = 35, kColumns = 21;
   const StripKernels& kernels = Tiles().strips[0];
   const int64_t rows = 41, strips = 2, tile = kKeys * kernels.OuterWidth();

@@ -15,6 +15,7 @@
 
 #include "core/amx_emulated.h"
 #include "core/context/context_impl.h"
+#include "core/machine/cpu.h"
 #include "fa/fa.h"
 #include "ops/plan/verbose.h"
 #include "support/fp_control.h"
@@ -36,6 +37,12 @@ TEST(SelfCheck, EveryLevelOfThisCpuIsRight) {
     EXPECT_EQ(proven.isa, isa);
     EXPECT_EQ(proven.wrong, "");
   }
+}
+
+// CPUs with a tile unit are rare. Its kernels in plain C++ show that the check's calls agree with another level.
+TEST(SelfCheck, TheEmulatedTileUnitIsRight) {
+  if (core::IsLeftOut(core::kAmxEmulated)) GTEST_SKIP() << "this library was built without the level";
+  EXPECT_EQ(FirstDifference(CheckedOutputs(core::kAmxEmulated), CheckedOutputs(Isa::kPortable)), "");
 }
 
 TEST(SelfCheck, ALevelThatThisCpuLacksIsRefusedByName) {

@@ -199,6 +199,14 @@ TEST_P(RankedForwardErrors, RefusesWhatItDoesNotTake) {
                 args.drop_mask = {&byte, DType::kU8, {1}, {}};
               }),
               HasSubstr("drop_mask: not taken over ranks, want dropout (a seed)"));
+  EXPECT_THAT(refused([](Args& args, Options&, SequenceShards&) {
+                args.sink = {&byte, DType::kF32, {1, 4, kForwardRows}, {}};
+              }),
+              HasSubstr("sink.shape=[1,4," + std::to_string(kForwardRows) + "], want [N] (over ranks)"));
+  EXPECT_THAT(refused([](Args& args, Options&, SequenceShards&) {
+                args.sink = {&byte, DType::kF32, {4}, {2}};
+              }),
+              HasSubstr("sink.stride[0]=2, want 1 (over ranks)"));
   EXPECT_THAT(refused([](Args& args, Options&, SequenceShards& own) {
                 args.dense_mask = {&byte, DType::kU8, {kForwardRows, kForwardRows}, {}};
                 own.strategy = Strategy::kHeads;

@@ -54,7 +54,7 @@ BackwardProblem::BackwardProblem(const BackwardCase& c, BackwardValues values)
   const AttentionArgs inputs = forward_.args();
   if (case_.wants_dpse()) dpse_ = Tensor(inputs.pse.dtype, inputs.pse.shape, {}, f.placement);
   if (case_.wants_dslopes()) dslopes_ = Tensor(DType::kF32, inputs.pse.shape, {}, f.placement);
-  if (case_.wants_dsink()) dsink_ = Tensor(DType::kF32, {f.heads}, {}, f.placement);
+  if (case_.wants_dsink()) dsink_ = Tensor(DType::kF32, inputs.sink.shape, {}, f.placement);
 }
 
 BackwardProblem::Rows BackwardProblem::PlaceRows(Layout layout, bool of_queries, int64_t size, int64_t slot) {
@@ -178,7 +178,7 @@ BackwardOutputs BackwardProblem::Outputs() const {
                        .dk_rope = Gather(dk_rope_, &outputs.tail),
                        .dpse = ElementsOf(dpse_),
                        .dslopes = ElementsOf(dslopes_),
-                       .dsink = ElementsOf(dsink_)};
+                       .dsink = SinksOf(case_.forward, values_.problem, dsink_)};
   return outputs;
 }
 

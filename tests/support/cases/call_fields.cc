@@ -24,7 +24,9 @@ constexpr size_t BytesOfFields() {
   }
   if constexpr (requires(Args args) { args.lengths_kv; }) bytes += 2 * sizeof(std::span<const int64_t>);
   if constexpr (requires(Args args) { args.cu_kv; }) bytes += 2 * sizeof(std::span<const int64_t>);
-  if constexpr (std::is_same_v<Args, DecodeAttentionArgs>) bytes += 3 * sizeof(std::span<const TensorView>);
+  if constexpr (std::is_same_v<Args, DecodeAttentionArgs>) {
+    bytes += sizeof(std::span<const int64_t>) + 3 * sizeof(std::span<const TensorView>);
+  }
   if constexpr (std::is_same_v<Args, MergeByLseArgs>) bytes += 2 * sizeof(std::span<const TensorView>);
   return bytes;
 }
@@ -47,6 +49,7 @@ CallFields Fields(Args* args) {
     fields.lengths.insert(fields.lengths.end(), {{"cu_q", &args->cu_q}, {"cu_kv", &args->cu_kv}});
   }
   if constexpr (std::is_same_v<Args, DecodeAttentionArgs>) {
+    fields.lengths.push_back({"cu_q", &args->cu_q});
     AddList("k", args->k, &fields.tensors);
     AddList("v", args->v, &fields.tensors);
     AddList("k_rope", args->k_rope, &fields.tensors);

@@ -112,6 +112,7 @@ std::string ToString(const ForwardCase& c) {
   if (c.scale) f.Add("scale", *c.scale, NAN);
   f.Add("dropout", c.dropout, usual.dropout);
   f.Add("sink", c.sink, usual.sink);
+  f.Add("sink_form", c.sink_form, usual.sink_form);
   f.Add("wants_max", c.wants_max, usual.wants_max);
   f.Add("wants_sum", c.wants_sum, usual.wants_sum);
   f.Add("wants_lse", c.wants_lse, usual.wants_lse);

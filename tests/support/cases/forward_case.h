@@ -51,6 +51,7 @@ struct ForwardCase {
   std::optional<float> scale = {};
   DropoutForm dropout = DropoutForm::kNone;
   bool sink = false;
+  reference::SinkForm sink_form = reference::SinkForm::kPerHead;
   bool wants_max = true, wants_sum = true, wants_lse = true;
 
   Packing packing = Packing::kApart;
@@ -71,6 +72,12 @@ struct ForwardCase {
 
 /// Returns `batch` sequences of equal lengths.
 [[nodiscard]] reference::Lengths EqualLengths(int64_t batch, int64_t sq, int64_t sk);
+
+/// Returns the tensor of a case's sinks with its values, or an absent one. Sinks per row have gaps between them.
+/// @param spare  rows that the tensor of queries has beyond the longest sequence, or packed at its end
+[[nodiscard]] Tensor SinkTensor(const ForwardCase& c, const reference::Problem& values, int64_t spare = 0);
+/// Returns the elements of a tensor that SinkTensor has made, in the order of the reference.
+[[nodiscard]] std::vector<double> SinksOf(const ForwardCase& c, const reference::Problem& values, const Tensor& sinks);
 
 /// Returns the fields that differ from a default case as text, the seed first.
 [[nodiscard]] std::string ToString(const ForwardCase& c);

@@ -106,10 +106,7 @@ void ForwardProblem::PlacePairs() {
     drop_mask_ = Tensor(DType::kU8, {static_cast<int64_t>(bits.size())}, {}, c.placement);
     Copy(bits, drop_mask_);
   }
-  if (c.sink) {
-    sink_ = Tensor(DType::kF32, {c.heads}, {}, c.placement);
-    Copy(values_.sink, sink_);
-  }
+  sink_ = SinkTensor(c, values_);
 }
 
 void ForwardProblem::PlaceStatistics() {

@@ -184,7 +184,13 @@ void PickBias(Dice* dice, ForwardCase* c) {
 void PickScores(Dice* dice, ForwardCase* c) {
   if (dice->Once(3)) c->scale = dice->OneOf({0.0F, -0.3F, 0.05F, 0.9F});
   if (c->pse_type != reference::PseType::kAddThenScale && dice->Once(5)) c->softcap = dice->OneOf({0.5F, 5.0F, 50.0F});
-  if (dice->Once(4)) c->sink = true;
+  if (dice->Once(4)) {
+    c->sink = true;
+    using enum reference::SinkForm;
+    c->sink_form = dice->OneOf({kPerHead, kPerRowOfAll, kPerRow});
+    // Packed sequences have no batch elements that could share sinks.
+    if (c->packed() && c->sink_form == kPerRowOfAll) c->sink_form = kPerRow;
+  }
   if (dice->Once(3)) {
     c->dropout = dice->OneOf({DropoutForm::kMask, DropoutForm::kSeed});
     c->keep_prob = dice->OneOf({0.05F, 0.5F, 0.9F, 1.0F});

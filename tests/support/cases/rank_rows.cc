@@ -189,7 +189,9 @@ TensorView PartOfMask(const TensorView& whole, Layout layout, RankTensors& tenso
 
 }  // namespace
 
-bool TakenOverRanks(const ForwardCase& c) { return c.dropout != DropoutForm::kMask; }
+bool TakenOverRanks(const ForwardCase& c) {
+  return c.dropout != DropoutForm::kMask && c.sink_form == reference::SinkForm::kPerHead;
+}
 
 SequenceShards::Strategy StrategyFor(const ForwardCase& c, SequenceShards::Strategy wanted) {
   const bool mask_stays = c.dense_mask != MaskForm::kNone && !c.packed();

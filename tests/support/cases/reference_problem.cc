@@ -145,11 +145,69 @@ reference::Problem MakeReferenceProblem(const ForwardCase& c) {
     p.seed = reference::Seed{.seed = state.seed, .offset = state.offset};
   }
   if (c.sink) {
-    for (int64_t n = 0; n < c.heads; ++n) {
-      p.sink.push_back(RoundTo(DType::kF32, RandomNormal(c.seed, Tag::kSink, {n})));
+    p.sink_form = c.sink_form;
+    const auto draw = [&](std::initializer_list<int64_t> at) {
+      p.sink.push_back(RoundTo(DType::kF32, RandomNormal(c.seed, Tag::kSink, at)));
+    };
+    for (int64_t b = 0; b < (c.sink_form == reference::SinkForm::kPerRow ? c.batch() : 1); ++b) {
+      for (int64_t n = 0; n < c.heads; ++n) {
+        if (c.sink_form == reference::SinkForm::kPerHead) {
+          draw({n});
+          continue;
+        }
+        const bool of_all = c.sink_form == reference::SinkForm::kPerRowOfAll;
+        for (int64_t i = 0; i < (of_all ? c.max_sq() : c.lengths.sq[b]); ++i) {
+          draw({n, i, of_all ? -1 : c.first_sequence + b});
+        }
+      }
     }
   }
   return p;
+}
+
+namespace {
+
+/// Calls visit(element of the tensor of sinks, index in the reference) for each sink.
+template <typename Visit>
+void ForEachSink(const ForwardCase& c, const reference::Problem& values, const Dims& stride, const Visit& visit) {
+  const auto of_all = c.sink_form != reference::SinkForm::kPerRow;
+  for (int64_t b = 0; b < (of_all ? 1 : c.batch()); ++b) {
+    for (int64_t n = 0; n < c.heads; ++n) {
+      if (c.sink_form == reference::SinkForm::kPerHead) {
+        visit(n * stride[0], n);
+        continue;
+      }
+      for (int64_t i = 0; i < (of_all ? c.max_sq() : c.lengths.sq[b]); ++i) {
+        const int64_t row = c.packed() ? values.RowsBefore(c.lengths.sq, b) + i : i;
+        visit(c.packed() ? row * stride[0] + n * stride[1] : b * stride[0] + n * stride[1] + i * stride[2],
+              values.SinkIndex(b, n, i));
+      }
+    }
+  }
+}
+
+}  // namespace
+
+Tensor SinkTensor(const ForwardCase& c, const reference::Problem& values, int64_t spare) {
+  if (!c.sink) return {};
+  Dims shape{c.heads};
+  if (c.sink_form != reference::SinkForm::kPerHead) {
+    const int64_t rows = (c.packed() ? c.tensor_rows_q() : c.max_sq()) + spare;
+    const int64_t batch = c.sink_form == reference::SinkForm::kPerRow ? c.batch() : 1;
+    shape = c.packed() ? Dims{rows, c.heads} : Dims{batch, c.heads, rows};
+  }
+  Dims stride = DenseStride(shape);
+  for (int dim = 0; shape.rank() > 1 && dim < shape.rank(); ++dim) stride[dim] *= 2;
+  Tensor sinks(DType::kF32, shape, stride, c.placement);
+  ForEachSink(c, values, stride, [&](int64_t at, int64_t index) { sinks.Set(at, values.sink[index]); });
+  return sinks;
+}
+
+std::vector<double> SinksOf(const ForwardCase& c, const reference::Problem& values, const Tensor& sinks) {
+  if (sinks.absent()) return {};
+  std::vector<double> all(values.sink.size());
+  ForEachSink(c, values, sinks.stride(), [&](int64_t at, int64_t index) { all[index] = sinks.Get(at); });
+  return all;
 }
 
 }  // namespace fa::test

@@ -81,10 +81,11 @@ class ToleranceOfRows {
     double delta_magnitude = 0;
     const double delta = reference::Dot<double>(&d_out_[o], &forward_.out[o], p_.dv, 0, &delta_magnitude);
     const double shift = 4 * kUnit * (std::fabs(max) + std::fabs(std::log(sum)));
-    if (!p_.sink.empty() && std::isfinite(p_.sink[n])) {
-      const double probability = std::exp(p_.sink[n] - max) / sum;
-      const double relative = shift + 4 * kUnit * std::fabs(p_.sink[n]) + OfSum(p_.batch() * p_.lengths.sq[b]);
-      dsink_.linear[n] += probability * (relative * std::fabs(delta) + OfSum(p_.dv) * delta_magnitude);
+    const int64_t at = p_.SinkIndex(b, n, i);
+    if (!p_.sink.empty() && std::isfinite(p_.sink[at])) {
+      const double probability = std::exp(p_.sink[at] - max) / sum;
+      const double relative = shift + 4 * kUnit * std::fabs(p_.sink[at]) + OfSum(p_.batch() * p_.lengths.sq[b]);
+      dsink_.linear[at] += probability * (relative * std::fabs(delta) + OfSum(p_.dv) * delta_magnitude);
     }
 
     reference::ScoresOfRow<double>(p_, b, n, i, &scores_);

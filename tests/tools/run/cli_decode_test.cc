@@ -100,6 +100,26 @@ TEST_F(CliDecode, ReadsPages) {
   }
 }
 
+TEST_F(CliDecode, ReadsPagesForPackedQueriesWithSinksPerRow) {
+  SavePages("kp.npy", k_, 16);
+  SavePages("vp.npy", v_, 16);
+  Save("qt.npy", {kBatch, kHeads, kD}, Tag::kQ);
+  Save("sink.npy", {kBatch, kHeads, 1}, Tag::kSink);
+  Save("sink_of_tokens.npy", {kBatch, kHeads}, Tag::kSink);
+  const CliResult forward =
+      Run("forward", "k.npy", "v.npy", "--sink " + Path("sink.npy") + " --out " + Path("want.npy"));
+  ASSERT_EQ(forward.exit_code, 0) << forward.err;
+  const CliResult result =
+      RunCli("run decode --layout TND --query " + Path("qt.npy") + " --key " + Path("kp.npy") + " --value " +
+             Path("vp.npy") + " --block-table " + Path("table.npy") + " --actual-seq-lengths 1,2 --sink " +
+             Path("sink_of_tokens.npy") + " --actual-seq-lengths-kv 50 --out " + Path("out.npy"));
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  npy::Array want = npy::Load(Path("want.npy")), got = npy::Load(Path("out.npy"));
+  EXPECT_EQ(got.shape(), (std::vector<int64_t>{kBatch, kHeads, kD}));
+  ASSERT_EQ(got.size(), want.size());
+  for (int64_t x = 0; x < want.size(); ++x) EXPECT_EQ(got.as<float>()[x], want.as<float>()[x]) << x;
+}
+
 TEST_F(CliDecode, TakesSplitHeads) {
   Save("qr.npy", {kBatch, kHeads, 1, 4}, Tag::kQRope);
   Save("kr.npy", {kBatch, kHeadsKv, kKeys, 4}, Tag::kKRope);

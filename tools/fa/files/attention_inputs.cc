@@ -38,7 +38,7 @@ void AddScoreFlags(CLI::App& command, AttentionFlags& flags, const char* pse_typ
   AddMaskFlags(command, flags.mask);
   file("--pse", flags.pse, "Position bias (types 0, 1) or slopes (types 2, 3)");
   command.add_option("--pse-type", flags.pse_type, pse_types)->type_name("N");
-  file("--sink", flags.sink, "float32 [N]: a virtual key of that score and value 0");
+  file("--sink", flags.sink, "float32 [N] or [B|1,N,Sq], TND [T,N]: a virtual key of that score and value 0");
 }
 
 void AddAttentionFlags(CLI::App& command, AttentionFlags& flags) {

@@ -28,7 +28,7 @@ void AddDecodeFlags(CLI::App& command, DecodeFlags& flags) {
   file("--query-rope", flags.query_rope, "Second part of split heads: scores are Q K^T + Qr Kr^T");
   file("--key-rope", flags.key_rope, "Likewise, in the form of --key");
   command.add_option("--layout", flags.layout, "Layout of queries and outputs; default: BNSD")
-      ->type_name("BNSD|BSND|BSH|SBH|BNSD_BSND");
+      ->type_name("BNSD|BSND|BSH|SBH|BNSD_BSND|TND");
   command.add_option("--head-num", flags.head_num, "Query heads; needed for BSH and SBH")->type_name("N");
   command.add_option("--dtype", flags.dtype, "bf16: uint16 files are bf16 bits; f16 and f32 are known from the file")
       ->type_name("f32|f16|bf16");
@@ -37,7 +37,9 @@ void AddDecodeFlags(CLI::App& command, DecodeFlags& flags) {
   command.get_option("--atten-mask")->description("bool, int8 or uint8, 1 = drop: [B,S], [B,Sq,S], [B,1|N,Sq,S]");
   file("--pse", flags.pse, "Bias [B|1,N,1|Sq,S], added after the scale");
   AddNumberFlags(command, flags.numbers);
-  command.add_option("--actual-seq-lengths", flags.actual_seq_lengths, "Queries of each batch element, or of all")
+  command
+      .add_option("--actual-seq-lengths", flags.actual_seq_lengths,
+                  "Queries of each batch element, or of all; TND: prefix sums")
       ->type_name("N,N,...");
   command.add_option("--actual-seq-lengths-kv", flags.actual_seq_lengths_kv, "Keys of each batch element, or of all")
       ->type_name("N,N,...");
@@ -54,7 +56,7 @@ void AddDecodeFlags(CLI::App& command, DecodeFlags& flags) {
   file("--antiquant-offset", flags.antiquant_offset, "Offset of these keys and values, same shape, default 0");
   command.add_option("--antiquant-mode", flags.antiquant_mode, "0 (default): as above; 1: one per key, [2,B,S]")
       ->type_name("N");
-  file("--sink", flags.sink, "float32 [N]: a virtual key of that score and value 0");
+  file("--sink", flags.sink, "float32 [N] or [B|1,N,Sq], TND [T,N]: a virtual key of that score and value 0");
   file("--deq-scale1", flags.deq_scale1, "int8 queries: scale of Q K^T, one float32 or uint64");
   file("--quant-scale1", flags.quant_scale1, "int8 queries: scale of the probabilities, one float32");
   file("--deq-scale2", flags.deq_scale2, "int8 queries: scale of P V, one float32 or uint64");
@@ -66,8 +68,8 @@ void AddDecodeFlags(CLI::App& command, DecodeFlags& flags) {
 
 DecodeInputs::DecodeInputs(const DecodeFlags& flags) : files_(flags.dtype) {
   options.layout = ParseLayout(flags.layout);
-  if (options.layout == Layout::kTND) {
-    throw UsageError("--layout: TND, want BNSD, BSND, BSH, SBH or BNSD_BSND for decode");
+  if (options.layout == Layout::kTND && flags.block_table.empty()) {
+    throw UsageError("--layout: TND, want BNSD, BSND, BSH, SBH or BNSD_BSND for decode without --block-table");
   }
   options.scale = flags.scale;
   CopyNumbers(flags.numbers, options);
@@ -79,7 +81,7 @@ DecodeInputs::DecodeInputs(const DecodeFlags& flags) : files_(flags.dtype) {
   if (!flags.actual_seq_lengths_kv.empty()) {
     lengths_kv_ = ParseIntegers("--actual-seq-lengths-kv", flags.actual_seq_lengths_kv);
   }
-  args.lengths_q = lengths_q_;
+  (options.layout == Layout::kTND ? args.cu_q : args.lengths_q) = lengths_q_;
   args.lengths_kv = lengths_kv_;
   args.q = files_.LoadFloats("--query", flags.query, /*int8_too=*/true);
   k_ = files_.Load("--key", flags.key);

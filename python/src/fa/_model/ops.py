@@ -48,7 +48,7 @@ class ModelCall(NamedTuple):
     pse: Optional[Tensor] = None
     """[B|1, N, Sq, Sk], type of query or float32, added to scaled (and capped) scores; may require a gradient."""
     sink: Optional[Tensor] = None
-    """float32 [N]: the score of a virtual key whose value is 0."""
+    """float32 [N] or [B|1, N, Sq]: the score of a virtual key whose value is 0. With lists it is [N]."""
     dropout_state: Optional[Tensor] = None
     """int64 [2]: seed and offset, given if keep_prob is below 1."""
     k_scale: Optional[Tensor] = None

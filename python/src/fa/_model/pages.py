@@ -25,38 +25,25 @@ from .ops import NAMES, ModelCall, model_attention, rows_of_sequences
 
 
 class _Requests(NamedTuple):
-    """Requests of a batch that one call computes: all requests with one row, or one request with more rows."""
+    """The requests of a batch that have tokens. Their rows follow each other among the batch's tokens."""
 
-    rows: Tensor | slice
-    """The requests' rows among the batch's tokens."""
+    ends: list[int]
+    """The end of each request's rows."""
     lengths: list[int]
     """The number of keys of each request."""
     block_table: Tensor
     """int32 [requests, pages]."""
 
 
-def _requests(read_index: Tensor, ends_q: list[int], ends_k: list[int], page: int) -> list[_Requests]:
-    spans = [
-        (*rows, *keys)
-        for rows, keys in zip(zip(ends_q, ends_q[1:]), zip(ends_k, ends_k[1:]), strict=True)
-        if rows[0] < rows[1]
-    ]
-    groups = [[span] for span in spans if span[1] - span[0] > 1]
-    singles = [span for span in spans if span[1] - span[0] == 1]
-    if singles:
-        groups.append(singles)
-    result = []
-    for group in groups:
-        pages = [(read_index[first:end:page] // page).to(torch.int32) for _, _, first, end in group]
-        begin, end = group[0][0], group[-1][1]
-        together = end - begin == sum(span[1] - span[0] for span in group)
-        rows = slice(begin, end) if together else torch.tensor([span[0] for span in group])
-        table = torch.nn.utils.rnn.pad_sequence(pages, batch_first=True)
-        result.append(_Requests(rows, [last - first for _, _, first, last in group], table))
-    return result
+def _requests(read_index: Tensor, ends_q: list[int], ends_k: list[int], page: int) -> _Requests:
+    rows, keys = zip(ends_q, ends_q[1:], strict=False), zip(ends_k, ends_k[1:], strict=False)
+    spans = [(end, *own) for (begin, end), own in zip(rows, keys, strict=True) if begin < end]
+    pages = [(read_index[first:last:page] // page).to(torch.int32) for _, first, last in spans]
+    table = torch.nn.utils.rnn.pad_sequence(pages, batch_first=True)
+    return _Requests([span[0] for span in spans], [last - first for _, first, last in spans], table)
 
 
-def _requests_of_batch(cache: PagedAttentionCache, allocator: Any, keywords: dict[str, Any]) -> list[_Requests]:
+def _requests_of_batch(cache: PagedAttentionCache, allocator: Any, keywords: dict[str, Any]) -> _Requests:
     """Returns the requests of a batch. They are stored in the cache, because layers of one kind share the lists that
     describe the batch."""
     indices = keywords["read_index"]
@@ -69,28 +56,14 @@ def _requests_of_batch(cache: PagedAttentionCache, allocator: Any, keywords: dic
     return known[1][allocator.index]
 
 
-def _decode_pages(
-    query: Tensor, k_pages: Tensor, v_pages: Tensor, requests: list[_Requests], call: ModelCall
-) -> Tensor:
+def _decode_pages(query: Tensor, k_pages: Tensor, v_pages: Tensor, requests: _Requests, call: ModelCall) -> Tensor:
     """Computes attention [1, S, N, Dv] of query [1, N, S, D] over pages [pages, page size, Nkv, D]."""
     tokens = query[0].transpose(0, 1)
-    out = query.new_zeros((*tokens.shape[:2], v_pages.shape[3]))
-    for group in requests:
-        batch = len(group.lengths)
-        of_group = tokens[group.rows]
-        result = out[group.rows] if isinstance(group.rows, slice) else of_group.new_empty(batch, *out.shape[1:])
-        inputs = {
-            "q": of_group.unflatten(0, (batch, -1)),
-            "k": k_pages,
-            "v": v_pages,
-            "block_table": group.block_table,
-            "sink": call.sink,
-        }
-        results = {"out": result.unflatten(0, (batch, -1))}
-        with own_names(NAMES):
-            compute(_fa.decode, inputs, results, call.decode_options("BSND", Mask.causal()), (), group.lengths)
-        if not isinstance(group.rows, slice):
-            out[group.rows] = result
+    out = query.new_empty((*tokens.shape[:2], v_pages.shape[3]))
+    inputs = {"q": tokens, "k": k_pages, "v": v_pages, "block_table": requests.block_table, "sink": call.sink}
+    options = call.decode_options("TND", Mask.causal())
+    with own_names(NAMES):
+        compute(_fa.decode, inputs, {"out": out}, options, requests.ends, requests.lengths)
     return out[None]
 
 

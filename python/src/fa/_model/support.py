@@ -55,6 +55,31 @@ def check_batching(lists: Tensor | None, sinks: Tensor | None) -> None:
             raise ValueError(f'"fa" serves no {what} in continuous batching')
 
 
+def sinks_of(query: Tensor, s_aux: Tensor | None, sinks: Tensor | None) -> Tensor | None:
+    """Returns the scores of a virtual key, float32 [N], or [B, N, Sq] with `sinks`.
+
+    Raises:
+        ValueError: sinks are not floating [B, N, Sq, 1], or s_aux next to sinks is not [N].
+    """
+    of_heads = None if s_aux is None else s_aux.reshape(-1).float()
+    if sinks is None:
+        return of_heads
+    want = [*query.shape[:3], 1]
+    if not sinks.is_floating_point():
+        raise ValueError(f"invalid argument: sinks.dtype={sinks.dtype}, want a floating type")
+    if list(sinks.shape) != want:
+        raise ValueError(f"invalid argument: sinks.shape={list(sinks.shape)}, want {want} (query)")
+    of_rows = sinks.squeeze(-1).float()
+    if of_heads is None:
+        return of_rows
+    if of_heads.shape[0] != query.shape[1]:
+        text = f"s_aux.shape[0]={of_heads.shape[0]}, want {query.shape[1]} (query.shape[1])"
+        raise ValueError(f"invalid argument: {text}")
+    # The weights of two virtual keys, whose values are 0, add up. With -inf in both, gradients would be NaN.
+    least = torch.finfo(torch.float32).min
+    return torch.logaddexp(of_rows.clamp(min=least), of_heads[:, None].clamp(min=least))
+
+
 def selection_of(
     module: Module, query: Tensor, key: Tensor, indices: Tensor | None, block_indices: Tensor | None
 ) -> tuple[Tensor | None, int]:

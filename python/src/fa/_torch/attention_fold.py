@@ -1,8 +1,8 @@
 """Attention under torch.vmap: the vmapped dimension becomes part of the batch, and one call computes all samples.
 
-A sink has one number per head, so with a sink the vmapped dimension becomes part of the heads instead. Calls with
-packed sequences or compressed masks are computed sample by sample. Each sample draws its dropout mask from its own
-state, and one mask holds the bits of all samples.
+With one sink per head, the vmapped dimension becomes part of the heads instead. Calls with packed sequences or
+compressed masks are computed sample by sample. Each sample draws its dropout mask from its own state, and one mask
+holds the bits of all samples.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ def _folded_bits(bits: Tensor, blocks: int, pairs: int) -> Tensor:
 
 
 class _AttentionFold:
-    """Folds the samples of a call into its heads if it has a sink, and into its batch otherwise."""
+    """Folds the samples of a call into its heads if it has a sink per head, and into its batch otherwise."""
 
     def __init__(self, size: int, query: Tensor, key: Tensor, dims: tuple, call: Call, call_dims: Call) -> None:
         self.call, self.dims, self.fold = call, call_dims, Fold(size)
         layout = call.layout
-        self.by_head = call.sink is not None
+        self.by_head = call.sink is not None and _rank(call.sink, call_dims.sink) == 1
         self.axis = _HEAD_AXIS.get(layout, 2) if self.by_head else BATCH_AXIS.get(layout, 0)
         self.out_axis = _OUT_HEAD_AXIS.get(layout, 2) if self.by_head else self.axis
         self.statistics_axis = 1 if self.by_head else 0
@@ -75,10 +75,16 @@ class _AttentionFold:
             dense_mask=self._dense_mask(),
             drop_mask=self._drop_mask(),
             dropout_state=None,
-            sink=self.fold.fold(call.sink, dims.sink, 0),
+            sink=self._sink(),
             heads=call.heads * size if self.by_head else call.heads,
             prefix=call.prefix if self.by_head else call.prefix * size,
         )
+
+    def _sink(self) -> Tensor | None:
+        sink, dim = self.call.sink, self.dims.sink
+        if sink is None or self.by_head:
+            return self.fold.fold(sink, dim, 0)
+        return self.fold.stacked(sink, dim, 0).expand(-1, self.batch, -1, -1).flatten(0, 1)
 
     def _pse(self, need_dpse: bool) -> Tensor | None:
         pse, dim = self.call.pse, self.dims.pse
@@ -130,6 +136,15 @@ class _AttentionFold:
         own = pse.movedim(dim or 0, 0).shape[dim is not None]
         return dpse if own == dpse.shape[1] else dpse.sum(1, keepdim=True, dtype=torch.float32).to(dpse.dtype)
 
+    def unfolded_dsink(self, dsink: Tensor) -> Tensor:
+        """Returns the gradient of the sink with one entry per sample, as unfolded_dpse does."""
+        sink, dim = self.call.sink, self.dims.sink
+        dsink = self.fold.unfold(dsink, 0)
+        if self.by_head:
+            return dsink
+        own = sink.movedim(dim or 0, 0).shape[dim is not None]
+        return dsink if own == dsink.shape[1] else dsink.sum(1, keepdim=True)
+
 
 def fold_attention(operator, info, in_dims, *arguments):
     tensors, call = arguments[:3], Call(*arguments[3:])
@@ -165,5 +180,5 @@ def fold_attention_backward(operator, info, in_dims, *arguments):
     return (
         *gradients,
         how.unfolded_dpse(dpse) if need_dpse else dpse,
-        how.fold.unfold(dsink, 0) if need_dsink else dsink,
+        how.unfolded_dsink(dsink) if need_dsink else dsink,
     ), (*axes, 0 if need_dpse else None, 0 if need_dsink else None)

@@ -154,6 +154,7 @@ _NAMES = {
     "q_rope": "query_rope",
     "k_rope": "key_rope",
     "heads": "head_num",
+    "cu_q": "lengths_q",
     "mask.pre": "window",
     "mask.next": "window",
 }
@@ -197,7 +198,8 @@ def decode_attention(
     inference_mode work.
 
     Args:
-        lengths_kv, lengths_q: integers [B] or [1], as tensors or as sequences of ints.
+        lengths_kv, lengths_q: integers [B] or [1], as tensors or as sequences of ints. For layout TND, lengths_q holds
+            inclusive prefix sums [B].
         is_causal: whether the last query in use looks at no key after the last key in use, the query before it at no
             key after the last but one, and so on.
         window: (left, right), how many keys a query looks at before and after that key; -1 means all. With is_causal,

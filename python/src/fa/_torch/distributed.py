@@ -59,7 +59,7 @@ def _ways(query: Any, key: Any, call: Call) -> Iterator[_Way]:
     if not call.prefix:
         tensors = {
             name: Shard(0)
-            for name, least in (("pse", 2), ("dense_mask", 4))
+            for name, least in (("pse", 2), ("dense_mask", 4), ("sink", 3))
             if (tensor := getattr(call, name)) is not None and tensor.ndim >= least and tensor.shape[0] == batch
         }
         whole = Shard(axis)
@@ -75,8 +75,10 @@ def _ways(query: Any, key: Any, call: Call) -> Iterator[_Way]:
     tensors = {"dense_mask": Shard(1)} if by_head else {}
     if call.pse is not None:
         tensors["pse"] = Shard(0 if call.pse.ndim == 1 else 1)
+    if call.sink is not None:
+        tensors["sink"] = Shard(0 if call.sink.ndim == 1 else 1)
     keys = _WHOLE if heads_kv == 1 else Shard(axis)
-    yield _Way(call, Shard(axis), Shard(1), keys, query_rope=Shard(axis), key_rope=keys, sink=Shard(0), **tensors)
+    yield _Way(call, Shard(axis), Shard(1), keys, query_rope=Shard(axis), key_rope=keys, **tensors)
 
 
 def _forward(query, key, value, *arguments):

@@ -43,12 +43,17 @@ def keys_in_pages(k_cache: Tensor, v_cache: Tensor, pieces: list[Piece], block_t
     """Returns the keys of sequences in pages. The table begins with the page of a sequence's first key. In this page, a
     mask drops the rows before the first key."""
     page = k_cache.shape[1]
+    owners = [piece.owner for piece in pieces]
+    if all(piece.k_begin == 0 for piece in pieces):
+        lengths = [piece.k_end for piece in pieces]
+        table = block_table if owners == list(range(block_table.shape[0])) else block_table[owners]
+        return Keys([k_cache], [v_cache], lengths, max(*lengths, 1), table)
     first = torch.tensor([piece.k_begin // page for piece in pieces])
     before = torch.tensor([piece.k_begin % page for piece in pieces])
     lengths = [piece.k_end - piece.k_begin // page * page for piece in pieces]
     count = max(-(-max(lengths) // page), 1)
     columns = (first[:, None] + torch.arange(count)).clamp(max=block_table.shape[1] - 1)
-    table = block_table[[piece.owner for piece in pieces]].gather(1, columns)
+    table = block_table[owners].gather(1, columns)
     mask = (torch.arange(count * page) < before[:, None]).byte() if before.any() else None
     return Keys([k_cache], [v_cache], lengths, count * page, table.contiguous(), mask)
 

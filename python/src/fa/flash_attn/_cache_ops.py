@@ -115,6 +115,12 @@ def _attend(
     if cu_q[-1] < out.shape[0]:
         out[cu_q[-1] :] = 0
     pieces = pieces_of_cache(cu_q, places, call.chunk)
+    # The extension takes scales per page, not per sequence.
+    in_one_call = where.k_descale is None and (call.slopes is None or call.right == 0)
+    if where.block_table is not None and in_one_call:
+        if pieces:
+            _attend_pages(rows, k_cache, v_cache, pieces, where.block_table, call, out, lse if where.need_lse else None)
+        return out.view(*q.shape[:-1], v_cache.shape[-1]), lse
     scales = _scales_of_pages(where)
     for begin, end in runs_of([(piece.q_end - piece.q_begin, scales and scales[piece.owner]) for piece in pieces]):
         run = pieces[begin:end]
@@ -132,6 +138,52 @@ def _attend(
             keys = keys_in_pages(k_cache, v_cache, run, where.block_table)
         _without_qv(query, keys._replace(**_descales(run, where)), run, call, own_out, own_lse)
     return out.view(*q.shape[:-1], v_cache.shape[-1]), lse
+
+
+def _attend_pages(
+    rows: Tensor,
+    k_cache: Tensor,
+    v_cache: Tensor,
+    pieces: list[Piece],
+    block_table: Tensor,
+    call: FlashCall,
+    out: Tensor,
+    lse: Tensor | None,
+) -> None:
+    """Computes all sequences over pages in one call of the extension. The pieces follow each other in rows [T, N, D]
+    without gaps. lse is [T, N] or None. Slopes must come with right == 0 (`_without_qv`)."""
+    keys = keys_in_pages(k_cache, v_cache, pieces, block_table)
+    used = slice(0, pieces[-1].q_end)
+    bias, sink, above = None, call.sink, None
+    if call.slopes is not None:
+        bias, above = bias_of(call.slopes, pieces, keys, 0), _above_last(call.slopes, pieces)
+        sink = None if sink is None else sink - above
+    inputs = {
+        "q": rows[used],
+        "k": k_cache,
+        "v": v_cache,
+        "block_table": keys.block_table,
+        "dense_mask": keys.dense_mask,
+        "pse": bias,
+        "sink": sink,
+    }
+    results = {"out": out[used]} if lse is None else {"out": out[used], "lse": lse[used]}
+    ends = [piece.q_end for piece in pieces]
+    options = call.decode_options(mask_of(call.left, call.right), "TND")
+    compute(_fa.decode, inputs, results, options, ends, keys.lengths)
+    if above is not None and lse is not None:
+        lse[used] += above
+
+
+def _above_last(slopes: Tensor, pieces: list[Piece]) -> Tensor:
+    """Returns by how much each row's biases exceed those of its piece's last row, float32 [rows, N]. A row that sees no
+    key after its place may have the last row's biases if its sink is lower by this number. Its lse is lower then too."""
+    rows = torch.tensor([piece.q_end - piece.q_begin for piece in pieces])
+    ends, owners = (
+        torch.repeat_interleave(torch.tensor(of), rows) for of in zip(*((p.q_end, p.owner) for p in pieces), strict=True)
+    )
+    back = ends - 1 - torch.arange(pieces[0].q_begin, pieces[-1].q_end)
+    return (slopes if slopes.dim() == 1 else slopes[owners]) * back[:, None]
 
 
 def _scales_of_pages(where: CachePlaces) -> list[list[float]] | None:
@@ -157,15 +209,12 @@ def _without_qv(query, keys: Keys, pieces: list[Piece], call: FlashCall, out: Te
     if call.slopes is None:
         return _decode(query, keys, None, mask_of(call.left, call.right), call, out, lse)
     if call.right == 0 or rows == 1:
-        # A row sees no key after its place. So its bias differs from the last row's bias by a constant, which does not
-        # change the softmax.
+        above = _above_last(call.slopes, pieces).view(len(pieces), rows, -1)
+        own = call if call.sink is None else call._replace(sink=(call.sink - above).transpose(1, 2))
         bias = bias_of(call.slopes, pieces, keys, 0)
-        _decode(query, keys, bias, mask_of(call.left, call.right), call, out, lse)
-        if lse is None:
-            return None
-        back = torch.arange(rows - 1, -1, -1, dtype=torch.float32)[:, None]
-        own = call.slopes if call.slopes.dim() == 1 else call.slopes[[piece.owner for piece in pieces]][:, None]
-        lse += own * back
+        _decode(query, keys, bias, mask_of(call.left, call.right), own, out, lse)
+        if lse is not None:
+            lse += above
         return None
     for i in range(rows):
         back, row = rows - 1 - i, slice(i, i + 1)

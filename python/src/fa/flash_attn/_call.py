@@ -111,9 +111,9 @@ class FlashCall(NamedTuple):
         }
         return made(_fa.AttentionOptions, given)
 
-    def decode_options(self, mask: Mask) -> _fa.DecodeAttentionOptions:
+    def decode_options(self, mask: Mask, layout: str = "BSND") -> _fa.DecodeAttentionOptions:
         """Returns the options of _fa.decode."""
-        given = {"layout": "BSND", "mask": mask, "scale": self.scale, "softcap": self.softcap}
+        given = {"layout": layout, "mask": mask, "scale": self.scale, "softcap": self.softcap}
         return made(_fa.DecodeAttentionOptions, given)
 
     def capped(self, scores: Tensor) -> Tensor:

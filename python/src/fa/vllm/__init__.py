@@ -10,6 +10,7 @@ import importlib
 import logging
 import os
 import sys
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from ._counts import calls
@@ -40,7 +41,9 @@ def register(*, mla: bool = True) -> None:
         _log().warning(words, current_platform.device_type)
         return
     unregister()
-    os.environ[VARIABLE] = next(value for value, latent in _VALUES.items() if latent == mla)
+    os.environ[VARIABLE] = "1" if mla else "dense"
+    if mla:
+        _warn_of_latent_hosts()
     for member, override, name in _members():
         if mla or _MODULES[name] == "_dense":
             override(member, f"{__name__}.{name}")
@@ -79,6 +82,16 @@ def _members() -> list[tuple[Any, Any, str]]:
         (AttentionBackendEnum.CPU_MLA, register_backend, "MLABackend"),
         (MLAPrefillBackendEnum.CPU, register_mla_prefill_backend, "MLAPrefill"),
     ]
+
+
+def _warn_of_latent_hosts() -> None:
+    """Says which latent attention vLLM computes although it is registered: the platform prefers other classes."""
+    import torch
+
+    if torch.cpu._is_amx_tile_supported():
+        _log().warning_once("fa.vllm: the CPU has AMX: vLLM's AMX_MLA computes latent attention, not fa")  # type: ignore
+    elif find_spec("zentorch") is not None:
+        _log().warning_once("fa.vllm: zentorch is installed: vLLM prefers it for MLA prompts")  # type: ignore
 
 
 def _forget_choices() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -15,14 +15,24 @@ from .._context import context_of_tensors
 from .._errors import made, own_names
 from .._torch.engine import compute
 from ..flash_attn._call import logsumexp, mask_of
+from ..flash_attn._sequences import runs_of
 
 FEW_ROWS = 16
-"""Up to this number of query rows, decode divides the keys of a request among threads."""
+"""A step whose requests have up to this number of tokens counts as decode."""
 
 _SCALE_THEN_ADD = 0  # pse type
 
+SLOPE_ROWS = 128
+"""With slopes, the biases of this many neighbouring rows are computed from the position of the last one. In float32
+each is rounded as if it were slope * SLOPE_ROWS larger."""
+
 # The engine's names of tensors: {name: what vLLM calls it}.
-NAMES = {"q": "query", "k": "kv_cache", "v": "kv_cache", "sink": "sinks", "pse": "alibi_slopes", "out": "output"}
+_SHARED = {"sink": "sinks", "pse": "alibi_slopes"}
+_PAGED = {"q": "query", "k": "kv_cache", "v": "kv_cache", "out": "output", **_SHARED}
+_LATENT = {"q_rope": "q", **dict.fromkeys(("k", "v", "k_rope"), "kv_c_and_k_pe_cache")}
+ENCODER = {"q": "query", "k": "key", "v": "value", "out": "output", **_SHARED}
+_CACHES = {"key_cache": "kv_cache", "value_cache": "kv_cache"}
+LATENT_ROWS = {"key": "kv_c_normed", "value": "k_pe"}
 
 
 class Layer(NamedTuple):
@@ -39,10 +49,11 @@ class Layer(NamedTuple):
 
 
 class Group(NamedTuple):
-    """Neighbouring requests that one call computes. Each has `rows` tokens."""
+    """Neighbouring requests that one call computes: all causal, or none."""
 
     tokens: slice
-    rows: int
+    ends: list[int]
+    """Where the tokens of each request end, counted from the group's first token."""
     lengths: list[int]
     """The number of keys of each request, its own tokens included."""
     block_table: Tensor
@@ -56,24 +67,37 @@ def groups_of(
     """Divides a batch into groups. Request i has tokens starts[i] to starts[i + 1] and lengths[i] keys; its last token
     stands at its last key. Requests without tokens belong to no group."""
     of_request = [causal] * len(lengths) if isinstance(causal, bool) else list(causal)
-    groups, begin = [], 0
-    while begin < len(lengths):
-        kind = starts[begin + 1] - starts[begin], of_request[begin]
-        end = begin + 1
-        while end < len(lengths) and (starts[end + 1] - starts[end], of_request[end]) == kind:
-            end += 1
-        if kind[0] > 0:
-            tokens = slice(starts[begin], starts[end])
-            groups.append(Group(tokens, kind[0], list(lengths[begin:end]), block_table[begin:end], kind[1]))
-        begin = end
+    kinds = [(end > begin, own) for begin, end, own in zip(starts[:-1], starts[1:], of_request, strict=True)]
+    groups = []
+    for begin, end in runs_of(kinds):
+        if kinds[begin][0]:
+            first = starts[begin]
+            ends = [start - first for start in starts[begin + 1 : end + 1]]
+            whole = slice(first, starts[end]), ends, list(lengths[begin:end])
+            groups.append(Group(*whole, block_table[begin:end], of_request[begin]))
     return groups
+
+
+def _cut(group: Group) -> Group:
+    """Returns the same tokens with each request cut where positions are multiples of SLOPE_ROWS, as if the pieces were
+    requests. A causal piece needs no keys after its last token. A group that is not causal stays as it is."""
+    if not group.causal:
+        return group
+    owners, ends, lengths = [], [], []
+    for i, (begin, end, keys) in enumerate(zip([0, *group.ends], group.ends, group.lengths, strict=False)):
+        position = keys - (end - begin)
+        for last in (*range((position // SLOPE_ROWS + 1) * SLOPE_ROWS, keys, SLOPE_ROWS), keys):
+            owners.append(i)
+            ends.append(end - (keys - last))
+            lengths.append(last)
+    return group._replace(ends=ends, lengths=lengths, block_table=group.block_table[owners])
 
 
 @functools.lru_cache
 def _decode_options(layer: Layer, causal: bool) -> _fa.DecodeAttentionOptions:
     mask = mask_of(layer.left, 0 if causal else layer.right)
     return made(
-        _fa.DecodeAttentionOptions, {"layout": "BSND", "mask": mask, "scale": layer.scale, "softcap": layer.softcap}
+        _fa.DecodeAttentionOptions, {"layout": "TND", "mask": mask, "scale": layer.scale, "softcap": layer.softcap}
     )
 
 
@@ -84,17 +108,17 @@ def _packed_options(layer: Layer, causal: bool) -> _fa.AttentionOptions:
     return made(_fa.AttentionOptions, {"layout": "TND", "mask": mask, **given})
 
 
-def _bias_of(slopes: tuple[float, ...], rows: int, keys: int) -> Tensor:
-    """Returns the biases slope * (key - position), float32 [N, rows, keys], of the last `rows` positions."""
-    back = torch.arange(rows - 1, -1, -1, dtype=torch.float32)
-    distance = torch.arange(1 - keys, 1, dtype=torch.float32) + back[:, None]
-    return torch.tensor(slopes, dtype=torch.float32)[:, None, None] * distance
+def _from_last(ends: Sequence[int]) -> Tensor:
+    """Returns how far each token stands from the last one of its sequence, float32 [T, 1]: 0 or a negative number."""
+    rows = torch.tensor([end - begin for begin, end in zip([0, *ends], ends, strict=False)])
+    last = torch.repeat_interleave(torch.tensor(ends) - 1, rows)
+    return (torch.arange(ends[-1]) - last)[:, None].float()
 
 
-def _bias_rows(rows: int, sinks: Tensor | None) -> int:
-    """Returns for how many rows a request of `rows` tokens needs biases of their own. Without sinks one row stands for
-    all: a row's biases differ from the last row's by a number, which changes no softmax."""
-    return 1 if sinks is None else rows
+def _sinks_of_rows(sinks: Tensor | None, slopes: Tensor, ends: Sequence[int]) -> Tensor | None:
+    """Returns sinks, float32 [T, N], for scores whose biases are those of each sequence's last token. Such biases are
+    slope * (position - last) too small in every score of a token. A softmax without sinks does not see that."""
+    return None if sinks is None else sinks + slopes * _from_last(ends)
 
 
 class Batch:
@@ -102,62 +126,85 @@ class Batch:
 
     def __init__(self, groups: list[Group]) -> None:
         self.groups = groups
-        self.few_rows = all(group.rows <= FEW_ROWS for group in groups)
-        self._biases: dict[tuple[int, int, tuple[float, ...]], Tensor] = {}
+        rows = (end - begin for group in groups for begin, end in zip([0, *group.ends], group.ends, strict=False))
+        self.few_rows = max(rows, default=0) <= FEW_ROWS
+        self._sloped: dict[tuple[float, ...], list[tuple[Group, Tensor]]] = {}
 
-    def _bias(self, at: int, slopes: tuple[float, ...], sinks: Tensor | None) -> Tensor:
-        """Returns the biases of a group, [requests, N, rows or 1, keys]. Past a request's keys they hold any numbers."""
-        group = self.groups[at]
-        rows = _bias_rows(group.rows, sinks)
-        if (at, rows, slopes) not in self._biases:
-            result = torch.zeros(len(group.lengths), len(slopes), rows, max(group.lengths))
-            for of_request, keys in zip(result, group.lengths, strict=True):
-                of_request[..., :keys] = _bias_of(slopes, rows, keys)
-            self._biases[at, rows, slopes] = result
-        return self._biases[at, rows, slopes]
+    def _with_biases(self, slopes: tuple[float, ...]) -> list[tuple[Group, Tensor]]:
+        """Returns groups of pieces, and for each piece the biases of its last token, float32 [pieces, N, 1, keys]. Past
+        a piece's keys they hold any numbers."""
+        if slopes not in self._sloped:
+            groups = [_cut(group) for group in self.groups]
+            distances = (
+                torch.arange(max(group.lengths)) - (torch.tensor(group.lengths)[:, None, None, None] - 1)
+                for group in groups
+            )
+            of_head = torch.tensor(slopes)[:, None, None]
+            self._sloped[slopes] = [
+                (group, of_head * distance) for group, distance in zip(groups, distances, strict=True)
+            ]
+        return self._sloped[slopes]
 
     def attend(
         self, layer: Layer, query: Tensor, key: Tensor, value: Tensor, sinks: Tensor | None, output: Tensor
     ) -> None:
         """Writes the attention of query [tokens, N, D] over pages [blocks, block, Nkv, D] into the requests' rows of
         output [tokens, N, Dv]."""
-        for at, group in enumerate(self.groups):
-            q, out = (t[group.tokens].unflatten(0, (-1, group.rows)) for t in (query, output))
-            tensors = {"q": q, "k": key, "v": value, "block_table": group.block_table, "sink": sinks}
-            tensors["pse"] = None if layer.slopes is None else self._bias(at, layer.slopes, sinks)
-            with own_names(NAMES):
-                compute(_fa.decode, tensors, {"out": out}, _decode_options(layer, group.causal), (), group.lengths)
+        if layer.slopes is None:
+            for group in self.groups:
+                self._call(layer, group, query, key, value, sinks, None, output)
+            return
+        slopes = torch.tensor(layer.slopes)
+        for group, bias in self._with_biases(layer.slopes):
+            of_rows = _sinks_of_rows(sinks, slopes, group.ends)
+            self._call(layer, group, query, key, value, of_rows, bias, output)
+
+    def _call(
+        self,
+        layer: Layer,
+        group: Group,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        sinks: Tensor | None,
+        bias: Tensor | None,
+        output: Tensor,
+    ) -> None:
+        tensors = {"q": query[group.tokens], "k": key, "v": value, "block_table": group.block_table}
+        tensors |= {"sink": sinks, "pse": bias}
+        lengths, results = (group.ends, group.lengths), {"out": output[group.tokens]}
+        with own_names(_PAGED):
+            compute(_fa.decode, tensors, results, _decode_options(layer, group.causal), *lengths)
 
 
 def attend_latent(
     scale: float,
     query: tuple[Tensor, Tensor],
     cache: Tensor,
-    rows: int,
+    ends: list[int],
     lengths: list[int],
     block_table: Tensor,
-) -> tuple[Tensor, Tensor]:
-    """Computes causal attention of the last `rows` tokens of each request over latent pages.
+) -> Tensor:
+    """Computes causal attention of the last tokens of each request over latent pages.
 
     Args:
         query: [T, N, L] and [T, N, R].
+        ends: where the tokens of each request end.
         cache: [blocks, block, L + R]. A row is the key, its first L columns are the value.
 
     Returns:
-        The output [T, N, L] and lse, float32 [T, N].
+        The output [T, N, L]. Rows past the last request are 0.
     """
     latent, rope = query
     size = latent.shape[-1]
     key = cache[:, :, None, :size]
     out = latent.new_empty(latent.shape)
-    lse = latent.new_empty((len(lengths), latent.shape[1], rows), dtype=torch.float32)
-    tensors: dict[str, Any] = {"q": latent.unflatten(0, (-1, rows)), "k": key, "v": key, "block_table": block_table}
+    tensors: dict[str, Any] = {"q": latent, "k": key, "v": key, "block_table": block_table}
     if rope.shape[-1] > 0:
-        tensors |= {"q_rope": rope.unflatten(0, (-1, rows)), "k_rope": cache[:, :, None, size:]}
-    results = {"out": out.unflatten(0, (-1, rows)), "lse": lse}
-    with own_names(NAMES):
-        compute(_fa.decode, tensors, results, _decode_options(Layer(scale), True), (), lengths)
-    return out, lse.transpose(1, 2).flatten(0, 1)
+        tensors |= {"q_rope": rope, "k_rope": cache[:, :, None, size:]}
+    with own_names(_LATENT):
+        compute(_fa.decode, tensors, {"out": out}, _decode_options(Layer(scale), True), ends, lengths)
+    return out
 
 
 def attend_packed(
@@ -169,6 +216,7 @@ def attend_packed(
     causal: bool,
     sinks: Tensor | None,
     output: Tensor,
+    names: Mapping[str, str],
     need_lse: bool = False,
 ) -> Tensor | None:
     """Writes the attention of packed sequences, [T, N, D] over [keys, Nkv, D], into output [T, N, Dv]. Rows past the
@@ -176,6 +224,7 @@ def attend_packed(
 
     Args:
         ends: where the tokens and where the keys of each sequence end.
+        names: what errors call the engine's tensors.
 
     Returns:
         With need_lse the lse, float32 [N, T], -inf for rows without keys.
@@ -183,23 +232,32 @@ def attend_packed(
     tokens, keys = slice(0, ends[0][-1]), slice(0, ends[1][-1])
     tensors = {"q": query[tokens], "k": key[keys], "v": value[keys], "sink": sinks}
     if layer.slopes is not None:
-        rows, lengths = ([end - begin for begin, end in zip([0, *of], of, strict=False)] for of in ends)
-        sizes = ((_bias_rows(count, sinks), length) for count, length in zip(rows, lengths, strict=True))
-        tensors["pse"] = torch.cat([_bias_of(layer.slopes, *size).flatten() for size in sizes])
+        slopes = torch.tensor(layer.slopes)
+        lengths = (end - begin for begin, end in zip([0, *ends[1]], ends[1], strict=False))
+        of_sequences = [(slopes[:, None] * torch.arange(1 - length, 1)).flatten() for length in lengths]
+        tensors |= {"pse": torch.cat(of_sequences), "sink": _sinks_of_rows(sinks, slopes, ends[0])}
     results = {"out": output[tokens]}
     statistics = ()
     if need_lse:
         statistics = [query.new_empty(query[tokens].shape[:2], dtype=torch.float32) for _ in range(2)]
         results |= zip(("softmax_max", "softmax_sum"), statistics, strict=True)
-    with own_names(NAMES):
+    with own_names(names):
         compute(_fa.forward, tensors, results, _packed_options(layer, causal), *ends)
     return logsumexp(*statistics, -torch.inf) if need_lse else None
 
 
-def write_rows(key: Tensor, value: Tensor | None, slots: Tensor, caches: tuple[Tensor, Tensor | None], form: str) -> None:
+def write_rows(
+    key: Tensor,
+    value: Tensor | None,
+    slots: Tensor,
+    caches: tuple[Tensor, Tensor | None],
+    form: str,
+    names: Mapping[str, str] = {},
+) -> None:
     """Writes key [T, Nkv, D] and value [T, Nkv, Dv] to their slots of the caches. Rows of slot -1 and rows past the
-    slots are not written."""
+    slots are not written. Errors call key and value as `names` says."""
     rows = slots.shape[0]
     arrays = {"key": key[:rows], "value": None if value is None else value[:rows], "slot_mapping": slots}
     arrays |= zip(("key_cache", "value_cache"), caches, strict=True)
-    compute_arrays(_fa.scatter_rows, arrays, form, context_of_tensors())
+    with own_names({**_CACHES, **names}):
+        compute_arrays(_fa.scatter_rows, arrays, form, context_of_tensors())

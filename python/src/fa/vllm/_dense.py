@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 from vllm.config import VllmConfig, get_current_vllm_config, get_layers_from_vllm_config
+from vllm.logger import init_logger
 from vllm.model_executor.layers.attention import Attention
 from vllm.v1.attention.backend import AttentionType, CommonAttentionMetadata, MultipleOf
 from vllm.v1.attention.backends.cpu_attn import (
@@ -17,7 +19,7 @@ from vllm.v1.attention.backends.cpu_attn import (
     CPUAttentionMetadataBuilder,
 )
 
-from ._batch import Batch, Layer, attend_packed, groups_of, write_rows
+from ._batch import ENCODER, Batch, Layer, attend_packed, groups_of, write_rows
 from ._counts import count
 
 _ENCODERS = (AttentionType.ENCODER, AttentionType.ENCODER_ONLY)
@@ -51,30 +53,29 @@ class AttentionBackend(CPUAttentionBackend):
         return AttentionMetadataBuilder
 
 
-@dataclass
+@dataclass(kw_only=True)
 class AttentionMetadata(CPUAttentionMetadata):
     """A step as all layers of a group of caches see it."""
 
-    batch: Batch | None = None
-    """None if only layers of vLLM's own code read this step."""
-    ends: list[int] | None = None
-    """Where the tokens of each request end."""
+    batch: Batch
 
 
 class AttentionMetadataBuilder(CPUAttentionMetadataBuilder):
     def __init__(self, kv_cache_spec: Any, layer_names: list[str], vllm_config: VllmConfig, device: torch.device):
         super().__init__(kv_cache_spec, layer_names, vllm_config, device)
-        # Requests of one token come first, so that one call computes them.
+        # vLLM's runner puts requests of one token first.
         self._init_reorder_batch_threshold(1, False)
 
+    @functools.cached_property
     def _handed_back(self) -> bool:
+        """Whether the group's layers are vLLM's own. They exist when the first step is built, and never change."""
         layers = get_layers_from_vllm_config(self.vllm_config, Attention, self.layer_names).values()
         return any(isinstance(layer.impl, AttentionImpl) and layer.impl.handed_back for layer in layers)
 
     def build(
         self, common_prefix_len: int, common_attn_metadata: CommonAttentionMetadata, fast_build: bool = False
     ) -> CPUAttentionMetadata:
-        if self._handed_back():
+        if self._handed_back:
             return super().build(common_prefix_len, common_attn_metadata, fast_build)
         step = common_attn_metadata
         for name in ("mm_req_doc_ranges", "rswa_prefix_lens"):
@@ -98,7 +99,6 @@ class AttentionMetadataBuilder(CPUAttentionMetadataBuilder):
             scheduler_metadata=None,
             causal=causal is True,
             batch=Batch(groups_of(starts, lengths, step.block_table_tensor, causal)),
-            ends=starts[1:],
         )
 
 
@@ -139,8 +139,11 @@ class AttentionImpl(CPUAttentionBackendImpl):
             sinks,
         )
         self.logits_soft_cap = logits_soft_cap or 0
-        self.handed_back = self.is_fp8_kv_cache
-        if not self.handed_back and get_current_vllm_config().kv_transfer_config is not None:
+        self.handed_back = self._reason()
+        """Why vLLM's own class computes this layer; "" if it does not."""
+        if self.handed_back:
+            init_logger("vllm.fa").warning_once("fa.vllm: vLLM's own code computes layers: %s", self.handed_back)
+        elif get_current_vllm_config().kv_transfer_config is not None:
             raise ValueError("fa.vllm: kv_transfer_config: blocks of CPU_ATTN are packed, ours are not")
         window = -1 if sliding_window is None else sliding_window - 1
         self._encoder = encoder
@@ -151,28 +154,27 @@ class AttentionImpl(CPUAttentionBackendImpl):
             softcap=float(self.logits_soft_cap),
             slopes=None if alibi_slopes is None else tuple(map(float, alibi_slopes)),
         )
-        self._pages: tuple[Tensor, Tensor, Tensor] | None = None  # a cache, its keys and its values
 
-    def process_weights_after_loading(self, act_dtype: torch.dtype) -> None:
-        super().process_weights_after_loading(act_dtype)
-        self._float_sinks = None
-
-    _float_sinks: Tensor | None = None
+    def _reason(self) -> str:
+        if self.is_fp8_kv_cache:  # any quantized cache
+            if self.kv_cache_dtype not in AttentionBackend.supported_kv_cache_dtypes:
+                raise NotImplementedError(f"fa.vllm: kv_cache_dtype={self.kv_cache_dtype}: vLLM has no code for CPUs")
+            return f"kv_cache_dtype={self.kv_cache_dtype}"
+        model = get_current_vllm_config().model_config
+        if model.is_mm_prefix_lm:
+            return "is_mm_prefix_lm"  # tokens of an image see each other; vLLM's own code computes a causal mask
+        return "" if model.rswa_window is None else "rswa_window"
 
     def _sinks(self) -> Tensor | None:
-        """Returns the sinks in float32. They are read at the first call, because weights are loaded before it."""
-        if self._float_sinks is None and self.sinks is not None:
-            self._float_sinks = self.sinks.detach().float()
-        return self._float_sinks
+        """Returns the sinks in float32. A program may load other weights between two steps."""
+        return None if self.sinks is None else self.sinks.detach().float()
 
     def _pages_of(self, kv_cache: Tensor) -> tuple[Tensor, Tensor]:
         """Returns keys [blocks, Nkv, block, D] and values [blocks, Nkv, block, Dv] as views of the layer's cache."""
-        if self._pages is None or self._pages[0] is not kv_cache:
-            block, size = kv_cache.shape[2], self.head_size
-            heads = kv_cache.view(*kv_cache.shape[:2], block * kv_cache.shape[3])
-            keys, values = heads[..., : block * size], heads[..., block * size :]
-            self._pages = kv_cache, keys.unflatten(-1, (block, size)), values.unflatten(-1, (block, -1))
-        return self._pages[1:]
+        block, size = kv_cache.shape[2], self.head_size
+        heads = kv_cache.view(*kv_cache.shape[:2], block * kv_cache.shape[3])
+        keys, values = heads[..., : block * size], heads[..., block * size :]
+        return keys.unflatten(-1, (block, size)), values.unflatten(-1, (block, -1))
 
     def do_kv_cache_update(
         self, layer: torch.nn.Module, key: Tensor, value: Tensor, kv_cache: Tensor, slot_mapping: Tensor
@@ -199,15 +201,18 @@ class AttentionImpl(CPUAttentionBackendImpl):
         if attn_metadata is None:  # a warm-up
             return output
         if self.handed_back:
-            count("handed_back: fp8 cache")
+            count(f"handed_back: {self.handed_back}")
             return super().forward(layer, query, key, value, kv_cache, attn_metadata, output)
         assert isinstance(attn_metadata, AttentionMetadata)
+        batch = attn_metadata.batch
         if self._encoder:
-            ends = attn_metadata.ends
-            attend_packed(self._layer, query, key, value, (ends, ends), attn_metadata.causal, self._sinks(), output)
+            for group in batch.groups:
+                tensors, ends = (query[group.tokens], key[group.tokens], value[group.tokens]), (group.ends, group.ends)
+                sinks, own = self._sinks(), output[group.tokens]
+                attend_packed(self._layer, *tensors, ends, group.causal, sinks, own, ENCODER)
             count("encoder")
             return output
         pages = (pages.transpose(1, 2) for pages in self._pages_of(kv_cache))
-        attn_metadata.batch.attend(self._layer, query, *pages, self._sinks(), output)
-        count("decode" if attn_metadata.batch.few_rows else "prefill")
+        batch.attend(self._layer, query, *pages, self._sinks(), output)
+        count("decode" if batch.few_rows else "prefill")
         return output

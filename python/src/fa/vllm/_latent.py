@@ -21,7 +21,7 @@ from vllm.v1.attention.backend import AttentionLayer, MultipleOf
 from vllm.v1.attention.backends.mla.cpu_mla import CPUMLABackend, CPUMLAImpl
 from vllm.v1.attention.backends.mla.prefill.cpu_sdpa import CPUSDPAMLAPrefillBackend
 
-from ._batch import Layer, attend_latent, attend_packed, write_rows
+from ._batch import LATENT_ROWS, Layer, attend_latent, attend_packed, write_rows
 from ._counts import count
 
 
@@ -57,7 +57,7 @@ class MLAPrefill(CPUSDPAMLAPrefillBackend):
 
     def _attend(self, q, k, v, ends, causal: bool, need_lse: bool, out: Tensor | None) -> Any:
         result = q.new_empty((*q.shape[:2], v.shape[2])) if out is None else out
-        lse = attend_packed(Layer(self.scale), q, k, v, ends, causal, None, result, need_lse)
+        lse = attend_packed(Layer(self.scale), q, k, v, ends, causal, None, result, {}, need_lse)
         count("mla_prefill")
         return (result, lse) if need_lse else result
 
@@ -88,6 +88,8 @@ class MLABackend(CPUMLABackend):
 
 @dataclass
 class MLADecodeMetadata(MLACommonDecodeMetadata):
+    ends: list[int]
+    """Where the tokens of each request end."""
     lengths: list[int]
     """The number of keys of each request."""
 
@@ -98,7 +100,7 @@ class MLAMetadata(MLACommonMetadata):
 
 
 class MLAMetadataBuilder(MLACommonMetadataBuilder):
-    query_len_support = QueryLenSupport.UNIFORM
+    query_len_support = QueryLenSupport.VARLEN
 
     def __init__(self, *arguments: Any, **keywords: Any) -> None:
         super().__init__(*arguments, **{"metadata_cls": MLAMetadata, **keywords})
@@ -108,6 +110,7 @@ class MLAMetadataBuilder(MLACommonMetadataBuilder):
             block_table=block_table_tensor,
             seq_lens=seq_lens_device,
             dcp_tot_seq_lens=others["dcp_tot_seq_lens_device"],
+            ends=others["query_start_loc_cpu"].tolist()[1:],
             lengths=seq_lens_device.tolist(),
         )
 
@@ -115,23 +118,19 @@ class MLAMetadataBuilder(MLACommonMetadataBuilder):
 class MLAImpl(CPUMLAImpl):
     """The attention of one layer over its latent cache [blocks, block, L + R]."""
 
-    can_return_lse_for_decode = True
-
     def forward_mqa(
         self,
         q: Tensor | tuple[Tensor, Tensor],
         kv_c_and_k_pe_cache: Tensor,
         attn_metadata: MLACommonMetadata,
         layer: AttentionLayer,
-    ) -> tuple[Tensor, Tensor | None]:
+    ) -> tuple[Tensor, None]:
         decode = attn_metadata.decode
         assert isinstance(decode, MLADecodeMetadata)
         latent, rope = q if isinstance(q, tuple) else q.split([self.kv_lora_rank, q.shape[-1] - self.kv_lora_rank], -1)
-        rows = latent.shape[0] // len(decode.lengths)
         count("mla_decode")
-        return attend_latent(
-            self.scale, (latent, rope), kv_c_and_k_pe_cache, rows, decode.lengths, decode.block_table
-        )
+        requests = decode.ends, decode.lengths, decode.block_table
+        return attend_latent(self.scale, (latent, rope), kv_c_and_k_pe_cache, *requests), None
 
     def do_kv_cache_update(
         self,
@@ -147,4 +146,4 @@ class MLAImpl(CPUMLAImpl):
         size = kv_c_normed.shape[-1]
         caches = kv_cache[:, :, None, :size], kv_cache[:, :, None, size:] if size < kv_cache.shape[-1] else None
         rope = k_pe.view(k_pe.shape[0], 1, -1) if caches[1] is not None else None
-        write_rows(kv_c_normed[:, None], rope, slot_mapping.flatten(), caches, "BnBsND")
+        write_rows(kv_c_normed[:, None], rope, slot_mapping.flatten(), caches, "BnBsND", LATENT_ROWS)

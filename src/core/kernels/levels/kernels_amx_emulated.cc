@@ -10,7 +10,7 @@ namespace fa::core::kernels::amx_emulated {
 namespace {
 
 #include "core/kernels/vec/vec_amx_emulated.h"
-#include "core/kernels/vec/vec_pairs_emulated.h"
+#include "core/kernels/vec/vec_cut_emulated.h"
 // The kernels below use the functions of the vec_*.h files above.
 #include "core/kernels/levels/tile_level.inc"
 #include "core/kernels/strip_kernels.inc"

@@ -6,7 +6,7 @@ namespace fa::core::kernels::avx512_amx {
 namespace {
 
 #include "core/kernels/vec/vec_amx.h"
-#include "core/kernels/vec/vec_avx512_bf16.h"
+#include "core/kernels/vec/vec_cut_avx512.h"
 // The kernels below use the functions of the vec_*.h files above.
 #include "core/kernels/levels/tile_level.inc"
 

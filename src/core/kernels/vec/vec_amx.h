@@ -22,14 +22,20 @@ template <int Tile>
 FA_INLINE void TileZero() {
   asm volatile("tilezero %%tmm%c0" ::"i"(Tile));
 }
-/// Loads 16 rows of 64 bytes, `step` bytes apart.
-template <int Tile>
+/// Loads 16 rows of 64 bytes, `step` bytes apart, from `Offset` bytes after p on. The offset is part of the
+/// instruction, because the compiler would keep sums of addresses in vector registers.
+template <int Tile, int Offset = 0>
 FA_INLINE void TileLoad(const void* p, int64_t step) {
-  asm volatile("tileloadd (%0,%1,1), %%tmm%c2" ::"r"(p), "r"(step), "i"(Tile) : "memory");
+  asm volatile("tileloadd %c3(%0,%1,1), %%tmm%c2" ::"r"(p), "r"(step), "i"(Tile), "i"(Offset) : "memory");
 }
-template <int Tile>
+/// Does what TileLoad does, with the hint that L1 need not keep the rows.
+template <int Tile, int Offset = 0>
+FA_INLINE void TileLoadOnce(const void* p, int64_t step) {
+  asm volatile("tileloaddt1 %c3(%0,%1,1), %%tmm%c2" ::"r"(p), "r"(step), "i"(Tile), "i"(Offset) : "memory");
+}
+template <int Tile, int Offset = 0>
 FA_INLINE void TileStore(void* p, int64_t step) {
-  asm volatile("tilestored %%tmm%c2, (%0,%1,1)" ::"r"(p), "r"(step), "i"(Tile) : "memory");
+  asm volatile("tilestored %%tmm%c2, %c3(%0,%1,1)" ::"r"(p), "r"(step), "i"(Tile), "i"(Offset) : "memory");
 }
 /// C[m][n] += sum over k < 16 of the pairs A[m][k] . B[k][n], bf16 to f32. Subnormal numbers count as 0. Lower elements
 /// and upper elements are summed separately, each in ascending order. The two sums are added, and the result is added

@@ -23,15 +23,19 @@ template <int Tile>
 FA_INLINE void TileZero() {
   __builtin_memset(&TileOf(Tile), 0, sizeof(EmulatedTile));
 }
-template <int Tile>
+template <int Tile, int Offset = 0>
 FA_INLINE void TileLoad(const void* p, int64_t step) {
   EmulatedTile& tile = TileOf(Tile);
-  for (int64_t r = 0; r < 16; ++r) __builtin_memcpy(tile.row[r], static_cast<const char*>(p) + r * step, 64);
+  for (int64_t r = 0; r < 16; ++r) __builtin_memcpy(tile.row[r], static_cast<const char*>(p) + Offset + r * step, 64);
 }
-template <int Tile>
+template <int Tile, int Offset = 0>
+FA_INLINE void TileLoadOnce(const void* p, int64_t step) {
+  TileLoad<Tile, Offset>(p, step);
+}
+template <int Tile, int Offset = 0>
 FA_INLINE void TileStore(void* p, int64_t step) {
   const EmulatedTile& tile = TileOf(Tile);
-  for (int64_t r = 0; r < 16; ++r) __builtin_memcpy(static_cast<char*>(p) + r * step, tile.row[r], 64);
+  for (int64_t r = 0; r < 16; ++r) __builtin_memcpy(static_cast<char*>(p) + Offset + r * step, tile.row[r], 64);
 }
 
 // Eight columns are computed at a time; one by one, they would take much of the tests' time. Sanitizers need not check

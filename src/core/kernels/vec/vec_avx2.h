@@ -233,9 +233,11 @@ FA_INLINE F SpreadKeys(const float* p, int64_t n) {
   return _mm256_permutevar8x32_ps(LoadN(p, n), _mm256_srli_epi32(lane, kShift));
 }
 
+#include "core/kernels/vec/vec_e4m3_codes.h"
+
 // The next functions load 8 columns of compressed rows.
 
-/// LoadE4M3 returns numbers divided by this power of 2.
+/// LoadE4M3 and LoadFiniteE4M3 return numbers divided by this power of 2.
 inline constexpr float kE4M3Unit = 256.0f;
 /// Returns the numbers as 16-bit floats, whose exponent and fraction are those of e4m3.
 FA_INLINE F LoadE4M3(const uint8_t* p) {
@@ -243,6 +245,19 @@ FA_INLINE F LoadE4M3(const uint8_t* p) {
   const __m128i x = _mm_and_si128(_mm_slli_epi16(words, 7), _mm_set1_epi16(static_cast<int16_t>(0xbf80)));
   const __m128i magnitude = _mm_and_si128(words, _mm_set1_epi16(0x7f));
   return _mm256_cvtph_ps(_mm_or_si128(x, _mm_srli_epi16(_mm_cmpeq_epi16(magnitude, _mm_set1_epi16(0x7f)), 1)));
+}
+/// How many vectors LoadFiniteE4M3 best loads together. Two share the operations on 16-bit floats.
+inline constexpr int kE4M3AtOnce = 2;
+/// Loads N vectors. The code of NaN counts as the number 480, which saves a third of the operations.
+FA_INLINE void LoadFiniteE4M3(const uint8_t* p, F (&x)[1]) {
+  const __m128i words = _mm_cvtepi8_epi16(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
+  x[0] = _mm256_cvtph_ps(_mm_and_si128(_mm_slli_epi16(words, 7), _mm_set1_epi16(static_cast<int16_t>(0xbf80))));
+}
+FA_INLINE void LoadFiniteE4M3(const uint8_t* p, F (&x)[2]) {
+  const __m256i words = _mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+  const __m256i halves = _mm256_and_si256(_mm256_slli_epi16(words, 7), _mm256_set1_epi16(static_cast<int16_t>(0xbf80)));
+  x[0] = _mm256_cvtph_ps(_mm256_castsi256_si128(halves));
+  x[1] = _mm256_cvtph_ps(_mm256_extracti128_si256(halves, 1));
 }
 FA_INLINE F LoadE5M2(const uint8_t* p) {
   const __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p));

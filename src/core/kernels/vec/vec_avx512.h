@@ -216,20 +216,28 @@ FA_INLINE F SpreadKeys(const float* p, int64_t n) {
   return _mm512_permutexvar_ps(_mm512_srli_epi32(lane, kShift), LoadN(p, n));
 }
 
+#include "core/kernels/vec/vec_e4m3_codes.h"
+
 // The next functions load 16 columns of compressed rows.
 
 /// Returns halves of 16-bit floats whose exponent and fraction are those of e4m3. The floats are 2^-8 of the numbers.
-FA_INLINE __m256i WidenE4M3(__m128i bytes) {
-  const __m256i words = _mm256_cvtepi8_epi16(bytes);
-  const __m256i x = _mm256_and_si256(_mm256_slli_epi16(words, 7), _mm256_set1_epi16(static_cast<int16_t>(0xbf80)));
-  const __m128i magnitude = _mm_and_si128(bytes, _mm_set1_epi8(0x7f));
-  const __mmask16 nan = _mm_cmpeq_epi8_mask(magnitude, _mm_set1_epi8(0x7f));
-  return _mm256_mask_mov_epi16(x, nan, _mm256_set1_epi16(0x7e00));
+/// The code of NaN becomes the number 480.
+FA_INLINE __m256i WidenFiniteE4M3(__m128i bytes) {
+  const __m256i words = _mm256_slli_epi16(_mm256_cvtepi8_epi16(bytes), 7);
+  return _mm256_and_si256(words, _mm256_set1_epi16(static_cast<int16_t>(0xbf80)));
 }
-/// LoadE4M3 returns numbers divided by this power of 2.
+/// LoadE4M3 and LoadFiniteE4M3 return numbers divided by this power of 2.
 inline constexpr float kE4M3Unit = 256.0f;
 FA_INLINE F LoadE4M3(const uint8_t* p) {
-  return _mm512_cvtph_ps(WidenE4M3(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
+  const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+  const __mmask16 nan = _mm_cmpeq_epi8_mask(_mm_and_si128(bytes, _mm_set1_epi8(0x7f)), _mm_set1_epi8(0x7f));
+  return _mm512_cvtph_ps(_mm256_mask_mov_epi16(WidenFiniteE4M3(bytes), nan, _mm256_set1_epi16(0x7e00)));
+}
+/// How many vectors LoadFiniteE4M3 best loads together. Here two would take wider vectors, and as much time.
+inline constexpr int kE4M3AtOnce = 1;
+/// Loads a vector. The code of NaN counts as the number 480.
+FA_INLINE void LoadFiniteE4M3(const uint8_t* p, F (&x)[1]) {
+  x[0] = _mm512_cvtph_ps(WidenFiniteE4M3(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
 }
 FA_INLINE F LoadE5M2(const uint8_t* p) {
   const __m256i words = _mm256_cvtepu8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));

@@ -1,15 +1,11 @@
-// Operations on words of two bf16, which the level with VDPBF16PS adds to those of vec_avx512.h.
+// Operations on words of two bf16, which the level with VDPBF16PS adds to those of vec_words_avx512.h. CPUs with
+// VDPBF16PS have VPDPWSSD, too.
 
 #pragma once
 
-#include "core/kernels/vec/vec_avx512.h"
+#include "core/kernels/vec/vec_words_avx512.h"
 
 inline constexpr int64_t kWordBytes = 4;
-
-FA_INLINE I AsI(F x) { return _mm512_castps_si512(x); }
-FA_INLINE F AsF(I x) { return _mm512_castsi512_ps(x); }
-FA_INLINE I AndI(I a, I b) { return _mm512_and_si512(a, b); }
-FA_INLINE I XorI(I a, I b) { return _mm512_xor_si512(a, b); }
 
 /// Returns acc + lower(a) * lower(b) + upper(a) * upper(b). Subnormal operands count as 0.
 FA_INLINE F DotPairs(F a, F b, F acc) {
@@ -19,12 +15,6 @@ FA_INLINE F DotPairs(F a, F b, F acc) {
 FA_INLINE F LoadWords(const uint16_t* p, int64_t elements) {
   const __mmask32 lanes = elements >= 32 ? 0xffffffffu : (1u << elements) - 1u;
   return AsF(_mm512_maskz_loadu_epi16(lanes, p));
-}
-/// Loads one word into all lanes.
-FA_INLINE F BroadcastWord(const char* p) {
-  int32_t word;
-  __builtin_memcpy(&word, p, sizeof word);
-  return AsF(SetI(word));
 }
 /// Loads the lower element of a word into all lanes. The upper element is 0.
 FA_INLINE F BroadcastHalf(const char* p) {
@@ -94,20 +84,4 @@ FA_INLINE void ToUnpackedOrder(F& a, F& b) {
   const F first = _mm512_shuffle_f32x4(a, b, 0x88);
   b = _mm512_shuffle_f32x4(a, b, 0xdd);
   a = first;
-}
-/// Undoes ToUnpackedOrder.
-FA_INLINE void FromUnpackedOrder(F& a, F& b) {
-  const F low = _mm512_shuffle_f32x4(a, b, 0x44), high = _mm512_shuffle_f32x4(a, b, 0xee);
-  a = _mm512_shuffle_f32x4(low, low, 0xd8);
-  b = _mm512_shuffle_f32x4(high, high, 0xd8);
-}
-
-/// Splits the keys of a and b, which follow each other, into the vector of the even keys and the vector of the odd
-/// keys.
-template <int R>
-FA_INLINE void SplitKeys(F& a, F& b) {
-  static_assert(R == 4 || R == 8);
-  const F even = _mm512_shuffle_f32x4(a, b, R == 4 ? 0x88 : 0x44);
-  b = _mm512_shuffle_f32x4(a, b, R == 4 ? 0xdd : 0xee);
-  a = even;
 }

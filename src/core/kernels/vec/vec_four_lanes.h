@@ -50,6 +50,13 @@ FA_INLINE F LoadE4M3(const uint8_t* p) {
   const float(&number)[256] = kE4M3Numbers.of;
   return F{number[p[0]], number[p[1]], number[p[2]], number[p[3]]};
 }
+/// LoadFiniteE4M3 loads NaN, so nobody needs to find it.
+inline constexpr int kE4M3AtOnce = 1;
+FA_INLINE void LoadFiniteE4M3(const uint8_t* p, F (&x)[1]) { x[0] = LoadE4M3(p); }
+template <typename RowAt>
+FA_INLINE bool HasE4M3Nan(int64_t /*rows*/, int64_t /*columns*/, const RowAt& /*row*/) {
+  return false;
+}
 /// The codes of e5m2 are the upper bytes of 16-bit floats.
 FA_INLINE F LoadE5M2(const uint8_t* p) {
   uint16_t words[4];

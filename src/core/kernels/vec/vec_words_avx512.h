@@ -1,10 +1,21 @@
-// The operations that turn compressed elements into 16-bit words and multiply them, for the level with VDPBF16PS, whose
-// CPUs have VPDPWSSD, too. A vector has the words of 32 columns in their order.
+// Operations on words of two 16-bit integers, which the level with VPDPWSSD adds to those of vec_avx512.h. A vector has
+// the words of 32 columns in their order.
 
 #pragma once
 
-#include "core/kernels/vec/vec_avx512_bf16.h"
+#include "core/kernels/vec/vec_avx512.h"
 
+FA_INLINE I AsI(F x) { return _mm512_castps_si512(x); }
+FA_INLINE F AsF(I x) { return _mm512_castsi512_ps(x); }
+FA_INLINE I AndI(I a, I b) { return _mm512_and_si512(a, b); }
+FA_INLINE I XorI(I a, I b) { return _mm512_xor_si512(a, b); }
+
+/// Loads one word into all lanes.
+FA_INLINE F BroadcastWord(const char* p) {
+  int32_t word;
+  __builtin_memcpy(&word, p, sizeof word);
+  return AsF(SetI(word));
+}
 /// Returns acc + lower(a) * lower(b) + upper(a) * upper(b), where words have two integers and acc has 32-bit integers.
 FA_INLINE F DotIntegers(F a, F b, F acc) { return AsF(_mm512_dpwssd_epi32(AsI(acc), AsI(a), AsI(b))); }
 /// Lane i of the result is the sum of the integers in the lanes of r[i], as SumLanes adds floats.
@@ -36,47 +47,32 @@ FA_INLINE void UnpackWords(F lower, F upper, F& first, F& second) {
   first = AsF(_mm512_unpacklo_epi16(AsI(lower), AsI(upper)));
   second = AsF(_mm512_unpackhi_epi16(AsI(lower), AsI(upper)));
 }
-
-/// The bf16 of the codes 0..127 of an 8-bit float with `kFraction` bits of fraction. The upper 128 codes have the other
-/// sign.
-template <int kFraction>
-struct ByteFloats {
-  alignas(64) uint16_t of[128];
-  constexpr ByteFloats() : of() {
-    constexpr int kExponents = 1 << (7 - kFraction), kFractions = 1 << kFraction, kBias = kExponents / 2 - 1;
-    for (int code = 0; code < 128; ++code) {
-      int exponent = code / kFractions, fraction = code % kFractions;
-      if (exponent == 0 && fraction == 0) continue;
-      if (exponent == 0) {  // a subnormal number becomes a normal one
-        for (exponent = 1; fraction < kFractions; fraction *= 2) --exponent;
-        fraction -= kFractions;
-      }
-      of[code] = static_cast<uint16_t>((exponent - kBias + 127) << 7 | fraction << (7 - kFraction));
-    }
-    if (kFraction == 3) of[127] = 0x7fc0;  // e4m3 has one NaN and no infinity
-    if (kFraction == 2) {
-      of[124] = 0x7f80;
-      for (int code = 125; code < 128; ++code) of[code] = 0x7fc0;
-    }
-  }
-};
-template <int kFraction>
-inline constexpr ByteFloats<kFraction> kByteFloats;
-
-/// Loads 32 8-bit floats as bf16. Each table look-up serves 64 codes.
-template <int kFraction>
-FA_INLINE F LoadByteFloats(const void* p) {
-  const uint16_t(&table)[128] = kByteFloats<kFraction>.of;
-  const I codes = _mm512_cvtepi8_epi16(_mm256_loadu_si256(static_cast<const __m256i*>(p)));
-  const I lower = _mm512_permutex2var_epi16(_mm512_load_si512(table), codes, _mm512_load_si512(table + 32));
-  const I upper = _mm512_permutex2var_epi16(_mm512_load_si512(table + 64), codes, _mm512_load_si512(table + 96));
-  const __mmask32 is_upper = _mm512_test_epi16_mask(codes, _mm512_set1_epi16(64));
-  const I magnitude = _mm512_mask_blend_epi16(is_upper, lower, upper);
-  constexpr int kOrOfAnd = 0xf8;  // a | (b & c)
-  const I sign = _mm512_set1_epi16(static_cast<int16_t>(0x8000));
-  return AsF(_mm512_ternarylogic_epi32(magnitude, codes, sign, kOrOfAnd));
+/// Undoes ToUnpackedOrder.
+FA_INLINE void FromUnpackedOrder(F& a, F& b) {
+  const F low = _mm512_shuffle_f32x4(a, b, 0x44), high = _mm512_shuffle_f32x4(a, b, 0xee);
+  a = _mm512_shuffle_f32x4(low, low, 0xd8);
+  b = _mm512_shuffle_f32x4(high, high, 0xd8);
 }
 
+/// Splits the keys of a and b, which follow each other, into the vector of the even keys and the vector of the odd
+/// keys.
+template <int R>
+FA_INLINE void SplitKeys(F& a, F& b) {
+  static_assert(R == 1 || R == 2 || R == 4 || R == 8);
+  F even;
+  if constexpr (R <= 2) {
+    // Lane i belongs to row i % R of key i / R, of which there are 16 / R in a and as many in b.
+    const I lane = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    const I row = _mm512_and_si512(lane, _mm512_set1_epi32(R - 1));
+    const I of_even = _mm512_sub_epi32(_mm512_add_epi32(lane, lane), row);
+    even = _mm512_permutex2var_ps(a, of_even, b);
+    b = _mm512_permutex2var_ps(a, _mm512_add_epi32(of_even, _mm512_set1_epi32(R)), b);
+  } else {
+    even = _mm512_shuffle_f32x4(a, b, R == 4 ? 0x88 : 0x44);
+    b = _mm512_shuffle_f32x4(a, b, R == 4 ? 0xdd : 0xee);
+  }
+  a = even;
+}
 /// Loads 32 integers of 4 bits from 16 bytes. The permutation uses five bits of each word, of which one is not part of
 /// the integer. So the table has each integer twice.
 FA_INLINE F LoadIntegers4(const void* p) {
@@ -86,15 +82,7 @@ FA_INLINE F LoadIntegers4(const void* p) {
   const I halves = _mm512_or_si512(bytes, _mm512_slli_epi32(bytes, 12));
   return AsF(_mm512_permutexvar_epi16(halves, _mm512_load_si512(kNumbers)));
 }
-
-/// Loads the elements of 32 columns as words: integers for int8 and int4, bf16 for 8-bit floats.
-template <DType kType>
-FA_INLINE F LoadWordsOf(const void* p) {
-  if constexpr (kType == DType::kI8) {
-    return AsF(_mm512_cvtepi8_epi16(_mm256_loadu_si256(static_cast<const __m256i*>(p))));
-  } else if constexpr (kType == DType::kI4x8) {
-    return LoadIntegers4(p);
-  } else {
-    return LoadByteFloats < kType == DType::kF8E4M3 ? 3 : 2 > (p);
-  }
+/// Loads 32 integers of 8 bits.
+FA_INLINE F LoadIntegers8(const void* p) {
+  return AsF(_mm512_cvtepi8_epi16(_mm256_loadu_si256(static_cast<const __m256i*>(p))));
 }

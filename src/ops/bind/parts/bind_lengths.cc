@@ -12,36 +12,27 @@
 namespace fa::ops {
 namespace {
 
-Status BindPacked(Binding& call) {
-  const std::span<const int64_t> cu_q = call.args.cu_q;
-  const std::span<const int64_t> cu_kv = call.args.cu_kv;
-  FA_RETURN_IF_ERROR(CheckPrefixSums("cu_q", cu_q, call.sizes.q_rows, Arg("q", ".shape", At(0))));
+Status BindPackedKeys(Binding& call) {
+  const std::span<const int64_t> cu_q = call.args.cu_q, cu_kv = call.args.cu_kv;
   FA_RETURN_IF_ERROR(CheckPrefixSums("cu_kv", cu_kv, call.sizes.k_rows, Arg("k", ".shape", At(0))));
   if (cu_q.size() != cu_kv.size()) {
     return Status::InvalidArgument(Arg("cu_kv").Has(std::to_string(cu_kv.size())) + " entries, want " +
                                    std::to_string(cu_q.size()) + " (" + Arg("cu_q") + ")");
   }
-  BoundAttention& bound = call.bound;
-  call.sizes.sequences = static_cast<int64_t>(cu_q.size());
-  bound.problem.sequences.resize(cu_q.size());
-  int64_t q_begin = 0;
-  int64_t k_begin = 0;
-  for (size_t b = 0; b < cu_q.size(); ++b) {
-    tiling::Sequence& sequence = bound.problem.sequences[b];
-    sequence.sq = cu_q[b] - q_begin;
-    sequence.sk = cu_kv[b] - k_begin;
-    sequence.q_offset = q_begin;
-    sequence.k_offset = k_begin;
-    q_begin = cu_q[b];
-    k_begin = cu_kv[b];
-    call.sizes.max_sq = std::max(call.sizes.max_sq, sequence.sq);
-    call.sizes.max_sk = std::max(call.sizes.max_sk, sequence.sk);
+  int64_t begin = 0;
+  for (size_t b = 0; b < cu_kv.size(); ++b) {
+    tiling::Sequence& sequence = call.bound.problem.sequences[b];
+    sequence.sk = cu_kv[b] - begin;
+    sequence.k_offset = begin;
+    begin = cu_kv[b];
   }
-  bound.tail_row_begin = q_begin;
-  bound.tail_row_end = call.sizes.q_rows;
-  bound.cu_q.assign(cu_q.begin(), cu_q.end());
-  bound.cu_kv.assign(cu_kv.begin(), cu_kv.end());
+  call.bound.cu_kv.assign(cu_kv.begin(), cu_kv.end());
   return Status::Ok();
+}
+
+// Returns the entry of batch element b, or `rows` if there are no lengths.
+int64_t LengthInUse(std::span<const int64_t> lengths, size_t b, int64_t rows) {
+  return lengths.empty() ? rows : lengths.size() == 1 ? lengths[0] : lengths[b];
 }
 
 Status CheckActual(const Binding& call, const char* name, std::span<const int64_t> lengths, int64_t rows,
@@ -60,6 +51,36 @@ Status CheckActual(const Binding& call, const char* name, std::span<const int64_
   return Status::Ok();
 }
 
+Status BindPacked(Binding& call) {
+  const std::span<const int64_t> cu_q = call.args.cu_q;
+  FA_RETURN_IF_ERROR(CheckPrefixSums("cu_q", cu_q, call.sizes.q_rows, Arg("q", ".shape", At(0))));
+  BoundAttention& bound = call.bound;
+  std::vector<tiling::Sequence>& sequences = bound.problem.sequences;
+  call.sizes.sequences = static_cast<int64_t>(cu_q.size());
+  sequences.resize(cu_q.size());
+  int64_t begin = 0;
+  for (size_t b = 0; b < cu_q.size(); ++b) {
+    sequences[b].sq = cu_q[b] - begin;
+    sequences[b].q_offset = begin;
+    begin = cu_q[b];
+  }
+  if (call.paged()) {
+    const std::span<const int64_t> lengths = call.inference->lengths.kv;
+    FA_RETURN_IF_ERROR(CheckActual(call, "lengths_kv", lengths, call.sizes.k_rows, "k"));
+    for (size_t b = 0; b < cu_q.size(); ++b) sequences[b].sk = LengthInUse(lengths, b, call.sizes.k_rows);
+  } else {
+    FA_RETURN_IF_ERROR(BindPackedKeys(call));
+  }
+  for (const tiling::Sequence& sequence : sequences) {
+    call.sizes.max_sq = std::max(call.sizes.max_sq, sequence.sq);
+    call.sizes.max_sk = std::max(call.sizes.max_sk, sequence.sk);
+  }
+  bound.tail_row_begin = begin;
+  bound.tail_row_end = call.sizes.q_rows;
+  bound.cu_q.assign(cu_q.begin(), cu_q.end());
+  return Status::Ok();
+}
+
 // Refuses too many batch elements. A batch element takes at least one task, and one per key head if all elements have
 // rows in use.
 Status CheckBatch(const Binding& call, std::span<const int64_t> lengths_q) {
@@ -73,14 +94,11 @@ Status CheckBatch(const Binding& call, std::span<const int64_t> lengths_q) {
 Status BindActual(Binding& call, const ActualLengths& lengths) {
   FA_RETURN_IF_ERROR(CheckActual(call, "lengths_q", lengths.q, call.sizes.q_rows, "q"));
   FA_RETURN_IF_ERROR(CheckActual(call, "lengths_kv", lengths.kv, call.sizes.k_rows, "k"));
-  const auto of = [](std::span<const int64_t> all, size_t b, int64_t rows) {
-    return all.empty() ? rows : all.size() == 1 ? all[0] : all[b];
-  };
   BoundAttention& bound = call.bound;
   for (size_t b = 0; b < bound.problem.sequences.size(); ++b) {
     tiling::Sequence& sequence = bound.problem.sequences[b];
-    sequence.sq = of(lengths.q, b, sequence.sq);
-    sequence.sk = of(lengths.kv, b, sequence.sk);
+    sequence.sq = LengthInUse(lengths.q, b, sequence.sq);
+    sequence.sk = LengthInUse(lengths.kv, b, sequence.sk);
   }
   bound.padded_rows = lengths.q.empty() ? 0 : call.sizes.q_rows;
   bound.lengths_q.assign(lengths.q.begin(), lengths.q.end());
@@ -98,7 +116,7 @@ Status BindSequences(Binding& call) {
   const ActualLengths lengths = call.inference != nullptr ? call.inference->lengths : ActualLengths{};
   if (call.packed()) {
     FA_RETURN_IF_ERROR(RefuseLengths(call, "lengths_q", lengths.q));
-    FA_RETURN_IF_ERROR(RefuseLengths(call, "lengths_kv", lengths.kv));
+    if (!call.paged()) FA_RETURN_IF_ERROR(RefuseLengths(call, "lengths_kv", lengths.kv));
     return BindPacked(call);
   }
   FA_RETURN_IF_ERROR(RefuseLengths(call, "cu_q", call.args.cu_q));

@@ -18,8 +18,9 @@ Status BindPackedDenseMask(Binding& call, const TensorView& mask) {
     return Status::InvalidArgument(Arg("dense_mask", ".shape").Is(Text(mask.shape)) +
                                    ", want [maxSq,maxSk], of the longest sequences (" + Arg("layout") + " TND)");
   }
-  FA_RETURN_IF_ERROR(CheckPairSize(call, "dense_mask", mask, 0, call.sizes.max_sq, {"longest query sequence"}));
-  return CheckPairSize(call, "dense_mask", mask, 1, call.sizes.max_sk, {"longest key sequence"});
+  const PairSources sources = PairSources::Of(call);
+  FA_RETURN_IF_ERROR(CheckPairSize(call, "dense_mask", mask, 0, call.sizes.max_sq, sources.rows));
+  return CheckPairSize(call, "dense_mask", mask, 1, call.sizes.max_sk, sources.keys);
 }
 
 Status BindFullDenseMask(Binding& call, const TensorView& mask) {
@@ -29,9 +30,9 @@ Status BindFullDenseMask(Binding& call, const TensorView& mask) {
                                    ", want [Sq,Sk], [1,1,Sq,Sk], [B,1,Sq,Sk] or [B,N,Sq,Sk]" +
                                    (call.inference != nullptr ? " or [B|1,Sq,Sk]" : ""));
   }
-  const layout::Axes axes = layout::AxesOf(call.options.layout);
-  FA_RETURN_IF_ERROR(CheckPairSize(call, "dense_mask", mask, rank - 2, call.sizes.max_sq, {"q", axes.seq}));
-  FA_RETURN_IF_ERROR(CheckPairSize(call, "dense_mask", mask, rank - 1, call.sizes.max_sk, {"k", axes.seq}));
+  const PairSources sources = PairSources::Of(call);
+  FA_RETURN_IF_ERROR(CheckPairSize(call, "dense_mask", mask, rank - 2, call.sizes.max_sq, sources.rows));
+  FA_RETURN_IF_ERROR(CheckPairSize(call, "dense_mask", mask, rank - 1, call.sizes.max_sk, sources.keys));
   if (rank == 2) return Status::Ok();
   const int64_t batch = mask.shape[0];
   const int64_t heads = mask.shape[1];
@@ -40,12 +41,12 @@ Status BindFullDenseMask(Binding& call, const TensorView& mask) {
                      "want 1 or " + std::to_string(call.bound.problem.heads) + " (query heads)");
   }
   if (batch == call.sizes.sequences || (batch == 1 && heads == 1)) return Status::Ok();
-  return CheckSize("dense_mask", mask, 0, call.sizes.sequences, {"q", axes.batch});
+  return CheckSize("dense_mask", mask, 0, call.sizes.sequences, sources.batch);
 }
 
 // Returns the mask with a dimension of heads. With Inference, a mask for all heads may lack this dimension: [B,Sq,Sk].
 TensorView WithHeadDimension(const Binding& call, TensorView mask) {
-  if (call.inference == nullptr || call.packed() || mask.shape.rank() != 3) return mask;
+  if (call.inference == nullptr || call.packed_pairs() || mask.shape.rank() != 3) return mask;
   const Dims stride = layout::FilledStride(mask.shape, mask.stride);
   mask.stride = {stride[0], 0, stride[1], stride[2]};
   mask.shape = {mask.shape[0], 1, mask.shape[1], mask.shape[2]};
@@ -75,7 +76,7 @@ Status BindDenseMask(Binding& call) {
     return CheckCompressedMaskShape(call.args.dense_mask, sparse_mode);
   }
   const TensorView mask = WithHeadDimension(call, call.args.dense_mask);
-  FA_RETURN_IF_ERROR(call.packed() ? BindPackedDenseMask(call, mask) : BindFullDenseMask(call, mask));
+  FA_RETURN_IF_ERROR(call.packed_pairs() ? BindPackedDenseMask(call, mask) : BindFullDenseMask(call, mask));
   bound.has_dense_mask = true;
   bound.problem.dense_mask = true;
   bound.dense_mask = DenseMaskRows(mask, call.sizes.sequences);
@@ -164,6 +165,13 @@ PairRows DenseMaskRows(const TensorView& mask, int64_t sequences) {
         {.offset = of_elements ? b * stride[0] : 0, .head = of_heads ? stride[1] : 0, .row = stride[rank - 2]});
   }
   return rows;
+}
+
+PairSources PairSources::Of(const Binding& call) {
+  const layout::Axes axes = layout::AxesOf(call.options.layout);
+  if (call.packed()) return {{"longest query sequence"}, {"longest key sequence"}, {"number of sequences"}};
+  const SizeSource keys = call.paged() ? SizeSource{"longest key sequence"} : SizeSource{"k", axes.seq};
+  return {{"q", axes.seq}, keys, {"q", axes.batch}};
 }
 
 Status CheckPairSize(const Binding& call, const char* name, const TensorView& tensor, int dim, int64_t want,

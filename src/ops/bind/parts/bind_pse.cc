@@ -103,10 +103,10 @@ Status BindBias(Binding& call) {
     return Status::InvalidArgument(Arg("pse", ".shape").Is(Text(pse.shape)) +
                                    ", want [B|1,N,Sq,Sk], [B|1,N,1,Sk] or [B|1,N,1024,Sk]");
   }
-  const layout::Axes axes = layout::AxesOf(call.options.layout);
-  FA_RETURN_IF_ERROR(CheckPairSize(call, "pse", pse, 3, call.sizes.max_sk, {"k", axes.seq}));
+  const PairSources sources = PairSources::Of(call);
+  FA_RETURN_IF_ERROR(CheckPairSize(call, "pse", pse, 3, call.sizes.max_sk, sources.keys));
   if (call.inference != nullptr) {
-    const Status rows_status = CheckPairSize(call, "pse", pse, 2, call.sizes.max_sq, {"q", axes.seq});
+    const Status rows_status = CheckPairSize(call, "pse", pse, 2, call.sizes.max_sq, sources.rows);
     return rows_status.ok() ? BindHeads(call, /*shared_rows=*/false) : rows_status;
   }
   const int64_t rows = pse.shape[2];
@@ -114,7 +114,8 @@ Status BindBias(Binding& call) {
   const bool compressed = rows == kCompressedRows && sq > kCompressedRows;
   if (!compressed && rows != sq && rows != 1) {
     return WrongSize("pse", 2, rows,
-                     "want " + std::to_string(sq) + " (" + Arg("q", ".shape", At(axes.seq)) + ") or 1" +
+                     "want " + std::to_string(sq) + " (" +
+                         Arg("q", ".shape", At(layout::AxesOf(call.options.layout).seq)) + ") or 1" +
                          (sq > kCompressedRows ? " or 1024 (compressed)" : ""));
   }
   call.bound.pse.compressed = compressed;
@@ -194,7 +195,7 @@ Status BindPse(Binding& call) {
   FA_RETURN_IF_ERROR(CheckView("pse", pse));
   call.bound.has_pse = true;
   call.bound.pse.dtype = pse.dtype;
-  return call.packed() ? BindPackedBias(call) : BindBias(call);
+  return call.packed_pairs() ? BindPackedBias(call) : BindBias(call);
 }
 
 }  // namespace fa::ops

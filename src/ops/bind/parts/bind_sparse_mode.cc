@@ -116,8 +116,9 @@ Status CheckPrefixOfSequence(const Binding& call, const tiling::Sequence& sequen
 
 Status CheckNoFewerKeys(const Binding& call, const tiling::Sequence& sequence, int64_t b) {
   if (sequence.sq <= sequence.sk) return Status::Ok();
-  return Status::InvalidArgument(Arg("cu_kv", {}, At(b)).Says("want at least as many keys as queries") +
-                                 Sizes(call, sequence, b));
+  return Status::InvalidArgument(
+      Arg(call.paged() ? "lengths_kv" : "cu_kv", {}, At(b)).Says("want at least as many keys as queries") +
+      Sizes(call, sequence, b));
 }
 
 // Checks modes 7 and 8. `banded` says whether the band applies to this sequence, which is the last with rows in mode 7,

@@ -1,4 +1,4 @@
-// Binds softmax_max, softmax_sum, lse and sink. All are f32, with one value per row, or per head for the sink.
+// Binds softmax_max, softmax_sum, lse and sink. All are f32, with one value per row. A sink may have one per head.
 #include <string>
 
 #include "layout/bind_layout.h"
@@ -46,19 +46,38 @@ Status BindStats(const Binding& call, const char* name, const TensorView& tensor
 
 Status BindSink(Binding& call) {
   const TensorView& sink = call.args.sink;
-  call.bound.has_sink = sink.data != nullptr;
-  if (!call.bound.has_sink) return Status::Ok();
+  BoundAttention& bound = call.bound;
+  bound.has_sink = sink.data != nullptr;
+  if (!bound.has_sink) return Status::Ok();
   if (sink.dtype != DType::kF32) return WrongType("sink", sink.dtype, "f32");
-  FA_RETURN_IF_ERROR(CheckView("sink", sink));
-  if (sink.shape.rank() != 1) {
-    return Status::InvalidArgument(Arg("sink", ".shape").Is(Text(sink.shape)) + ", want [N]");
+  FA_RETURN_IF_ERROR(CheckView("sink", sink, /*any_innermost=*/true));
+  const int rank = sink.shape.rank(), rank_of_rows = call.packed() ? 2 : 3;
+  if (rank != 1 && rank != rank_of_rows) {
+    return Status::InvalidArgument(Arg("sink", ".shape").Is(Text(sink.shape)) + ", want [N] or " +
+                                   (call.packed() ? "[T,N]" : "[B|1,N,Sq]"));
   }
   const layout::Axes axes = layout::AxesOf(call.options.layout);
-  return CheckSize("sink", sink, 0, call.bound.problem.heads,
-                   axes.fused() ? SizeSource{"heads", SizeSource::kArgument} : SizeSource{"q", axes.head});
+  const SizeSource heads = axes.fused() ? SizeSource{"heads", SizeSource::kArgument} : SizeSource{"q", axes.head};
+  FA_RETURN_IF_ERROR(CheckSize("sink", sink, rank == 1 ? 0 : 1, bound.problem.heads, heads));
+  bound.sink_per_row = rank > 1;
+  if (bound.sink_per_row) {
+    FA_RETURN_IF_ERROR(CheckSize("sink", sink, call.packed() ? 0 : 2, call.sizes.q_rows, {"q", axes.seq}));
+    if (!call.packed() && sink.shape[0] != 1) {
+      FA_RETURN_IF_ERROR(CheckSize("sink", sink, 0, call.sizes.sequences, {"q", axes.batch}));
+    }
+  }
+  bound.sink = SinkStats(sink, call.packed());
+  return Status::Ok();
 }
 
 }  // namespace
+
+layout::Stats SinkStats(const TensorView& tensor, bool packed) {
+  if (tensor.shape.rank() == 1) return {.head = layout::FilledStride(tensor.shape, tensor.stride)[0]};
+  layout::Stats stats = layout::StatsOf(tensor, packed);
+  if (!packed && tensor.shape[0] == 1) stats.batch = 0;
+  return stats;
+}
 
 Status BindStatistics(Binding& call) {
   const DenseTensors& args = call.args;

@@ -157,6 +157,13 @@ TEST(BackwardShapes, BroadcastParametersOfAnEmptyBatchHaveNoGradient) {
     const size_t written = pse == PseForm::kSlopes ? 1 : pse == PseForm::kRow ? 4 : 12;
     for (size_t x = 0; x < gradient.size(); ++x) EXPECT_EQ(gradient[x], x < written ? 0 : 5) << x;
     EXPECT_EQ(problem.Outputs().gradients.dsink.at(0), 0);
+    const std::vector<float> sinks(3);
+    std::vector<float> of_rows(4, 5);
+    args.sink = {sinks.data(), DType::kF32, {1, 1, 3}, {}};
+    args.dsink = {of_rows.data(), DType::kF32, {1, 1, 3}, {}};
+    const Status of_row_sinks = FlashAttentionGrad(args, options);
+    ASSERT_TRUE(of_row_sinks.ok()) << of_row_sinks.message();
+    EXPECT_EQ(of_rows, (std::vector<float>{0, 0, 0, 5}));
   }
 }
 

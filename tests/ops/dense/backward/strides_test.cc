@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <vector>
 
 #include "support/compare/compare_gradients.h"
 #include "support/each_case.h"
@@ -234,6 +235,64 @@ TEST(BackwardStrides, PaddedRowsOfTheSlopeGradient) {
     EXPECT_EQ(before.FirstChange(), -1);
     for (int64_t x = 0; x < 6; ++x) EXPECT_EQ(padded.Get(x / 2 * 5 + x % 2), usual.gradients.dslopes[x]) << x;
   }
+}
+
+/// Returns a tensor of this shape whose first dimension has the smallest stride, 3.
+Tensor Spread(const Dims& shape) {
+  Dims stride = shape;
+  int64_t step = 3;
+  for (int i = 0; i < shape.rank(); ++i) {
+    stride[i] = step;
+    step *= shape[i] + 1;
+  }
+  return {DType::kF32, shape, stride};
+}
+
+/// Calls use(x, offset in the tensor) for each element x, counted in the order of the shape.
+template <typename Use>
+void ForEachElement(const TensorView& tensor, const Use& use) {
+  const Dims stride = tensor.stride.empty() ? DenseStride(tensor.shape) : tensor.stride;
+  int64_t count = 1;
+  for (const int64_t size : tensor.shape) count *= size;
+  for (int64_t x = 0; x < count; ++x) {
+    int64_t rest = x, offset = 0;
+    for (int i = tensor.shape.rank() - 1; i >= 0; --i) {
+      offset += rest % tensor.shape[i] * stride[i];
+      rest /= tensor.shape[i];
+    }
+    use(x, offset);
+  }
+}
+
+TEST(BackwardStrides, SinksAndTheirGradientsOfAnyStrides) {
+  const auto check = [](reference::SinkForm form, Layout layout) {
+    BackwardCase c = Usual(DType::kF32);
+    c.forward.layout = layout;
+    c.forward.sink = true;
+    c.forward.sink_form = form;
+    const BackwardProblem problem(c);
+    AttentionGradArgs args = problem.args();
+    const MutableTensorView gradient = args.dsink;
+    std::vector<float> values;
+    ForEachElement(args.sink,
+                   [&](int64_t, int64_t at) { values.push_back(static_cast<const float*>(args.sink.data)[at]); });
+    const Tensor sink = Spread(args.sink.shape), dsink = Spread(args.sink.shape);
+    ForEachElement(sink.view(), [&](int64_t x, int64_t at) { sink.Set(at, values[static_cast<size_t>(x)]); });
+    for (const Isa isa : IsaLevels()) {
+      const BackwardOutputs usual = OutputsOf(problem, ContextOf(isa));
+      args.sink = sink.view();
+      args.dsink = dsink.mutable_view();
+      const Status status = FlashAttentionGrad(args, problem.options(), ContextOf(isa));
+      ASSERT_TRUE(status.ok()) << status.message();
+      EXPECT_TRUE(SameBits(usual, problem.Outputs()));
+      ForEachElement(dsink.view(), [&](int64_t x, int64_t at) {
+        EXPECT_EQ(dsink.Get(at), static_cast<const float*>(gradient.data)[x]);
+      });
+    }
+  };
+  using enum reference::SinkForm;
+  ForEachCase(check, Axis{"form", {kPerHead, kPerRow}}, Axis{"layout", {Layout::kBNSD, Layout::kTND}});
+  check(kPerRowOfAll, Layout::kBNSD);
 }
 
 TEST(BackwardStrides, AnEmptyStrideMeansDense) {

@@ -46,6 +46,22 @@ const Mistake kMistakes[] = {
     {"KeepProbAboveOne", "keep_prob", [](AttentionArgs*, AttentionOptions* o) { o->keep_prob = 1.5F; }},
     {"KeepProbWithoutMask", "keep_prob", [](AttentionArgs*, AttentionOptions* o) { o->keep_prob = 0.5F; }},
     {"PrefixMissing", "prefix", [](AttentionArgs*, AttentionOptions* o) { o->mask = Mask::Prefix({}); }},
+    {"SinkOfTwoDimensions", "sink.shape=[2,16], want [N] or [B|1,N,Sq]",
+     [](AttentionArgs* a, AttentionOptions*) {
+       a->sink = {a->q.data, DType::kF32, {2, 16}, {}};
+     }},
+    {"SinkOfOtherHeads", "sink.shape[1]=3, want 2 (q.shape[1])",
+     [](AttentionArgs* a, AttentionOptions*) {
+       a->sink = {a->q.data, DType::kF32, {1, 3, 16}, {}};
+     }},
+    {"SinkOfOtherRows", "sink.shape[2]=15, want 16 (q.shape[2])",
+     [](AttentionArgs* a, AttentionOptions*) {
+       a->sink = {a->q.data, DType::kF32, {1, 2, 15}, {}};
+     }},
+    {"SinkOfOtherBatches", "sink.shape[0]=2, want 1 (q.shape[0])",
+     [](AttentionArgs* a, AttentionOptions*) {
+       a->sink = {a->q.data, DType::kF32, {2, 2, 16}, {}};
+     }},
     {"RopeOfKeysOnly", "rope", [](AttentionArgs* a, AttentionOptions*) { a->k_rope = a->k; }},
     {"PackedLayoutWithoutLengths", "cu_q", [](AttentionArgs* a, AttentionOptions* o) {
        o->layout = Layout::kTND;

@@ -92,6 +92,21 @@ const Feature kScores[] = {
            c->scale = -0.7F;
          }),
     With("Sink", Usual, [](ForwardCase* c) { c->sink = true; }),
+    With("SinkPerRow", Usual,
+         [](ForwardCase* c) {
+           c->sink = true;
+           c->sink_form = reference::SinkForm::kPerRow;
+         }),
+    With("SinkPerRowOfAll", Usual,
+         [](ForwardCase* c) {
+           c->sink = true;
+           c->sink_form = reference::SinkForm::kPerRowOfAll;
+         }),
+    With("SinkPerRowPacked", Packed,
+         [](ForwardCase* c) {
+           c->sink = true;
+           c->sink_form = reference::SinkForm::kPerRow;
+         }),
     With("SinkPackedCausal", Packed,
          [](ForwardCase* c) {
            c->sink = true;

@@ -11,18 +11,18 @@ using ::testing::AssertionFailure;
 using ::testing::AssertionResult;
 using ::testing::AssertionSuccess;
 
-/// Returns the unit roundoff with which the operands of a call's products may be rounded. Levels with bf16 products do
-/// so where a few rows of bf16 read compressed keys in place. Operands of int8 and int4 become integers of up to 2^15
-/// times a unit. The largest of them is taken as at most 8 times a typical one.
+/// Returns the unit roundoff with which the operands of a call's products may be rounded. Levels with products of
+/// 16-bit words do so where a few rows of 16 bits read compressed keys in place. Operands of int8 and int4 become
+/// integers of up to 2^15 times a unit. The largest of them is taken as at most 8 times a typical one.
 double OperandUnit(const DecodeCase& c, Isa isa) {
   const ForwardCase& d = c.dense;
   const int64_t rows = d.heads / d.heads_kv * d.max_sq();
   const bool in_place = d.d % 32 == 0 && d.d <= 256 && d.dv % 32 == 0 && d.dv <= 256;
-  if (c.quantization == Quantization::kNone || d.dtype != DType::kBF16 || !Includes(isa, Isa::kAvx512Bf16) ||
-      !in_place || rows < 3 || rows > 8) {
-    return 0;
+  if (c.quantization == Quantization::kNone || !in_place || rows > 8) return 0;
+  if (c.format == DType::kI8 || c.format == DType::kI4x8) {
+    return d.dtype != DType::kF32 && Includes(isa, Isa::kAvx512Vnni) ? 0x1p-13 : 0;
   }
-  return c.format == DType::kI8 || c.format == DType::kI4x8 ? 0x1p-13 : 0x1p-9;
+  return d.dtype == DType::kBF16 && Includes(isa, Isa::kAvx512Bf16) ? 0x1p-9 : 0;
 }
 
 /// Returns the head to which `row` belongs. Rows are counted in the order [sequence][head][row].

@@ -65,36 +65,38 @@ DecodeProblem::DecodeProblem(const DecodeCase& c, reference::Problem values) : c
   for (const HeadTensor& k : k_) k_views_.push_back(k.tensor.view());
   for (const HeadTensor& k : k_rope_) k_rope_views_.push_back(k.tensor.view());
   for (const HeadTensor& v : v_) v_views_.push_back(v.tensor.view());
-  const int64_t rows = d.max_sq() + c.spare_q;
-  const HeadSizes sizes{.batch = d.batch(), .heads = d.heads, .rows = rows, .size = d.d};
-  q_ = MakeHeadTensor(d.dtype, d.layout, sizes, d.padding, d.placement);
-  out_ = MakeHeadTensor(c.int8_out ? DType::kI8 : d.dtype, OutLayout(d.layout),
-                        {.batch = d.batch(), .heads = d.heads, .rows = rows, .size = d.dv}, d.padding, d.placement);
+  const auto sizes = [&](int64_t size) {
+    const int64_t rows = (d.packed() ? d.tensor_rows_q() : d.max_sq()) + c.spare_q;
+    return HeadSizes{.batch = d.packed() ? 1 : d.batch(), .heads = d.heads, .rows = rows, .size = size};
+  };
+  for (const int64_t sq : d.lengths.sq) cu_q_.push_back(sq + (cu_q_.empty() ? 0 : cu_q_.back()));
+  q_ = MakeHeadTensor(d.dtype, d.layout, sizes(d.d), d.padding, d.placement);
+  out_ = MakeHeadTensor(c.int8_out ? DType::kI8 : d.dtype, OutLayout(d.layout), sizes(d.dv), d.padding, d.placement);
   if (c.int8_out) output_scales_ = OutputScales(*c.int8_out, d.seed, d.heads, d.dv, d.placement);
-  lse_ = {Tensor(DType::kF32, {d.batch(), d.heads, rows}, {}, d.placement),
-          {.batch = d.heads * rows, .head = rows, .row = 1}};
+  lse_ = MakeStatistic(d.packed(), sizes(1), 1, {}, d.placement);
   const auto place_queries = [&](const HeadTensor& to, const std::vector<double>& from, int64_t columns) {
     size_t next = 0;
     for (int64_t b = 0; b < d.batch(); ++b) {
       for (int64_t n = 0; n < d.heads; ++n) {
         for (int64_t i = 0; i < d.lengths.sq[b]; ++i) {
-          for (int64_t x = 0; x < columns; ++x) to.tensor.Set(to.Offset(b, n, i) + x, from[next++]);
+          for (int64_t x = 0; x < columns; ++x) to.tensor.Set(QueryOffset(to, b, n, i) + x, from[next++]);
         }
       }
     }
   };
   place_queries(q_, values_.q, d.d);
   if (d.d_rope > 0) {
-    q_rope_ = MakeHeadTensor(d.dtype, d.layout, {.batch = d.batch(), .heads = d.heads, .rows = rows, .size = d.d_rope},
-                             d.padding, d.placement);
+    q_rope_ = MakeHeadTensor(d.dtype, d.layout, sizes(d.d_rope), d.padding, d.placement);
     place_queries(q_rope_, values_.q_rope, d.d_rope);
   }
   if (d.dense_mask != MaskForm::kNone) PlaceMask();
   if (d.pse != PseForm::kNone) PlacePse();
-  if (d.sink) {
-    sink_ = Tensor(DType::kF32, {d.heads}, {}, d.placement);
-    for (int64_t n = 0; n < d.heads; ++n) sink_.Set(n, values_.sink[n]);
-  }
+  sink_ = SinkTensor(d, values_, c.spare_q);
+}
+
+int64_t DecodeProblem::QueryOffset(const HeadTensor& of, int64_t b, int64_t n, int64_t i) const {
+  if (!case_.dense.packed()) return of.Offset(b, n, i);
+  return of.Offset(0, n, (b == 0 ? 0 : cu_q_[b - 1]) + i);
 }
 
 int64_t DecodeProblem::PagesOf(int64_t b) const { return CeilDiv(case_.dense.lengths.sk[b], case_.page_rows); }
@@ -161,7 +163,7 @@ void DecodeProblem::MakeKeys(Part part) {
       sizes.batch = std::accumulate(pages_.begin(), pages_.end(), int64_t{3},
                                     [](int64_t sum, const auto& pages) { return sum + std::ssize(pages); });
       sizes.rows = case_.page_rows;
-      const Layout layout = case_.keys == KeyForm::kPages ? Layout::kBSH : d.layout;
+      const Layout layout = case_.keys == KeyForm::kPages ? Layout::kBSH : d.packed() ? Layout::kBSND : d.layout;
       tensors.push_back(MakeHeadTensor(dtype, layout, sizes, {.outer = part == Part::kKey ? 0 : 5}, d.placement));
       return;
   }
@@ -332,7 +334,7 @@ DecodeAttentionArgs DecodeProblem::args() const {
   args.q_rope = q_rope_.tensor.view();
   args.k_rope = k_rope_views_;
   args.lengths_kv = case_.dense.lengths.sk;
-  args.lengths_q = case_.dense.lengths.sq;
+  (case_.dense.packed() ? args.cu_q : args.lengths_q) = case_.dense.packed() ? cu_q_ : case_.dense.lengths.sq;
   args.block_table = table_.view();
   if (case_.combined) {
     args.antiquant_scale = scale_[0].view();
@@ -368,17 +370,26 @@ DecodeAttentionOptions DecodeProblem::options() const {
 ForwardOutputs DecodeProblem::Outputs() const {
   ForwardOutputs outputs;
   const ForwardCase& d = case_.dense;
-  for (int64_t b = 0; b < d.batch(); ++b) {
+  const auto read = [&](int64_t offset_of_lse, int64_t offset, std::vector<double>& lse, std::vector<double>& out) {
+    lse.push_back(lse_.tensor.Get(offset_of_lse));
+    for (int64_t x = 0; x < d.dv; ++x) out.push_back(out_.tensor.Get(offset + x));
+  };
+  const auto read_tail = [&](int64_t b, int64_t begin, int64_t end) {
     for (int64_t n = 0; n < d.heads; ++n) {
-      for (int64_t i = 0; i < d.max_sq() + case_.spare_q; ++i) {
-        const bool used = i < d.lengths.sq[b];
-        (used ? outputs.lse : outputs.tail).push_back(lse_.tensor.Get(lse_.Offset(b, n, i)));
-        for (int64_t x = 0; x < d.dv; ++x) {
-          (used ? outputs.out : outputs.tail).push_back(out_.tensor.Get(out_.Offset(b, n, i) + x));
-        }
+      for (int64_t i = begin; i < end; ++i) {
+        read(lse_.Offset(b, n, i), out_.Offset(b, n, i), outputs.tail, outputs.tail);
       }
     }
+  };
+  for (int64_t b = 0; b < d.batch(); ++b) {
+    for (int64_t n = 0; n < d.heads; ++n) {
+      for (int64_t i = 0; i < d.lengths.sq[b]; ++i) {
+        read(QueryOffset(lse_, b, n, i), QueryOffset(out_, b, n, i), outputs.lse, outputs.out);
+      }
+    }
+    if (!d.packed()) read_tail(b, d.lengths.sq[b], d.max_sq() + case_.spare_q);
   }
+  if (d.packed()) read_tail(0, cu_q_.back(), d.tensor_rows_q() + case_.spare_q);
   return outputs;
 }
 

@@ -33,9 +33,10 @@ struct DecodeCase {
   ForwardCase dense;  ///< sizes, values, options, and the lengths in use
   KeyForm keys = KeyForm::kOneTensor;
   int64_t page_rows = 16;
-  uint64_t page_order = 1;           ///< the number that determines the random order of the pages
-  int64_t spare_q = 0, spare_k = 0;  ///< rows that the query and key tensors have beyond the longest sequence
-  int mask_rank = 4;                 ///< rank of a dense mask without heads: 2, 3 or 4
+  uint64_t page_order = 1;  ///< the number that determines the random order of the pages
+  /// Rows that the query and key tensors have beyond the longest sequence. Packed queries have them at the end.
+  int64_t spare_q = 0, spare_k = 0;
+  int mask_rank = 4;  ///< rank of a dense mask without heads: 2, 3 or 4
   Quantization quantization = Quantization::kNone;
   /// Whether scales lie in antiquant_scale, which takes only the values of Quantization up to kPerToken. Otherwise they
   /// lie in k_scale and v_scale.
@@ -95,12 +96,15 @@ class DecodeProblem {
   [[nodiscard]] int64_t ColumnsOf(Part part) const;
   [[nodiscard]] const std::vector<HeadTensor>& TensorsOf(Part part) const;
   [[nodiscard]] int64_t PagesOf(int64_t b) const;
+  /// Returns the offset of row i of batch element or packed sequence b.
+  [[nodiscard]] int64_t QueryOffset(const HeadTensor& of, int64_t b, int64_t n, int64_t i) const;
 
   DecodeCase case_;
   reference::Problem values_;
   std::vector<HeadTensor> k_, k_rope_, v_;
   std::vector<TensorView> k_views_, k_rope_views_, v_views_;
   std::vector<std::vector<int32_t>> pages_;
+  std::vector<int64_t> cu_q_;
   HeadTensor q_, q_rope_, out_, lse_;
   Tensor table_, pse_, mask_, sink_;
   Tensor scale_[2], offset_[2];  ///< scales and offsets: of keys, of values; if combined, the first tensor has both

@@ -131,6 +131,60 @@ TEST(Decode, SplitHeadsOfLatentAttention) {
   }
 }
 
+// Returns packed sequences of few and of many rows, also without rows and without keys.
+DecodeCase Packed(DType dtype, int64_t n) {
+  DecodeCase c = MakeDecodeCase(4, 2, 1, {600, 70, 200, 0, 37, 333}, dtype);
+  c.dense.layout = Layout::kTND;
+  c.dense.lengths.sq = {1, 70, 0, 3, 37, 20};
+  c.keys = n % 2 == 0 ? KeyForm::kPages : KeyForm::kPagesOfHeads;
+  c.page_rows = std::array{16, 7, 128, 33}[n % 4];
+  c.spare_q = n % 3;
+  return c;
+}
+
+TEST(Decode, PackedQueriesOverPages) {
+  int n = 0;
+  for (const DType dtype : kDTypes) {
+    for (const int mode : {1, 2, 3, 4}) {
+      DecodeCase c = Packed(dtype, n++);
+      c.dense.mask = {.mode = mode, .pre = 50, .next = mode == 4 ? -3 : 0};
+      c.dense.sink = n % 2 == 0;
+      Check(c);
+      c.dense.softcap = 2;
+      c.dense.d_rope = n % 2 == 0 ? 8 : 0;
+      Check(c);
+    }
+  }
+}
+
+TEST(Decode, PackedQueriesWithMasksAndBiases) {
+  for (const DType dtype : kDTypes) {
+    for (const MaskForm form : {MaskForm::kPlane, MaskForm::kNone}) {
+      DecodeCase c = Packed(dtype, 0);
+      c.spare_k = 3;
+      c.dense.dense_mask = form;
+      Check(c);
+      c.dense.mask = {.mode = 3};
+      Check(c);
+    }
+  }
+}
+
+TEST(Decode, PackedQueriesWithCompressedKeysAndOutputs) {
+  int n = 0;
+  for (const Quantization quantization : {Quantization::kPerChannel, Quantization::kPerToken, Quantization::kPerHead}) {
+    DecodeCase c = Packed(kDTypes[n % 3], n);
+    ++n;
+    c.quantization = quantization;
+    c.combined = quantization != Quantization::kPerHead;
+    Check(c);
+    c.quantization = Quantization::kNone;
+    c.int8_out =
+        OutputScaleForm{.scale = 20, .offset = 0, .per_column = true, .heads_by_columns = false, .with_offset = false};
+    Check(c);
+  }
+}
+
 TEST(Decode, Int8KeysOfEveryFormAndQuantization) {
   for (const Quantization quantization :
        {Quantization::kPerTensor, Quantization::kPerChannel, Quantization::kPerToken}) {

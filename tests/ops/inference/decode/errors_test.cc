@@ -25,7 +25,7 @@ struct Call {
   DecodeAttentionArgs args;
   DecodeAttentionOptions options;
   std::vector<TensorView> k, v;
-  std::vector<int64_t> lengths;
+  std::vector<int64_t> lengths, cu_q;
 };
 
 struct Mistake {
@@ -38,6 +38,18 @@ struct Mistake {
 void SetLengths(Call* call, std::vector<int64_t> lengths) {
   call->lengths = std::move(lengths);
   call->args.lengths_kv = call->lengths;
+}
+
+/// Packs the rows of a call with one row per batch element.
+void Pack(Call* call, std::vector<int64_t> cu_q) {
+  call->cu_q = std::move(cu_q);
+  call->options.layout = Layout::kTND;
+  call->args.cu_q = call->cu_q;
+  call->args.lengths_q = {};
+  call->args.q.shape = call->args.out.shape = {2, 4, 24};
+  call->args.q.stride = call->args.out.stride = {};
+  call->args.lse.shape = {2, 4};
+  call->args.lse.stride = {};
 }
 
 constexpr KeyForm kOne = KeyForm::kOneTensor, kList = KeyForm::kList, kPages = KeyForm::kPages,
@@ -66,6 +78,64 @@ const Mistake kMistakes[] = {
        c->args.v = c->v;
      }},
     {"PackedLayout", kOne, "layout=TND, want", [](Call* c) { c->options.layout = Layout::kTND; }},
+    {"PackedQueriesWithoutSums", kPages, "cu_q: missing, want inclusive prefix sums", [](Call* c) { Pack(c, {}); }},
+    {"PackedQueriesPastTheEnd", kPages, "cu_q[1]=3, want <= 2 (q.shape[0])",
+     [](Call* c) {
+       Pack(c, {1, 3});
+     }},
+    {"PackedQueriesThatGoBack", kPages, "cu_q[1]=1, want >= 2 (cu_q[0])",
+     [](Call* c) {
+       Pack(c, {2, 1});
+     }},
+    {"PackedQueriesOfOtherSequences", kPages, "block_table.shape[0]=2, want 3 (batch)",
+     [](Call* c) {
+       Pack(c, {1, 1, 2});
+     }},
+    {"PackedQueriesWithLengths", kPages, "lengths_q: given, want none (layout TND)",
+     [](Call* c) {
+       Pack(c, {1, 2});
+       c->args.lengths_q = c->cu_q;
+     }},
+    {"SumsOfQueriesThatAreNotPacked", kPages, "cu_q: given, want none (layout BNSD)",
+     [](Call* c) {
+       c->cu_q = {1, 2};
+       c->args.cu_q = c->cu_q;
+     }},
+    {"PackedMaskTooNarrow", kPages, "dense_mask.shape[3]=39, want 40 (longest key sequence)",
+     [](Call* c) {
+       Pack(c, {1, 2});
+       c->args.dense_mask = {c->args.q.data, DType::kU8, {2, 1, 1, 39}, {}};
+     }},
+    {"PackedMaskOfAnotherBatch", kPages, "dense_mask.shape[0]=3, want 2 (number of sequences)",
+     [](Call* c) {
+       Pack(c, {1, 2});
+       c->args.dense_mask = {c->args.q.data, DType::kU8, {3, 1, 1, 40}, {}};
+     }},
+    {"PackedMaskOfFewerRows", kPages, "dense_mask.shape[2]=2, want 3 (longest query sequence)",
+     [](Call* c) {
+       Pack(c, {0, 3});
+       c->args.q.shape = c->args.out.shape = {3, 4, 24};
+       c->args.lse.shape = {3, 4};
+       c->args.dense_mask = {c->args.q.data, DType::kU8, {2, 1, 2, 40}, {}};
+     }},
+    {"PackedBiasTooNarrow", kPages, "pse.shape[3]=39, want 40 (longest key sequence)",
+     [](Call* c) {
+       Pack(c, {1, 2});
+       c->args.pse = {c->args.q.data, DType::kF16, {2, 4, 1, 39}, {}};
+     }},
+    {"PackedBiasOfFewerRows", kPages, "pse.shape[2]=2, want 3 (longest query sequence)",
+     [](Call* c) {
+       Pack(c, {0, 3});
+       c->args.q.shape = c->args.out.shape = {3, 4, 24};
+       c->args.lse.shape = {3, 4};
+       c->args.pse = {c->args.q.data, DType::kF16, {2, 4, 2, 40}, {}};
+     }},
+    {"MoreQueriesThanKeysOfAPackedSequence", kPages, "lengths_kv[0]: want at least as many keys as queries",
+     [](Call* c) {
+       Pack(c, {1, 2});
+       SetLengths(c, {0, 20});
+       c->options.mask = *Mask::FromSparseMode(3, 0, 0, {}, false);
+     }},
     {"QueryOfAnotherRank", kPages, "q.shape=[2,4,24], want 4 dimensions",
      [](Call* c) {
        c->args.q.shape = {2, 4, 24};
@@ -161,7 +231,7 @@ const Mistake kMistakes[] = {
      [](Call* c) {
        c->args.pse = {c->args.q.data, DType::kF16, {2, 3, 1, 40}, {}};
      }},
-    {"PseTooNarrow", kPages, "pse.shape[3]=39, want 40",
+    {"PseTooNarrow", kPages, "pse.shape[3]=39, want 40 (longest key sequence)",
      [](Call* c) {
        c->args.pse = {c->args.q.data, DType::kF16, {2, 4, 1, 39}, {}};
      }},

@@ -220,6 +220,35 @@ TEST_P(DecodeInt8, EveryFormOfKeysHasTheSameBits) {
   ForEachCase(check, Axis{"sq", {1, 17}});
 }
 
+TEST_P(DecodeInt8, PackedQueriesOverPagesHaveTheSameBits) {
+  const PromptCase c = Int8Case(DType::kF16);
+  const Int8DecodeProblem problem(c);
+  Decode decode(problem);
+  ASSERT_TRUE(decode.Run(context()).ok());
+  const std::vector<double> want = problem.prompt().Outputs();
+  const Snapshot before = problem.TakeSnapshot();
+  before.Forget();
+  const auto pack = [](auto* view) {
+    const Dims stride = view->stride.empty() ? DenseStride(view->shape) : view->stride;
+    view->stride = {stride[0], stride[1], 1};
+    view->shape = {view->shape[0], view->shape[1], view->shape[3]};
+  };
+  pack(&decode.args.q);
+  pack(&decode.args.out);
+  const std::vector<int64_t> cu_q = {1, 2, 3};
+  decode.args.lengths_q = {};
+  decode.args.cu_q = cu_q;
+  decode.options.layout = Layout::kTND;
+  const std::vector<int32_t> entries = {4, 5, 0, 1, 2, 3};
+  MovedKeys k(decode.k[0], c.lengths_kv), v(decode.v[0], c.lengths_kv);
+  decode.k = k.Pages(50, {{4, 5}, {0, 1}, {2, 3}}, 6, false);
+  decode.v = v.Pages(50, {{4, 5}, {0, 1}, {2, 3}}, 6, false);
+  decode.args.block_table = {entries.data(), DType::kI32, {3, 2}, {}};
+  const Status status = decode.Run(context());
+  ASSERT_TRUE(status.ok()) << status.message();
+  EXPECT_EQ(problem.prompt().Outputs(), want);
+}
+
 // Page 0 is unreadable memory. Pages that end before the window have the table entry 0, because none of their rows may
 // be read.
 TEST_P(DecodeInt8, PagesBeforeAWindowAreNotRead) {

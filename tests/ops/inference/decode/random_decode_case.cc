@@ -32,6 +32,8 @@ void PickKeys(RandomChoices* random, DecodeCase* c) {
   if (c->keys == KeyForm::kPagesOfHeads && !has_heads) c->keys = KeyForm::kPages;
   c->page_rows = random->OneOf<int64_t>({1, 7, 16, 50, 128});
   c->page_order = static_cast<uint64_t>(random->Pick(1, 100));
+  const bool paged = c->keys == KeyForm::kPages || c->keys == KeyForm::kPagesOfHeads;
+  if (paged && random->Pick(0, 3) == 0) c->dense.layout = Layout::kTND;
   c->spare_q = random->Pick(0, 2);
   c->spare_k = random->Pick(0, 2) * random->Pick(0, 9);
   if (random->Pick(0, 1) == 0) {
@@ -77,6 +79,9 @@ void PickScores(RandomChoices* random, DecodeCase* c) {
   }
   if (random->Pick(0, 4) == 0) d.softcap = random->OneOf({0.5F, 5.0F, 50.0F});
   d.sink = random->Pick(0, 4) == 0;
+  using enum reference::SinkForm;
+  if (d.sink) d.sink_form = random->OneOf({kPerHead, kPerRowOfAll, kPerRow});
+  if (d.packed() && d.sink_form == kPerRowOfAll) d.sink_form = kPerRow;
   if (random->Pick(0, 2) == 0) d.scale = random->OneOf({0.0F, -0.3F, 0.05F, 0.9F});
 }
 

@@ -101,17 +101,8 @@ TEST_P(DecodeBits, DoNotDependOnTheBatch) {
   ExpectSameBitsAlone(c, GetParam());
 }
 
-// Returns whether FlashAttention multiplies pairs of bf16 but decode multiplies f32. This is so at levels with a tile
-// unit, where FlashAttention also sums over shorter blocks of keys. On aarch64 it is so for more than four rows,
-// because kernels for few rows take at most four.
-bool MultipliesPairs(Isa isa, int64_t rows) {
-  return isa == Isa::kAvx512Amx || isa == ParseIsa("amx_emulated") || (isa == Isa::kNeonBf16 && rows > 4);
-}
-
 TEST_P(DecodeBits, AreThoseOfFlashAttentionOnOneTensorOfFewRows) {
-  for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
-    const auto same = [&](int64_t rows) { return dtype != DType::kBF16 || !MultipliesPairs(GetParam(), rows); };
-    if (!same(4)) continue;
+  for (const DType dtype : kFloats) {
     const DecodeCase c = MakeDecodeCase(4, 1, 1, {1100, 1100}, dtype);
     const ForwardProblem dense(c.dense);
     ASSERT_TRUE(dense.Run(ContextOf(GetParam(), 2)).ok());
@@ -119,7 +110,6 @@ TEST_P(DecodeBits, AreThoseOfFlashAttentionOnOneTensorOfFewRows) {
     EXPECT_EQ(got.out, dense.Outputs().out);
     EXPECT_EQ(got.lse, dense.Outputs().lse);
     for (const int64_t heads : kAttendingHeads) {
-      if (!same(heads)) continue;
       DecodeCase runs = MakeDecodeCase(heads, 1, 1, {1100, 1100}, dtype);
       runs.dense.d = runs.dense.dv = 64;
       const ForwardProblem of_runs(runs.dense);
@@ -127,6 +117,45 @@ TEST_P(DecodeBits, AreThoseOfFlashAttentionOnOneTensorOfFewRows) {
       EXPECT_EQ(OutputsOf(runs, ContextOf(GetParam(), 2)).out, of_runs.Outputs().out) << runs;
     }
   }
+}
+
+/// Returns packed sequences of many rows in pages, of which some have several tiles and some one block of keys.
+DecodeCase ManyRows(DType dtype, int64_t page_rows) {
+  DecodeCase c = MakeDecodeCase(4, 2, 1, {700, 130, 61, 300, 1, 0}, dtype);
+  c.dense.layout = Layout::kTND;
+  c.dense.lengths.sq = {200, 130, 33, 40, 5, 2};
+  c.dense.d = page_rows == 3 ? 40 : 64;
+  c.dense.dv = 72;  // longer than a slice of a group that lies on two pages
+  c.keys = page_rows % 2 == 0 ? KeyForm::kPages : KeyForm::kPagesOfHeads;
+  c.page_rows = page_rows;
+  c.page_order = static_cast<uint64_t>(page_rows);
+  return c;
+}
+
+TEST_P(DecodeBits, OfManyRowsOverPagesAreThoseOfFlashAttention) {
+  const auto check = [](DType dtype, int64_t page_rows) {
+    const auto expect = [](const DecodeCase& c) {
+      const ForwardProblem dense(c.dense);
+      const Status status = dense.Run(ContextOf(GetParam(), 2));
+      ASSERT_TRUE(status.ok()) << status.message();
+      const ForwardOutputs want = dense.Outputs(), got = OutputsOf(c, ContextOf(GetParam(), 3));
+      EXPECT_EQ(got.out, want.out) << c;
+      EXPECT_EQ(got.lse, want.lse) << c;
+    };
+    DecodeCase c = ManyRows(dtype, page_rows);
+    expect(c);
+    c.dense.mask = {.mode = 3};
+    expect(c);
+    c.dense.d_rope = 8;
+    c.dense.sink = true;
+    c.dense.mask = {.mode = 4, .pre = 100, .next = 0};
+    expect(c);
+    c.dense.dense_mask = MaskForm::kPlane;
+    c.dense.softcap = 3;
+    c.dense.sink_form = reference::SinkForm::kPerRow;
+    expect(c);
+  };
+  ForEachCase(check, Axis{"type", kFloats}, Axis{"page_rows", {3, 16, 50, 128}});
 }
 
 INSTANTIATE_TEST_SUITE_P(Isa, DecodeBits, ::testing::ValuesIn(IsaLevels()),

@@ -22,7 +22,7 @@ void AddBackwardFlags(CLI::App& command, BackwardFlags& flags) {
   file("--dk-rope", flags.dk_rope, "Gradient of --key-rope");
   file("--dpse", flags.dpse, "Gradient of --pse, types 0 and 1; broadcast dimensions summed");
   file("--dslopes", flags.dslopes, "Gradient of --pse, types 2 and 3, float32");
-  file("--dsink", flags.dsink, "Gradient of --sink, float32 [N]");
+  file("--dsink", flags.dsink, "Gradient of --sink, with its shape");
   AddContextFlags(command, flags.context);
 }
 

@@ -49,7 +49,7 @@ void AddRunDecode(CLI::App& run) {
   const auto flags = std::make_shared<DecodeRunFlags>();
   AddDecodeFlags(*command, flags->decode);
   command->add_option("--out", flags->out, "Output, in the layout's own shape")->type_name("NPY")->required();
-  command->add_option("--lse", flags->lse, "max + ln(sum), float32 [B,N,Sq]")->type_name("NPY");
+  command->add_option("--lse", flags->lse, "max + ln(sum), float32 [B,N,Sq], TND [T,N]")->type_name("NPY");
   AddContextFlags(*command, flags->context);
   command->callback([flags] { Run(*flags); });
 }

@@ -1,0 +1,112 @@
+// Loads 8-bit floats as bf16, for the level with VDPBF16PS. A vector has the words of 32 columns in their order.
+
+#pragma once
+
+#include "core/kernels/vec/vec_avx512_bf16.h"
+
+/// The bf16 of the codes 0..127 of an 8-bit float with `kFraction` bits of fraction. The upper 128 codes have the other
+/// sign.
+template <int kFraction>
+struct ByteFloats {
+  alignas(64) uint16_t of[128];
+  alignas(64) uint8_t lower[128], upper[128];  ///< the bytes of `of`
+  constexpr ByteFloats() : of(), lower(), upper() {
+    constexpr int kExponents = 1 << (7 - kFraction), kFractions = 1 << kFraction, kBias = kExponents / 2 - 1;
+    for (int code = 1; code < 128; ++code) {
+      int exponent = code / kFractions, fraction = code % kFractions;
+      if (exponent == 0) {  // a subnormal number becomes a normal one
+        for (exponent = 1; fraction < kFractions; fraction *= 2) --exponent;
+        fraction -= kFractions;
+      }
+      of[code] = static_cast<uint16_t>((exponent - kBias + 127) << 7 | fraction << (7 - kFraction));
+    }
+    if (kFraction == 3) of[127] = 0x7fc0;  // e4m3 has one NaN and no infinity
+    if (kFraction == 2) {
+      of[124] = 0x7f80;
+      for (int code = 125; code < 128; ++code) of[code] = 0x7fc0;
+    }
+    for (int code = 0; code < 128; ++code) {
+      lower[code] = static_cast<uint8_t>(of[code]);
+      upper[code] = static_cast<uint8_t>(of[code] >> 8);
+    }
+  }
+};
+template <int kFraction>
+inline constexpr ByteFloats<kFraction> kByteFloats;
+
+#ifdef __AVX512VBMI__
+
+/// Turns 64 codes into bf16: those of the lower eight codes of every 16 bytes, and those of the upper eight.
+template <int kFraction>
+FA_INLINE void WidenByteFloats(I codes, F& lower, F& upper) {
+  const ByteFloats<kFraction>& table = kByteFloats<kFraction>;
+  const auto look_up = [&](const uint8_t* of) __attribute__((always_inline)) {
+    return _mm512_permutex2var_epi8(_mm512_load_si512(of), codes, _mm512_load_si512(of + 64));
+  };
+  constexpr int kOrOfAnd = 0xf8;  // a | (b & c)
+  const I first = look_up(table.lower);
+  const I second = _mm512_ternarylogic_epi32(look_up(table.upper), codes, _mm512_set1_epi8(-128), kOrOfAnd);
+  lower = AsF(_mm512_unpacklo_epi8(first, second));
+  upper = AsF(_mm512_unpackhi_epi8(first, second));
+}
+/// Loads 32 codes, eight in the lower half of every 16 bytes.
+FA_INLINE I LoadCodes32(const void* p) {
+  const __m512i codes = _mm512_castsi256_si512(_mm256_loadu_si256(static_cast<const __m256i*>(p)));
+  return _mm512_permutexvar_epi64(_mm512_setr_epi64(0, 0, 1, 1, 2, 2, 3, 3), codes);
+}
+/// Loads 64 codes: the first 32 as LoadCodes32, the others in the upper halves.
+FA_INLINE I LoadCodes64(const void* p) {
+  return _mm512_permutexvar_epi64(_mm512_setr_epi64(0, 4, 1, 5, 2, 6, 3, 7), _mm512_loadu_si512(p));
+}
+
+/// Loads 32 * N 8-bit floats as bf16. Each table look-up serves all codes.
+template <int kFraction, int N>
+FA_INLINE void LoadByteFloats(const char* p, F (&x)[N]) {
+  static_assert(N <= 2);
+  F none;
+  if constexpr (N == 1) WidenByteFloats<kFraction>(LoadCodes32(p), x[0], none);
+  if constexpr (N == 2) WidenByteFloats<kFraction>(LoadCodes64(p), x[0], x[1]);
+}
+/// Loads 32 * N columns of two rows, and does what UnpackWords does. If upper is null, its elements are 0.
+template <int kFraction, int N>
+FA_INLINE void LoadByteFloatPairs(const char* lower, const char* upper, F (&x)[2 * N]) {
+  static_assert(N <= 2);
+  const I zero = _mm512_setzero_si512();
+  if constexpr (N == 1) {
+    const I a = LoadCodes32(lower), b = upper == nullptr ? zero : LoadCodes32(upper);
+    WidenByteFloats<kFraction>(_mm512_unpacklo_epi8(a, b), x[0], x[1]);
+  } else {
+    const I a = LoadCodes64(lower), b = upper == nullptr ? zero : LoadCodes64(upper);
+    WidenByteFloats<kFraction>(_mm512_unpacklo_epi8(a, b), x[0], x[1]);
+    WidenByteFloats<kFraction>(_mm512_unpackhi_epi8(a, b), x[2], x[3]);
+  }
+}
+
+#else
+
+/// Loads 32 8-bit floats as bf16. Each table look-up serves 64 codes.
+template <int kFraction>
+FA_INLINE F LoadByteFloats(const void* p) {
+  const uint16_t(&table)[128] = kByteFloats<kFraction>.of;
+  const I codes = _mm512_cvtepi8_epi16(_mm256_loadu_si256(static_cast<const __m256i*>(p)));
+  const I lower = _mm512_permutex2var_epi16(_mm512_load_si512(table), codes, _mm512_load_si512(table + 32));
+  const I upper = _mm512_permutex2var_epi16(_mm512_load_si512(table + 64), codes, _mm512_load_si512(table + 96));
+  const __mmask32 is_upper = _mm512_test_epi16_mask(codes, _mm512_set1_epi16(64));
+  const I magnitude = _mm512_mask_blend_epi16(is_upper, lower, upper);
+  constexpr int kOrOfAnd = 0xf8;  // a | (b & c)
+  const I sign = _mm512_set1_epi16(static_cast<int16_t>(0x8000));
+  return AsF(_mm512_ternarylogic_epi32(magnitude, codes, sign, kOrOfAnd));
+}
+template <int kFraction, int N>
+FA_INLINE void LoadByteFloats(const char* p, F (&x)[N]) {
+  FA_UNROLL for (int i = 0; i < N; ++i) x[i] = LoadByteFloats<kFraction>(p + 32 * i);
+}
+template <int kFraction, int N>
+FA_INLINE void LoadByteFloatPairs(const char* lower, const char* upper, F (&x)[2 * N]) {
+  FA_UNROLL for (int i = 0; i < N; ++i) {
+    const F b = upper == nullptr ? Zero() : LoadByteFloats<kFraction>(upper + 32 * i);
+    UnpackWords(LoadByteFloats<kFraction>(lower + 32 * i), b, x[2 * i], x[2 * i + 1]);
+  }
+}
+
+#endif

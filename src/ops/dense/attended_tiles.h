@@ -1,0 +1,54 @@
+#ifndef FA_OPS_ATTENDED_TILES_H_
+#define FA_OPS_ATTENDED_TILES_H_
+
+#include "core/kernels/kernel_types.h"
+#include "ops/bind/attention_rows.h"
+#include "ops/tile/forward_strips.h"
+#include "ops/tile/key_panels.h"
+#include "ops/tile/tile_scratch.h"
+#include "tiling/problem.h"
+#include "tiling/row_interval.h"
+
+namespace fa::ops {
+
+/// Computes the strips of a tile with the kernels' loop `attend_tiles`. The loop applies every pass and mask, chunk by
+/// chunk, but no dropout.
+class AttendedTiles {
+ public:
+  /// The caller keeps all arguments.
+  AttendedTiles(const tiling::AttentionProblem& problem, const core::kernels::RowKernels& kernels,
+                const ForwardRows& rows, const ForwardStrips& strips)
+      : problem_(problem), kernels_(kernels), rows_(rows), strips_(strips) {}
+
+  /// Returns whether the kernels have the loop for heads of these sizes.
+  [[nodiscard]] static bool Takes(const core::kernels::KernelTable& table, const tiling::AttentionProblem& problem);
+
+  /// Visits all keys of strips that ForwardStrips has opened. Their row_max are references, not maxima.
+  void Visit(const KeyTiles& keys, const TileScratch& scratch, ForwardStrips::Strips& strips) const;
+  /// Opens those strips again that have a row for which the loop may not do. Either its reference was a bad one, so
+  /// that a sum, an output or a sink's weight left the range of f32, or the strip visits an element of V that is not
+  /// finite. What the loop has computed is kept in scratch. The strips are to visit their keys with the other kernels,
+  /// without masked pairs.
+  /// @return whether there is such a strip
+  [[nodiscard]] bool Reopen(const KeyTiles& keys, const TileScratch& scratch, ForwardStrips::Strips& strips) const;
+  /// Gives rows of the strips that visited their keys anew what the loop has computed, where it does. That depends on
+  /// the row alone, so its bits do not depend on the strip.
+  void Restore(const KeyTiles& keys, const TileScratch& scratch, ForwardStrips::Strips& strips) const;
+
+ private:
+  [[nodiscard]] tiling::Interval Chunks(const RunningStrip& strip) const;
+  [[nodiscard]] bool MeetsReplaced(const KeyTiles& keys, const RunningStrip& strip) const;
+  [[nodiscard]] bool IsFinite(const RunningStrip& strip, int64_t lane) const;
+  [[nodiscard]] bool SinkIsFarAbove(const RunningStrip& strip, int64_t lane) const;
+  [[nodiscard]] bool FindGoodLanes(RunningStrip& strip) const;
+  [[nodiscard]] float* KeptLanes(const TileScratch& scratch, int64_t strip) const;
+
+  const tiling::AttentionProblem& problem_;
+  const core::kernels::RowKernels& kernels_;
+  const ForwardRows& rows_;
+  const ForwardStrips& strips_;
+};
+
+}  // namespace fa::ops
+
+#endif  // FA_OPS_ATTENDED_TILES_H_
