@@ -63,11 +63,11 @@ ACL_FUNC_VISIBILITY aclnnStatus aclSetAclOpExecutorRepeatable(aclOpExecutor* exe
 ACL_FUNC_VISIBILITY aclnnStatus aclDestroyAclOpExecutor(aclOpExecutor* executor);
 /// Gives a tensor of the executor another address, from the next run on.
 /// @param index  index of the tensor among the operator's tensors, in the order of its parameters
-/// @param tensor  null, or the tensor that the operator got at `index`, which then gets the address too
+/// @param tensor  null, or the tensor at `index`, which then gets the new address too
 ACL_FUNC_VISIBILITY aclnnStatus aclSetTensorAddr(aclOpExecutor* executor, const size_t index, aclTensor* tensor,
                                                  void* addr);
-/// aclSetInputTensorAddr and aclSetOutputTensorAddr work like aclSetTensorAddr. They count only the inputs, or only the
-/// outputs, that the operator got.
+/// Like aclSetTensorAddr, but `index` counts only the inputs (aclSetInputTensorAddr) or only the outputs
+/// (aclSetOutputTensorAddr).
 ACL_FUNC_VISIBILITY aclnnStatus aclSetInputTensorAddr(aclOpExecutor* executor, const size_t index, aclTensor* tensor,
                                                       void* addr);
 ACL_FUNC_VISIBILITY aclnnStatus aclSetOutputTensorAddr(aclOpExecutor* executor, const size_t index, aclTensor* tensor,

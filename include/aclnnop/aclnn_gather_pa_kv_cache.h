@@ -3,12 +3,15 @@
 
 /// Reads the rows of sequences out of paged caches, one sequence after another.
 ///
-/// With cacheMode "Norm" caches are [pages,rows,N,D], keyRef and valueRef [T,N,D]. With "PA_NZ" caches are
-/// [pages,N*D/L,rows,L], keyRef and valueRef [T,N*D]. blockTables, seqLens and seqOffset are int32 or int64, [B,n], [B]
-/// and [B]; if isSeqLensCumsum, seqLens holds prefix sums [B+1] that begin with 0. A seqOffset must be a multiple of a
-/// page's rows. A row past the end of the table, or whose entry names no page, is written as 0. Rows past T are
-/// dropped; rows past the last sequence stay as they are. Lengths and offsets are checked when the stream reaches the
-/// operator, before anything is written.
+/// - With cacheMode "Norm", caches are [pages,rows,N,D]; keyRef and valueRef are [T,N,D].
+/// - With cacheMode "PA_NZ", caches are [pages,N*D/L,rows,L]; keyRef and valueRef are [T,N*D].
+/// - blockTables is [B,n], seqLens is [B], and seqOffset is [B], each int32 or int64.
+/// - With isSeqLensCumsum, seqLens holds prefix sums [B+1] that begin with 0.
+/// - A seqOffset must be a multiple of a page's rows.
+///
+/// If a row lies past the end of the table, or its entry names no page, zeros are written. Rows past T are dropped.
+/// Rows of keyRef and valueRef past the last sequence stay as they are. Lengths and offsets are checked when the stream
+/// reaches the operator, before anything is written.
 /// @return 161001 if a required pointer is null, 161002 for every other mistake. aclGetRecentErrMsg() names the
 /// argument.
 #include "aclnn/aclnn_base.h"

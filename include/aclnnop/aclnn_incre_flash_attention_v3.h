@@ -1,12 +1,14 @@
 #ifndef FA_ACLNNOP_ACLNN_INCRE_FLASH_ATTENTION_V3_H_
 #define FA_ACLNNOP_ACLNN_INCRE_FLASH_ATTENTION_V3_H_
 
-/// aclnnIncreFlashAttentionV2 with int8 or int4 keys and values for a query of another type, and with keys in pages.
+/// aclnnIncreFlashAttentionV2 with two additions. Keys and values may be int8 or int4 if the query is float, float16 or
+/// bfloat16. Keys and values may lie in pages.
 ///
 /// int4 keys and values are int32 with eight numbers per element, the first in the lowest bits. The last dimension then
 /// has an eighth of the columns. An int8 or int4 key or value x stands for (x + antiquantOffset) * antiquantScale.
-/// antiquantScale and antiquantOffset hold one number for key and one for value, [2], or one per column: [2,Nkv,1,D]
-/// (BNSD), [2,Nkv,D] (BSND) or [2,H] (BSH). In the first dimension, entry 0 is for key and entry 1 for value.
+/// antiquantScale and antiquantOffset have one number for key and one for value: [2]. Or they have one number per
+/// column: [2,Nkv,1,D] (BNSD), [2,Nkv,D] (BSND) or [2,H] (BSH). Entry 0 of the first dimension is for key, entry 1 for
+/// value.
 ///
 /// For keys in pages, blocktable is int32 [B,n], and key and value are one tensor each, [pages, blockSize, H]. With
 /// BNSD and BSND the tensor may also be [pages, Nkv, blockSize, D]. With BSND it may also be [pages, blockSize, Nkv, D]

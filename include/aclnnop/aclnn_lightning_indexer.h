@@ -10,8 +10,8 @@
 /// - layoutKeyOptional is the same as layoutQueryOptional, or "PA_BSND". Then key lies in pages [blocks,block
 ///   size,1,D], which blockTableOptional, int32 [B,n], puts in order.
 /// - Tensors are float, float16 or bfloat16, with any strides and sizes. weights has query's type or float.
-/// - Lengths are int32 or int64: inclusive prefix sums (TND), else one length per batch element. Null stands for all
-///   rows; TND and pages need lengths.
+/// - Lengths are int32 or int64. With TND they are inclusive prefix sums, otherwise one length per batch element. Null
+///   means that all rows are in use. TND and pages need lengths.
 /// - sparseMode 0 allows all keys; 3 is causal up to the last key. preTokens and nextTokens are ignored.
 /// - sparseIndicesOut is int32 [B,S1,1,sparseCount] (TND [T1,1,sparseCount]).
 /// - With returnValues, sparseValuesOut, of query's type or float, gets the scores, and -inf where there is no key.
@@ -20,8 +20,7 @@
 /// Lengths and pages are read when the stream reaches the operator. If one is wrong, aclrtSynchronizeStream returns the
 /// error and nothing is written.
 /// @return 161001 if a required pointer is null, 161002 for every other mistake. aclGetRecentErrMsg() names the
-/// argument.
-/// docs/sparse.md says what is the same as on the device. fa/lightning_indexer.h says what is computed.
+/// argument. docs/sparse.md says what is the same as on the device. fa/lightning_indexer.h says what is computed.
 #include <stdbool.h>
 
 #include "aclnn/aclnn_base.h"

@@ -9,21 +9,20 @@
 ///   blockTable, int32 [B,n], puts in order.
 /// - Tensors are float, float16 or bfloat16, with any strides and sizes.
 /// - If value is null, the values are the first columns of key, as many as attentionOut has.
-/// - queryRope and keyRope, both or none, are a second part of the heads.
-/// - sparseIndices, int32 or int64 [B,S1,1,K] (TND [T1,1,K]), names blocks of sparseBlockSize keys, 1..128, up to the
-///   first -1.
+/// - queryRope and keyRope are optional and come together. They add queryRope keyRope^T to query key^T.
+/// - sparseIndices, int32 or int64 [B,S1,1,K] (TND [T1,1,K]), holds numbers of blocks of sparseBlockSize keys, 1..128.
+///   A list ends at its first -1.
 /// - sparseMode 0 allows all keys; 3 is causal up to the last key. preTokens and nextTokens are ignored. attentionMode
 ///   must be 2.
-/// - actualSeqLengthsQuery and actualSeqLengthsKv, int32 or int64, are inclusive prefix sums (TND), else one length per
-///   batch element. Null stands for all rows; TND and pages need lengths.
+/// - actualSeqLengthsQuery and actualSeqLengthsKv are int32 or int64. With TND they are inclusive prefix sums,
+///   otherwise one length per batch element. Null means that all rows are in use. TND and pages need lengths.
 /// - With returnSoftmaxLse, softmaxMaxOut and softmaxSumOut, float [B,1,S1,N1] (TND [1,T1,N1]), are written. Otherwise
 ///   they may be null.
 ///
 /// Lengths, pages and indices are read when the stream reaches the operator. If one is wrong, aclrtSynchronizeStream
 /// returns the error and nothing is written.
 /// @return 161001 if a required pointer is null, 161002 for every other mistake. aclGetRecentErrMsg() names the
-/// argument.
-/// docs/sparse.md says what is the same as on the device. fa/sparse_flash_attention.h says what is computed.
+/// argument. docs/sparse.md says what is the same as on the device. fa/sparse_flash_attention.h says what is computed.
 #include <stdbool.h>
 
 #include "aclnn/aclnn_base.h"

@@ -8,16 +8,15 @@
 ///   aclnn_sparse_flash_attention.h.
 /// - queryIndex [B,S1,Nidx,Didx], keyIndex [B,S2,1,Didx] and weights [B,S1,Nidx] are as in aclnn_lightning_indexer.h,
 ///   also for TND.
-/// - layout is "BSND" or "TND". Lengths are inclusive prefix sums (TND), else one length per batch element; null stands
-///   for all rows.
+/// - layout is "BSND" or "TND". With TND, lengths are inclusive prefix sums, otherwise one length per batch element.
+///   Null means that all rows are in use.
 /// - dQueryIndex, dKeyIndex and dWeights have the shapes and types of queryIndex, keyIndex and weights; loss is one
 ///   float.
 ///
 /// Rows without keys add nothing to the loss, and their gradients are 0. deterministic is ignored: the order of the
 /// sums is always the same.
 /// @return 161001 if a required pointer is null, 161002 for every other mistake. aclGetRecentErrMsg() names the
-/// argument.
-/// docs/sparse.md says what is the same as on the device. fa/indexer_loss.h says what is computed.
+/// argument. docs/sparse.md says what is the same as on the device. fa/indexer_loss.h says what is computed.
 #include <stdbool.h>
 
 #include "aclnn/aclnn_base.h"

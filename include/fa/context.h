@@ -55,10 +55,10 @@ enum class Isa : uint8_t {
 [[nodiscard]] FA_API std::string IsaNames();
 /// Returns the level with that name, or nothing if no level has it.
 [[nodiscard]] FA_API std::optional<Isa> ParseIsa(const std::string& name);
-/// Returns the highest level of this CPU. If the CPU has the tile unit, the first call asks Linux for the permission to
-/// use it (arch_prctl), for the whole process. Without the permission the level is avx512_bf16. Some hypervisors hide
-/// features of the CPU. For these, the environment variable FA_ASSUME_ISA names a level that the CPU is assumed to
-/// have. If it lacks the level, SIGILL ends the process.
+/// Returns the highest level of this CPU. If the CPU has the tile unit, the first call asks Linux to let the process
+/// use it (arch_prctl). Without this permission the level is avx512_bf16. Some hypervisors hide features of the CPU.
+/// There, the environment variable FA_ASSUME_ISA can name the level. If the CPU lacks that level, SIGILL ends the
+/// process.
 [[nodiscard]] FA_API Isa DetectIsa();
 /// Returns whether a context of the level can be made here. The CPU must have the level, and the library must have been
 /// built with it (CMake's FA_LEVELS, docs/packaging.md).
@@ -73,7 +73,7 @@ enum class Accumulation : uint8_t {
 /// Whether the tasks of a head, and its packed keys and values, stay on one NUMA node.
 enum class NumaPolicy : uint8_t {
   kSpread,  ///< the tasks of one head stay on one NUMA node, and all nodes get equal shares
-  kIgnore,  ///< NUMA nodes are ignored: one arena over all cores
+  kIgnore,  ///< NUMA nodes are ignored
 };
 
 /// The choices with which a context is made. Every field has a default.
@@ -90,21 +90,19 @@ struct ContextOptions {
   std::optional<bool> portable_blas = {};
 };
 
-/// A machine for which plans are made. It may differ from this one.
+/// A machine for which plans are made. The machine may differ from this one.
 struct MachineOptions {
   Isa isa = Isa::kPortable;
   int cores = 1;       ///< 1..65536, one thread per core
   int numa_nodes = 1;  ///< at most cores
-  /// Cache sizes of one core. 0 stands for the size in the smallest server CPU of the level: L1 and L2 have 32 KiB and
-  /// 256 KiB (portable, avx2), 32 KiB and 1 MiB (avx512), or 64 KiB and 512 KiB (neon; Kunpeng 920).
+  /// Cache sizes of one core. 0 stands for the smallest caches of server CPUs of the level. Their L1 and L2 have 32 KiB
+  /// and 256 KiB (portable, avx2), 32 KiB and 1 MiB (avx512), or 64 KiB and 512 KiB (neon).
   int64_t l1_bytes = 0, l2_bytes = 0;
   Accumulation accumulation = Accumulation::kDeterministic;
 };
 
-/// Threads, instruction set and accumulation mode of the calls that use the context. Contexts are independent: two of
-/// them may run at the same time. Any number of callers may use one context at the same time. Each call borrows an
-/// executor and a workspace from the context's pool, which has as many of them as there have been concurrent calls.
-/// Threads start with the first parallel call.
+/// Threads, instruction set and accumulation mode of the calls that use the context. Any number of callers may use one
+/// context, or different contexts, at the same time. Threads start with the first parallel call.
 class FA_API Context {
  public:
   /// Makes a context for this machine.
@@ -155,8 +153,8 @@ class FA_API Context {
 /// share its threads. The bits of results stay the same. `fa.torch` calls this function with PyTorch's runtime
 /// (docs/threads.md).
 ///
-/// Only one thread of the program runs its calls on OpenMP's threads: the first thread that makes a call, until that
-/// thread ends. The library's own threads run all other calls:
+/// Only one thread of the program runs its calls on OpenMP's threads. It is the first thread that makes a call, until
+/// that thread ends. The library's own threads run all other calls:
 /// - calls of other threads of the program;
 /// - calls with another number of threads than OpenMP has, or on several NUMA nodes;
 /// - calls inside a parallel region, and calls of a forked child;

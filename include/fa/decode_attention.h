@@ -50,8 +50,8 @@ struct DecodeAttentionArgs {
   ///   also be [pages, Nkv, page size, D], with BSND and TND [pages, page size, Nkv, D].
   std::span<const TensorView> k;
   std::span<const TensorView> v;
-  /// Optional, only for keys of the type of q: the second part of the heads, [B, N, Sq, Drope]. k_rope has the form of
-  /// k, with as many rows or pages. Scores are Q K^T + Qr Kr^T.
+  /// Optional, only for keys of the type of q: scores are Q K^T + Qr Kr^T. q_rope is [B, N, Sq, Drope]. k_rope has the
+  /// form of k, with as many rows or pages.
   TensorView q_rope;
   std::span<const TensorView> k_rope;
   /// Number of keys in use per batch element, counted from key 0. A single entry holds for all elements. Empty stands
@@ -68,10 +68,9 @@ struct DecodeAttentionArgs {
   /// / page size]. Entries for pages without a key in use are ignored.
   TensorView block_table;
   /// Scales of compressed keys and values, f32, f16 or bf16. An element x stands for (x + offset) * scale. The shape is
-  /// [B|1, Nkv|1, S|1, groups|1] in every layout, where `groups` divides the columns of a head. With block_table it is
-  /// [pages|1, Nkv|1, page size|1, groups|1]. A dimension of 1 holds for all. Scales that depend on both the key and
-  /// the column are the slowest. With few query rows, a scale that belongs to all columns of a head and is not finite
-  /// gives results that are not finite.
+  /// [B|1, Nkv|1, S|1, groups|1] in every layout. With block_table it is [pages|1, Nkv|1, page size|1, groups|1].
+  /// `groups` divides the columns of a head. A dimension of 1 holds for all. With few query rows, a scale of all
+  /// columns of a head must be finite, or results are not finite.
   TensorView k_scale, v_scale;
   TensorView k_offset, v_offset;  ///< optional, the shape of the scale, f32, f16 or bf16; absent: 0
   TensorView antiquant_scale;  ///< instead of k_scale and v_scale: f32, f16 or bf16, shapes as in Antiquant. Entry 0 is

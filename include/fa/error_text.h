@@ -2,7 +2,7 @@
 #define FA_ERROR_TEXT_H_
 
 /// @file
-/// The text of an error, which knows where it names arguments.
+/// The text of an error, with the positions of argument names in it.
 /// @code{.cpp}
 /// fa::AttentionArgs args;
 /// args.q = fa::View(static_cast<const float*>(nullptr), {1, 8, 128, 64});
@@ -52,7 +52,7 @@ class ErrorText {
     return error;
   }
 
-  // Each of these functions adds what is wrong with the argument with which the text begins: "keep_prob=2", "pse:
+  // Each of these functions adds what is wrong with the argument at the text's beginning: "keep_prob=2", "pse:
   // missing", "cu_q has 3 entries".
   [[nodiscard]] ErrorText Is(std::string_view got) && { return std::move(*this).Saying("=", got); }
   [[nodiscard]] ErrorText Says(std::string_view words) && { return std::move(*this).Saying(": ", words); }

@@ -46,15 +46,14 @@ struct AttentionArgs {
   /// f32 [N], or one per row [B|1,N,Sq] (TND: [T,N]), any strides: the score of a virtual key whose value is 0.
   TensorView sink;
   std::span<const int64_t> cu_q;  ///< TND: inclusive prefix sums of query lengths; a leading 0 is an empty sequence
-  /// TND: inclusive prefix sums of the key lengths, with as many entries as cu_q. Sequences have no gaps between them,
-  /// so cu_kv cannot skip padding. If a sequence has another number of keys than queries, the diagonal of Mask::Causal
-  /// moves too. To leave keys out, use Mask::Rows.
+  /// TND: inclusive prefix sums of the key lengths, with as many entries as cu_q. There are no gaps between sequences.
+  /// To leave keys out, such as padding, use Mask::Rows.
   std::span<const int64_t> cu_kv;
   MutableTensorView out;          ///< [B, N, Sq, Dv], type of q
   MutableTensorView softmax_max;  ///< optional, maximum of each row's scores, f32 [B, N, Sq] (TND [T, N]), natural log
   MutableTensorView softmax_sum;  ///< optional, f32 in the shape of softmax_max; the sum before dropout
-  /// Optional, f32 of the shape of softmax_max: the logarithm of the sum of exponentials, max + ln(sum), or -inf for a
-  /// row without keys. The backward reads softmax_max and softmax_sum and does not read lse.
+  /// Optional, f32 of the shape of softmax_max: the log-sum-exp max + ln(sum), or -inf for a row without keys. The
+  /// backward does not read it.
   MutableTensorView lse;
 };
 

@@ -47,13 +47,14 @@ enum class IndexerTarget : uint8_t {
 /// with null data is absent.
 struct SparseIndexerLossArgs {
   TensorView q, k;              ///< tensors of the attention: [B, S1, N, D] and [B, S2, 1, D]; f32, bf16 or f16
-  TensorView q_rope, k_rope;    ///< optional, both or none: second part of the attention's heads
+  TensorView q_rope, k_rope;    ///< optional, given together: Qr Kr^T is added to Q K^T
   TensorView q_index, k_index;  ///< tensors of the indexer: [B, S1, Nidx, Didx] and [B, S2, 1, Didx], type of q
   TensorView weights;           ///< [B, S1, Nidx], type of q or f32
   TensorView sparse_indices;    ///< i32 or i64 [B, S1, 1, K], as in SparseAttentionArgs, block size 1
   TensorView softmax_max;  ///< result of SparseFlashAttention, with or without sinks: f32 [B, 1, S1, N] (TND [1, T, N])
   TensorView softmax_sum;  ///< result of SparseFlashAttention, f32 in the shape of softmax_max
-  TensorView p_head_mean;  ///< optional result of SparseFlashAttention; if given, q, k and the statistics are not read
+  TensorView p_head_mean;  ///< optional result of SparseFlashAttention; if it is given, q, k, softmax_max and
+                           ///< softmax_sum are not read
   std::span<const int64_t> lengths_q, lengths_kv;  ///< numbers of rows in use, as in SparseAttentionArgs
 
   MutableTensorView dq_index;  ///< shape and type of q_index
@@ -65,7 +66,7 @@ struct SparseIndexerLossArgs {
 /// Tensors of the KL loss on every key that the mask allows. The attention may have several key heads.
 struct DenseIndexerLossArgs {
   TensorView q, k;               ///< [B, S1, N, D] and [B, S2, Nkv, D], N % Nkv == 0; f32, bf16 or f16
-  TensorView q_rope, k_rope;     ///< optional, both or none: second part of the attention's heads
+  TensorView q_rope, k_rope;     ///< optional, given together: Qr Kr^T is added to Q K^T
   TensorView q_index, k_index;   ///< [B, S1, Nidx, Didx] and [B, S2, 1, Didx], type of q
   TensorView weights;            ///< [B, S1, Nidx], type of q or f32
   TensorView softmax_max;        ///< maximum of each row's attention scores, f32 [B, Nkv, S1, N/Nkv], TND [Nkv, T,

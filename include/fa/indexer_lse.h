@@ -32,7 +32,7 @@ struct DenseIndexerLseArgs {
   TensorView q_index;  ///< [B, S1, N, D]; f32, bf16 or f16
   TensorView k_index;  ///< [B, S2, 1, D], type of q_index
   TensorView weights;  ///< [B, S1, N], type of q_index or f32
-  /// The numbers of rows in use. With TND they are inclusive prefix sums, else one length per batch element. Empty
+  /// The numbers of rows in use. With TND they are inclusive prefix sums, otherwise one length per batch element. Empty
   /// means that all rows are in use. TND needs both lists.
   std::span<const int64_t> lengths_q, lengths_kv;
   MutableTensorView softmax_max_index;  ///< f32 [B, 1, S1] (TND [1, T])

@@ -43,7 +43,7 @@ struct LightningIndexerGradArgs {
 
 /// The options of an indexer's backward: everything but the tensors.
 struct LightningIndexerGradOptions {
-  Layout layout = Layout::kBSND;  ///< layout and mask of the forward call
+  Layout layout = Layout::kBSND;  ///< layout of the forward call
   SparseMask mask = SparseMask::kRightDownCausal;
   bool check_indices = true;  ///< whether wrong indices are refused, as in SparseAttentionOptions
 };

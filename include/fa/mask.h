@@ -23,15 +23,14 @@
 
 namespace fa {
 
-/// The structural part of an attention mask: a rule that gives each query row i an interval of kept keys j. A dense
-/// mask tensor, AttentionArgs::dense_mask, may drop further pairs. i counts from 0 to Sq-1 and j from 0 to Sk-1 inside
-/// each batch element or packed sequence; delta = Sk - Sq of that element or sequence.
+/// A mask that keeps one interval of keys j for each query row i. A dense mask tensor, AttentionArgs::dense_mask, may
+/// drop further pairs. i counts from 0 to Sq-1 and j from 0 to Sk-1 inside each batch element or packed sequence; delta
+/// = Sk - Sq of that element or sequence.
 ///
-/// A rule may have any integers: larger ones than any distance mean "no bound". A row whose interval is empty is a row
-/// without keys.
+/// Numbers such as `pre` may be any integers. A number larger than any distance between a row and a key bounds nothing.
 class FA_API Mask {
  public:
-  /// The kinds of rules. delta is Sk - Sq of the batch element or sequence.
+  /// Which keys j row i keeps. delta is Sk - Sq of the batch element or sequence.
   enum class Kind : uint8_t {
     kNone,             ///< every key
     kCausal,           ///< j <= i + delta
@@ -99,26 +98,27 @@ class FA_API Mask {
   /// @endcode
   static Mask Prefix(std::vector<int64_t> prefix);
   /// Makes a mask that lists every row's keys: row i keeps row_begin[i] <= j < row_end[i]. Packed sequences, chunks and
-  /// padding can be written as such lists, alone or together with a window or a causal rule. With a causal rule and
-  /// `length` tokens before the padding, row_begin[i] is 0 and row_end[i] is i < length ? i + 1 : 0. Copies of the mask
-  /// share the lists. Rows({0, 0, 2, 2}, {2, 2, 6, 6}):
+  /// padding can be written as such lists. Copies of the mask share the lists. Rows({0, 0, 2, 2}, {2, 2, 6, 6}):
   /// @code{.unparsed}
   ///   x x . . . .
   ///   x x . . . .
   ///   . . x x x x
   ///   . . x x x x
-  /// @endcode Within a batch element or sequence, neither row_begin nor row_end may decrease from one row that keeps
-  /// keys to the next. If row e keeps no keys, no row below e may begin before the end of any row above e. Keys outside
-  /// 0..Sk-1 are dropped. The lists either have one entry per row of one batch element and hold for all elements, or
-  /// have one entry per row of all elements, element after element. With TND there is one entry per row of the whole
-  /// tensor, and j counts inside the sequence.
+  /// @endcode
+  /// Over the rows that keep keys, row_begin and row_end must not decrease. If a row keeps no keys, the keys of later
+  /// rows must not begin before the keys of earlier rows end. These rules hold within each batch element or sequence.
+  /// Keys outside 0..Sk-1 are dropped.
+  ///
+  /// Lists with one entry per row of one batch element hold for all elements. Otherwise they have one entry per row of
+  /// all elements, element after element. With TND there is one entry per row of the whole tensor, and j counts inside
+  /// the sequence.
   static Mask Rows(std::vector<int64_t> row_begin, std::vector<int64_t> row_end);
 
-  /// Returns the rule of the device's `sparse_mode` 0..8 (docs/masks.md). Operators with such a mask also check mode,
+  /// Returns the mask of the device's `sparse_mode` 0..8 (docs/masks.md). Operators with such a mask also check mode,
   /// pre, next, prefix and mask shape as the device does; these checks need the tensors' shapes.
   ///
-  /// Modes 7 and 8 give one sequence of TND another rule than the rest. The left drawings show mode 7 with next = -1:
-  /// the last sequence, then the others. The right drawings show mode 8 with next = 1: the first sequence, then the
+  /// With modes 7 and 8 one sequence of TND has another mask than the others. The left drawings show mode 7 with next =
+  /// -1: the last sequence, then the others. The right drawings show mode 8 with next = 1: the first sequence, then the
   /// others.
   /// @code{.unparsed}
   ///   mode 7, last   others         mode 8, first   others
@@ -137,7 +137,7 @@ class FA_API Mask {
   [[nodiscard]] int64_t pre() const { return pre_; }
   [[nodiscard]] int64_t next() const { return next_; }
   [[nodiscard]] const std::vector<int64_t>& prefix() const { return prefix_; }
-  /// Return the lists with which Rows made the mask; other masks have empty lists.
+  /// Return the lists that Rows got; other masks have empty lists.
   [[nodiscard]] const std::vector<int64_t>& row_begin() const;
   [[nodiscard]] const std::vector<int64_t>& row_end() const;
   /// Returns the mode with which FromSparseMode made the mask, or -1 for any other mask.
@@ -153,10 +153,10 @@ class FA_API Mask {
   std::shared_ptr<const RowKeys> rows_;
 };
 
-/// Checks that the elements of a compressed mask are those that its sparse mode prescribes. Operators then compute with
-/// the rule alone. Modes 2, 3, 4, 7 and 8 expect [2048,2048] with ones strictly above the diagonal. Mode 6 expects
-/// [3072,2048]: that triangle, then 1024 rows whose left half is 0 and whose right half is 1. Types are u8, bool or i8;
-/// leading dimensions of 1 are accepted.
+/// Checks that the elements of a compressed mask are those that its sparse mode prescribes. Operators then use the mask
+/// of the sparse mode and do not read the tensor again. Modes 2, 3, 4, 7 and 8 expect [2048,2048] with ones strictly
+/// above the diagonal. Mode 6 expects [3072,2048]: that triangle, then 1024 rows whose left half is 0 and whose right
+/// half is 1. Types are u8, bool or i8; leading dimensions of 1 are accepted.
 /// @return kInvalidArgument, which names the first wrong element ("dense_mask[5][7]=0, want 1 ...")
 FA_API Status VerifyCompressedMask(const TensorView& dense_mask, int64_t sparse_mode);
 

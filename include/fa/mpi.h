@@ -24,12 +24,11 @@
 ///
 /// The program initialises MPI with MPI_THREAD_FUNNELED or more, and the thread that initialised MPI makes all calls.
 ///
-/// If MPI returns an error, the call returns it as a status (kInternal, with MPI's text), and the transport must not be
-/// used again. It cancels receives that no message has matched; sends and matched receives go on. So the call's outputs
-/// have no meaning, and its workspace stays with the transport. If messages outlive the transport, that workspace is
-/// never freed. A workspace that the caller has lent as a span must not be used before MPI has ended. The other ranks
-/// may wait for this rank until the program ends them (MPI_Abort). By default MPI ends the job when one of its
-/// processes dies.
+/// If MPI returns an error, the call returns kInternal with MPI's text, and the transport must not be used again.
+/// Messages of the call may still be under way. So the outputs have no meaning, and the call's workspace stays with the
+/// transport. If messages outlive the transport, that workspace is never freed. A workspace that the caller lent as a
+/// span must not be used before MPI has ended. The other ranks may wait for this rank until the program ends them
+/// (MPI_Abort).
 namespace fa::mpi {
 
 /// Makes a transport between the ranks of `communicator`, which it duplicates, for the functions of

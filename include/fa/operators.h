@@ -24,10 +24,8 @@
 #include "fa/sparse_flash_attention.h"
 #include "fa/sparse_flash_attention_grad.h"
 
-/// The list names every operator as X(short name, function, its arguments, its options, its name in commands and in
-/// Python's fa.plan). `function` runs the operator; Plan<function> plans it and returns a PlanFor<arguments>. Headers,
-/// the interfaces to other languages, the tool and the tests generate their code per operator from this list, or
-/// compare it with the list.
+/// The list of all operators, as X(short name, function, its arguments, its options, its name in commands and in
+/// Python's fa.plan). `function` runs the operator. Plan<function> plans it and returns a PlanFor<arguments>.
 #define FA_OPERATORS(X)                                                                                                \
   X(Forward, FlashAttention, AttentionArgs, AttentionOptions, "forward")                                               \
   X(Backward, FlashAttentionGrad, AttentionGradArgs, AttentionOptions, "backward")                                     \

@@ -25,7 +25,7 @@
 
 namespace fa {
 
-/// The ways in which a position bias enters the score, before masking. The values are the device's pseType.
+/// How a position bias changes the score, before masking. The values are the device's pseType.
 enum class PseType : uint8_t {
   kScaleThenAdd = 0,  ///< scale * QK + pse
   kAddThenScale = 1,  ///< scale * (QK + pse)
@@ -44,7 +44,7 @@ struct PhiloxState {
 /// The options of an attention call: everything but its tensors.
 struct AttentionOptions {
   Layout layout = Layout::kBNSD;
-  int64_t heads = 0;  ///< number of query heads: needed for BSH and SBH, else checked against the tensors if > 0
+  int64_t heads = 0;  ///< number of query heads, needed for BSH and SBH; with other layouts it is checked if > 0
   std::optional<float> scale = {};  ///< default 1/sqrt(D + Drope); any finite value
   Mask mask = {};
   PseType pse_type = PseType::kAddThenScale;
@@ -56,9 +56,8 @@ struct AttentionOptions {
   std::optional<PhiloxState> dropout = {};  ///< seed for dropout instead of AttentionArgs::drop_mask
 };
 
-/// The options that are one number each, as X(type, name, help text of the command line). There is one list for
-/// DecodeAttentionOptions, one for PromptAttentionOptions and one for AttentionOptions, each in the order of the
-/// members. All interfaces read, copy and compare these options by these lists.
+/// The options that are one number each, as X(type, name, help text of the command line). DecodeAttentionOptions,
+/// PromptAttentionOptions and AttentionOptions have one list each, in the order of their members.
 #define FA_DECODE_NUMBERS(X) X(float, softcap, "C > 0: scores become C tanh(score/C)")
 #define FA_PROMPT_NUMBERS(X)                                         \
   X(int64_t, q_start, "Added to the row in the distance of slopes")  \
@@ -71,8 +70,8 @@ struct AttentionOptions {
 /// Declares an option of these lists as a member of another struct, with the default of AttentionOptions.
 #define FA_NUMBER_MEMBER(type, name, text) type name = fa::AttentionOptions().name;
 
-/// Calls visit(name, text, value ...) for every option of these lists that all structs in `options` have. There is one
-/// value for each of these structs.
+/// Calls visit(name, text, values...) for every option of these lists that all structs in `options` have. `values` are
+/// the option's values in these structs.
 template <typename Visit, typename... Options>
 constexpr void ForEachNumber(const Visit& visit, Options&&... options) {
 #define FA_VISIT(type, name, text) \

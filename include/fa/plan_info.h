@@ -22,8 +22,7 @@
 
 namespace fa {
 
-/// One block of work in a plan: some rows of one query head, or of several that share the tile, and an interval of
-/// keys.
+/// One block of work in a plan: some rows of one or several query heads, and an interval of keys.
 struct PlanTile {
   int64_t batch = 0;
   int64_t head_kv = 0;
@@ -31,7 +30,7 @@ struct PlanTile {
   int64_t row_begin = 0, row_end = 0;    ///< query rows of the sequence
   int64_t key_begin = 0, key_end = 0;    ///< keys visited
   int64_t cost = 0;                      ///< number of key blocks visited; 0: zeros are written to the rows
-  int worker = 0;                        ///< worker in whose range the tile starts; backward: worker in a simulation
+  int worker = 0;                        ///< worker that is expected to run the tile; backward: worker in a simulation
 };
 
 /// What a plan over ranks (docs/distributed.md) says about all ranks. Its vectors have one element per rank.
@@ -41,7 +40,7 @@ struct RanksInfo {
   int64_t units = 0;                                ///< number of units of work, which run one after the other
   int64_t heads_in_flight = 0;                      ///< kv heads per rank in the largest unit
   std::vector<int64_t> sent_bytes, received_bytes;  ///< bytes of the messages of one run (Transport::traffic)
-  /// The largest workspace that the units in flight need for rows of other ranks and for sums.
+  /// The largest workspace for rows of other ranks and for sums.
   std::vector<int64_t> staged_bytes;
   double seconds = 0;     ///< predicted time of one run
   double efficiency = 1;  ///< predicted time that ranks compute matrix products, as a fraction of all ranks' time

@@ -69,7 +69,7 @@ struct PromptAttentionArgs {
 /// The options of a prompt call: everything but its tensors.
 struct PromptAttentionOptions {
   Layout layout = Layout::kBNSD;
-  int64_t heads = 0;     ///< number of query heads: needed for BSH and SBH, else checked against the tensors if > 0
+  int64_t heads = 0;     ///< number of query heads, needed for BSH and SBH; with other layouts it is checked if > 0
   int64_t heads_kv = 0;  ///< number of key heads: checked against the tensors if > 0
   std::optional<float> scale = {};  ///< default 1/sqrt(D + Drope); any finite value
   Mask mask = {};  ///< any mask; one from Mask::FromSparseMode must have mode 0 to 4, and its band is aligned at the
@@ -99,12 +99,13 @@ struct PromptAttentionOptions {
 /// NaN becomes -128. Rows past the length are written 0, whatever the offset. A row that the dense mask leaves without
 /// keys has O = 0.
 ///
+/// The function is re-entrant. It follows PromptFlashAttention of CANN.
+///
 /// @return kInvalidArgument ("quant_scale2: missing, want it (out.dtype=i8)") or kOutOfMemory. After an error nothing
 /// was written. As on the device, the call is refused if
-/// - there is an offset and the mask's rule leaves a row in use without keys, whose result would be the offset, not 0;
+/// - there is an offset, and `mask` leaves a row in use without keys: the row's result would be the offset, not 0;
 /// - the output is int8, the mode is 4, and pre or next is below 0;
 /// - a scale is not finite.
-/// The function is re-entrant. It follows PromptFlashAttention of CANN.
 FA_API Status PromptFlashAttention(const PromptAttentionArgs& args, const PromptAttentionOptions& options,
                                    Context* context = nullptr);
 

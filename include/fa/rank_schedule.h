@@ -40,8 +40,8 @@ struct RankMachines {
   double latency_s = 5e-6;              ///< time that one message takes on top of the time for its bytes
 };
 
-/// One attention call over ranks as data, before the call runs. It says which rows each rank holds, what each rank
-/// sends, receives and computes, and the predicted time. Plan::Describe() of the real call says the same.
+/// What an attention call over ranks will do: which rows each rank holds, what it sends, receives and computes, and the
+/// predicted time. Plan::Describe() of the real call says the same.
 struct RankSchedule {
   /// What one rank holds, sends, receives and computes.
   struct Rank {
@@ -71,11 +71,11 @@ struct RankSchedule {
 /// Returns the schedule of FlashAttention over ranks (fa/ranked_attention.h). No rank takes part: nothing is sent or
 /// computed.
 /// @param whole  the whole call, of which only shapes are read, as in PlanFlashAttention; given tensors have non-null
-///                data
+///               data
 /// @param shards  the cut; sq and sk are taken from the whole call's tensors
 /// @return kInvalidArgument where FlashAttention over ranks returns it, or if a number of `machines` is out of range.
-/// kOutOfMemory if the number of sequences and ranks would make the prediction take more than a minute. kOutOfMemory
-/// also if there are more units, blocks or bytes than a plan can have
+/// kOutOfMemory if the prediction would take more than a minute, or if there are more units, blocks or bytes than a
+/// plan can have
 [[nodiscard]] FA_API Result<RankSchedule> ScheduleFlashAttention(const AttentionArgs& whole,
                                                                  const AttentionOptions& options,
                                                                  const SequenceShards& shards,

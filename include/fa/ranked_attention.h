@@ -40,8 +40,8 @@ namespace fa {
 /// each.
 ///
 /// These tensors are whole on every rank: pse with one row for all queries, the dense mask [maxSq,maxSk] of TND, and
-/// compressed masks. The form of pse with 1024 rows is whole on every rank too, unless all ranks hold 1024 rows. In
-/// that case a rank's pse has the rank's own rows. Rows of pse and dense_mask are not sent, so kHeads is refused if a
+/// compressed masks. A pse with 1024 rows is the compressed form, which is whole on every rank too. Only if all ranks
+/// hold 1024 rows does it have the rank's own rows. Rows of pse and dense_mask are not sent, so kHeads is refused if a
 /// tensor has the rows of this rank's queries. drop_mask is refused.
 /// @return the errors of FlashAttention, and the same error on all ranks: "invalid argument: rank 3: k.shape[2]=5, want
 /// 7 (...)". If the ranks disagree, the error names what they disagree about. After these errors nothing was written.

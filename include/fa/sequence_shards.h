@@ -26,8 +26,8 @@ struct SequenceShards {
   struct Interval {
     int64_t begin = 0, end = 0;
   };
-  /// How the rows are cut. Chunks have whole row units (Plan::Describe() names the unit) and are as equal as that
-  /// allows. The last chunk takes the rest. A rank may hold no rows.
+  /// How the rows are cut. A chunk has whole row units (Plan::Describe() names the unit), except that the last chunk
+  /// takes the rest. Chunks are as equal as possible. A rank may hold no rows.
   enum class Cut : uint8_t {
     kContiguous,  ///< rank r of P holds chunk r of P
     kZigzag,      ///< there are 2P chunks, and rank r holds chunks r and 2P-1-r: equal work under a causal mask
@@ -37,7 +37,7 @@ struct SequenceShards {
   enum class Strategy : uint8_t {
     kAuto,      ///< the strategy with the shorter predicted time
     kHeads,     ///< whole sequences of some heads are sent to each rank, and the results are sent back
-    kSequence,  ///< K and V of the heads in flight are sent to every rank that sees these keys; queries and results
+    kSequence,  ///< K and V, some heads at a time, are sent to every rank that sees these keys; queries and results
                 ///< stay
   };
 
@@ -46,9 +46,8 @@ struct SequenceShards {
   std::vector<std::vector<Interval>> intervals;  ///< kIntervals: one list per rank
   Strategy strategy = Strategy::kAuto;
   /// The number of kv heads that a rank works on at a time. Besides its shards, a rank stores K and V of twice this
-  /// number of heads. In a backward the rank also stores the sums dK and dV of these heads. In a forward, 0 stands for
-  /// one head. In a backward, 0 stands for as many heads as keep the predicted waiting short, within 512 MiB per thread
-  /// (docs/distributed.md).
+  /// number of heads, and in a backward also their dK and dV. 0 stands for one head in a forward. In a backward, 0 lets
+  /// the plan choose, within 512 MiB per thread (docs/distributed.md).
   int64_t heads_in_flight = 0;
 };
 

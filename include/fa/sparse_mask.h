@@ -18,8 +18,8 @@
 
 namespace fa {
 
-/// The rule for the keys that a query token may select: token t may select key j if j < limit(t). The values are the
-/// device's sparseMode. With 3 tokens and 5 keys (x: may be selected):
+/// Which keys a query token may select: token t may select key j if j < limit(t). The values are the device's
+/// sparseMode. With 3 tokens and 5 keys (x: may be selected):
 /// @code{.unparsed}
 ///   kNone        kRightDownCausal
 ///   x x x x x    x x x . .
@@ -28,7 +28,7 @@ namespace fa {
 /// @endcode
 enum class SparseMask : uint8_t {
   kNone = 0,  ///< limit = number of keys of the sequence
-  /// limit = keys - queries + t + 1, where lengths in use count; a row with a limit <= 0 is empty.
+  /// limit = keys in use - queries in use + t + 1; a row whose limit is <= 0 has no keys.
   kRightDownCausal = 3,
 };
 

@@ -65,8 +65,8 @@ class [[nodiscard]] Status {
   [[nodiscard]] FA_API std::string_view class_text() const noexcept;
   /// Returns the message without its class, with the positions at which it mentions arguments.
   [[nodiscard]] FA_API const ErrorText& what() const noexcept;
-  /// Returns the name of the wrong argument, as the C++ interface calls it: a field of XArgs or XOptions ("k",
-  /// "mask.pre"), or a parameter of the function. The name is empty if no argument is wrong.
+  /// Returns the name of the wrong argument in the C++ interface: a field of XArgs or XOptions ("k", "mask.pre"), or a
+  /// parameter of the function. The name is empty if no argument is wrong.
   [[nodiscard]] FA_API std::string_view argument() const noexcept;
 
  private:

@@ -95,14 +95,14 @@ class FA_API Transport {
   /// call is collective: every rank makes it.
   [[nodiscard]] virtual Status AllGather(std::span<const std::byte> mine, std::span<std::byte> all) = 0;
 
-  /// Returns the bytes that all runs over this transport have moved so far. A message is counted when it is started. A
-  /// run that succeeds adds the bytes that its plan predicts for this rank (PlanInfo::ranks).
+  /// Returns the bytes that all runs over this transport have moved so far. A run that succeeds adds the bytes that its
+  /// plan predicts for this rank (PlanInfo::ranks).
   [[nodiscard]] const Traffic& traffic() const { return traffic_; }
 
  protected:
   /// Hands over the workspaces of calls that an error has ended. Messages under way still read and write these
-  /// workspaces, so they live as long as the transport. If messages of a transport may outlive it, for example because
-  /// it wraps another transport, its destructor must take the workspaces and keep them.
+  /// workspaces, so they live as long as the transport. If messages may outlive the transport, its destructor must take
+  /// the workspaces and keep them.
   [[nodiscard]] std::vector<Workspace> TakeKept() { return std::exchange(kept_, {}); }
 
  private:

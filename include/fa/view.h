@@ -62,8 +62,8 @@ requires(!std::is_const_v<T>) [[nodiscard]] MutableTensorView
   return {data, dtype, shape, stride};
 }
 
-/// Returns the number of elements in memory from the first to the last element of a view, both included, if it is below
-/// 2^63. Returns 0 for a shape of more than 8 dimensions and for strides of another rank, which every call refuses.
+/// Returns the number of elements in memory from the first to the last element of a view, both included. The number
+/// must be below 2^63. Returns 0 if there are no elements, for more than 8 dimensions, and for strides of another rank.
 [[nodiscard]] constexpr int64_t Reach(const Dims& shape, const Dims& stride = {}) {
   if (shape.rank() > Dims::kMaxRank || (!stride.empty() && stride.rank() != shape.rank())) return 0;
   int64_t reach = 1, dense = 1;

@@ -68,8 +68,8 @@ bool AddReach(int64_t size, int64_t stride, int64_t* sum) {
   return !__builtin_mul_overflow(size - 1, stride, &reach) && !__builtin_add_overflow(*sum, reach, sum);
 }
 
-/// Returns how many elements of memory follow the first element of a tensor, as far as the program said. Returns
-/// nothing for a tensor that has no elements, or that is refused elsewhere.
+/// Returns how many elements of memory the tensor may use, counted from its first element. Returns nothing for a tensor
+/// without elements, or with strides that are refused elsewhere.
 std::optional<int64_t> ExtentOf(const aclTensor& tensor, const Dims& stride) {
   int64_t last = 1;
   for (int i = 0; i < tensor.shape.rank(); ++i) {
@@ -78,7 +78,7 @@ std::optional<int64_t> ExtentOf(const aclTensor& tensor, const Dims& stride) {
   return std::max(last, tensor.storage_elements - tensor.offset);
 }
 
-/// Makes rows begin where mode Nct says: row t at offsets[i] + t * strides[i].
+/// Makes row t of an input begin at element offsets[i] + t * strides[i], as scatterMode "Nct" says.
 Status MoveRows(const char* name, const aclTensor* handle, const std::vector<int64_t>& strides,
                 const std::vector<int64_t>& offsets, size_t i, TensorView ScatterRowsArgs::*member,
                 Scatter* operation) {

@@ -5,9 +5,9 @@
 
 namespace fa::core {
 
-/// An instruction-set level for tests, which is no part of the interface. This level computes the tile products of
-/// avx512_amx in plain C++, on any CPU. Only a library that is built with its tests has the level, which AllIsas, Name
-/// and ParseIsa then know as "amx_emulated". The number 31 leaves room for more levels in Isa.
+/// An instruction-set level for tests, which computes the tile products of avx512_amx in plain C++, on any CPU. Only a
+/// library that is built with its tests has the level, under the name "amx_emulated". The number 31 leaves room for
+/// more levels in Isa.
 inline constexpr Isa kAmxEmulated = static_cast<Isa>(31);
 
 }  // namespace fa::core

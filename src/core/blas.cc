@@ -13,8 +13,8 @@ namespace {
 
 std::counting_semaphore<kBlasCallers> callers(kBlasCallers);
 
-// A forked child lacks the threads that were inside OpenBLAS at the fork, so nobody in the child would release the
-// semaphore for them. So the child makes the semaphore anew.
+// A forked child lacks the threads that were inside OpenBLAS at the fork. Nobody in the child would release the
+// semaphore for them, so the child makes it anew.
 [[maybe_unused]] const int registered =
     pthread_atfork(nullptr, nullptr, [] { std::construct_at(&callers, kBlasCallers); });
 

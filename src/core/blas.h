@@ -5,8 +5,8 @@
 
 namespace fa::core {
 
-/// The product C = alpha * op(A) * op(B) + beta * C in f32, row-major. op(X) is X, or X transposed if `transpose_a` or
-/// `transpose_b` says so. op(A) is [m, k], and op(B) is [k, n].
+/// The product C = alpha * op(A) * op(B) + beta * C in f32, row-major. op(X) is X or, with `transpose_a` or
+/// `transpose_b`, X transposed. op(A) is [m, k], and op(B) is [k, n].
 struct BlasProduct {
   int64_t m = 0, n = 0, k = 0;
   const float* a = nullptr;

@@ -21,8 +21,8 @@ int64_t AskMemoryBytes() {
 }  // namespace
 
 int64_t MemoryBytes() {
-  // A static variable that the compiler guards with a lock would not do: if a child is forked while a thread
-  // initializes it, the lock is held in the child forever.
+  // A static variable that is initialized here would have a lock of the compiler. If a child is forked while a thread
+  // holds this lock, the lock is held in the child forever.
   static constinit std::atomic<int64_t> bytes{0};
   const int64_t known = bytes.load(std::memory_order_relaxed);
   if (known > 0) return known;

@@ -12,8 +12,8 @@
 namespace fa::core {
 
 /// One object per instruction-set level, made once per process by the first thread that needs the object. A static
-/// variable would not do: other threads wait while one thread makes the object, and if a child is forked meanwhile,
-/// threads of the child would wait forever.
+/// variable would have a lock. If a child were forked while one thread makes the object, threads of the child would
+/// wait for this lock forever.
 template <typename Object>
 class OncePerLevel {
  public:

@@ -14,11 +14,10 @@
 
 #include "core/integer.h"
 
-// This file makes keep bits, of which a call with dropout needs millions. A keep bit says whether dropout keeps an
-// element. A block of Philox takes 20 multiplications and gives four words, and so four keep bits. With AVX-512 (AVX2),
-// a register has word w of 8 (4) consecutive blocks, in the low halves of its 64-bit elements. vpmuludq multiplies only
-// these halves, so what the high halves hold does not matter. A round takes 2 multiplications, 2 shifts and 4 xors for
-// all these blocks. The comparisons give 32 (16) keep bits.
+// This file computes keep bits, which say which elements dropout keeps. A call with dropout needs millions of them. One
+// Philox block takes 20 multiplications and gives four words, one per keep bit. An AVX-512 register holds word w of 8
+// consecutive blocks, an AVX2 register that of 4 blocks. The words lie in the low halves of 64-bit elements, because
+// vpmuludq multiplies only these halves.
 
 namespace fa::core {
 namespace {
@@ -52,7 +51,7 @@ void KeepWordsPortable(const PhiloxState& state, uint32_t limit, const uint64_t*
 
 #if defined(__x86_64__)
 
-/// Returns the keep bits of a group of blocks as one word. The two halves of the group are computed in turn, because a
+/// Returns the keep bits of 8 consecutive Philox blocks as one word. Two registers of 4 blocks take turns, because a
 /// round waits for its multiplications.
 [[gnu::target("avx2"), gnu::always_inline]] inline uint32_t KeepWordAvx2(const PhiloxState& state,
                                                                          __m256i flipped_limit, uint64_t block) {
@@ -79,8 +78,7 @@ void KeepWordsPortable(const PhiloxState& state, uint32_t limit, const uint64_t*
     key0 += PHILOX_W32_0;
     key1 += PHILOX_W32_1;
   }
-  // Words 0 and 1 of a block are put next to each other, and so are words 2 and 3. AVX2 compares only signed numbers.
-  // Flipping the top bit of both sides makes this a comparison of unsigned numbers.
+  // AVX2 compares only signed numbers. Flipping the top bit of both sides makes this a comparison of unsigned numbers.
   const __m256i flip = _mm256_set1_epi32(INT32_MIN);
   uint32_t word = 0;
 #pragma GCC unroll 2
@@ -110,13 +108,13 @@ void KeepWordsPortable(const PhiloxState& state, uint32_t limit, const uint64_t*
   return _mm512_castps_si512(_mm512_mask_moveldup_ps(_mm512_castsi512_ps(even), 0xaaaa, _mm512_castsi512_ps(odd)));
 }
 
-/// Computes the keep bits of N groups of blocks, one word per group. The groups are computed in turn, because a round
+/// Computes the keep bits of N groups of 8 Philox blocks, one word per group. The groups take turns, because a round
 /// waits for its multiplications.
 template <int N>
 [[gnu::target("avx512f"), gnu::always_inline]] inline void KeepGroupsAvx512(const PhiloxState& state, uint32_t limit,
                                                                             const uint64_t* blocks, uint32_t* words) {
-  // For intrinsics without a mask, GCC 12 warns of uninitialized variables (bug 105593). Those with a zeroing mask of
-  // all lanes give the same code.
+  // For intrinsics without a mask, GCC 12 warns of uninitialized variables (bug 105593). Intrinsics with a zeroing mask
+  // of all lanes give the same code.
   constexpr __mmask8 kLanes = 0xff;
   constexpr int kXor3 = 0x96;
   const __m512i m0 = _mm512_set1_epi64(PHILOX_M4x32_0), m1 = _mm512_set1_epi64(PHILOX_M4x32_1);
@@ -245,7 +243,7 @@ void FillKeepBits(const PhiloxState& state, uint64_t threshold, uint64_t first, 
   const size_t count = static_cast<size_t>(CeilDiv(bits, 32));
   assert(words.size() >= count);
   const unsigned shift = first % 4;
-  // If `first` lies inside a block, each written word has its last bits from the next drawn word.
+  // If `first` lies inside a block, each written word takes its last bits from the next drawn word.
   constexpr size_t kAtOnce = 64;
   std::array<uint64_t, kAtOnce + 1> blocks;
   std::array<uint32_t, kAtOnce + 1> drawn;

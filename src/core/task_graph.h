@@ -27,10 +27,8 @@ struct TaskGraph {
   /// Whether all workers claim from the front of one list. Worker 0's range then holds every position, all other ranges
   /// are empty, and no range is cut. This suits graphs in which edges decide which tasks can run (the backward).
   bool shared_claims = false;
-  /// Which tasks workers take first among claimed tasks that had to wait and have become ready. If true, workers take
-  /// the earliest in claim order, otherwise the one that became ready last. Claim order helps if another process waits
-  /// for the results of earlier tasks. If this is true, `order` must be empty, so claim order is the order of task
-  /// numbers.
+  /// Which ready task workers take first: if true, the earliest in claim order, otherwise the one that became ready
+  /// last. Claim order helps if another process waits for the results of early tasks. If true, `order` must be empty.
   bool earliest_first = false;
 
   /// The number of inputs that arrive during the run (Arrivals, core/run/executor.h). In successor_begin and

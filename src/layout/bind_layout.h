@@ -8,9 +8,9 @@
 
 namespace fa::layout {
 
-/// Where a layout's shape has the batch, the sequence, the heads and the head size. Each member except `rank` is the
-/// index of that dimension, or -1 if the layout has none; `rank` is the number of dimensions. In BSH and SBH, heads and
-/// head size share the last dimension, so `dim` is that dimension and `head` is -1.
+/// The indices of the dimensions of a layout's shape: batch, sequence, heads and head size. -1 means that the layout
+/// has no such dimension. In BSH and SBH, heads and head size share the last dimension: `dim` is that dimension and
+/// `head` is -1. `rank` is the number of dimensions.
 struct Axes {
   int rank, batch, seq, head, dim;
   [[nodiscard]] constexpr bool fused() const { return head < 0; }

@@ -47,9 +47,9 @@ struct HeadRows {
   [[nodiscard]] const std::byte* At(int64_t row) const {
     return first + Offset(row) * static_cast<int64_t>(SizeOf(dtype));
   }
-  /// Returns the end of the run of evenly spaced rows that begins at `row`; it is at most `end`. In pages the run ends
-  /// with the page of `row`. It ends earlier if the row `fetch_ahead` rows further on begins another page, so one
-  /// offset to the prefetched row serves the whole run.
+  /// Returns the end of a run of evenly spaced rows that begins at `row`. The run ends at `end`, at the end of the page
+  /// of `row`, or `fetch_ahead` rows before the end of a page. So one offset to the prefetched row serves the whole
+  /// run.
   [[nodiscard]] int64_t RunEnd(int64_t row, int64_t end, int64_t fetch_ahead) const {
     if (!paged()) return end;
     const int64_t page_end = (IndexOf(row) + 1) * page_rows;

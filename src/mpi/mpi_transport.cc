@@ -156,8 +156,8 @@ class MpiTransport final : public Transport {
     }
     return status;
   }
-  /// Returns whether, after an error, every message has arrived, left or been cancelled. The requests of the other
-  /// messages are freed.
+  /// Returns whether, after an error, every message has arrived, left or been cancelled. The requests of messages that
+  /// have not ended are freed.
   bool HasEnded() {
     bool all = true;
     for (Pending& pending : pending_) {

@@ -94,8 +94,8 @@ std::vector<int64_t> PartitionOverNodes(std::span<const int64_t> load_before, st
   const std::vector<int64_t> node_cuts = PartitionByLoad(head_load_before, node_workers);
 
   // Remote memory has about half the bandwidth, but tiles read K and V from L2 nearly all the time. So a head that is
-  // split over two nodes costs little. Losing more than an eighth of the workers' time costs more, so then cuts may
-  // split heads.
+  // split over two nodes costs little. If keeping heads whole would lose more than an eighth of the workers' time, cuts
+  // may split heads.
   const double even_load = static_cast<double>(load_before.back()) / workers;
   std::vector<int64_t> cuts{0};
   cuts.reserve(static_cast<size_t>(workers) + 1);

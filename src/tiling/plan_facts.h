@@ -13,8 +13,7 @@
 
 namespace fa::tiling {
 
-/// The facts that every operator's plan gives about itself. PlanInfo and the text of Describe() are made from these
-/// facts alone.
+/// What every operator's plan says about itself. PlanInfo and the text of Describe() are made from it.
 struct PlanFacts {
   std::string op;
   Machine machine;
@@ -25,7 +24,7 @@ struct PlanFacts {
   double flops = 0, flops_full = 0, flops_visited = 0;  ///< floating-point operations, as in PlanInfo
   std::vector<double> load;
   double efficiency = 1;
-  /// Whether workers claim tasks from one list as they come, so that it is unknown which worker takes which task.
+  /// Whether workers claim tasks from one list, so that nobody knows before the run which worker takes which task.
   bool unpredicted = false;
 
   std::string problem;  ///< lines that say what is computed

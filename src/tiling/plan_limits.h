@@ -25,18 +25,16 @@ class PlanTooLarge : public std::bad_alloc {
 /// not counted before it is made.
 inline constexpr int64_t kMaxTasks = int64_t{1} << 30;
 
-/// The bytes that a task takes in a plan and during planning. Its tile, its time, its position in the claim order and
-/// its edges take 150 bytes in a forward and 250 bytes in a backward.
+/// The bytes that a task takes in a plan and during planning. Tile, time, position in the claim order and edges take
+/// 150 bytes in a forward and 250 bytes in a backward.
 inline constexpr int64_t kTaskBytes = 256;
 
-/// The most keys of a sequence, because lists of keys are sorted as 32-bit words. With this number of keys, a row's f32
-/// sum may be off by half of its value. This is an estimate of the worst case: the sum adds blocks of some 256 terms,
-/// and each addition is off by up to 2^-24 of the sum.
+/// The most keys of a sequence, because lists of keys are sorted as 32-bit words.
 inline constexpr int64_t kMostKeys = (int64_t{1} << 31) - 1;
 
-/// The most floating-point operations of a plan per worker: 48 days at 2^38 per second (f32, AVX-512), three days at
-/// 2^42 (bf16, AMX). Memory alone does not bound the number, because tensors with strides of 0 need no memory for their
-/// size.
+/// The most floating-point operations of a plan per worker. They take 48 days at 2^38 per second (f32, AVX-512), three
+/// days at 2^42 (bf16, AMX). Tensors with strides of 0 need no memory for their size, so memory does not bound this
+/// number.
 inline constexpr double kMostFlopsOfAWorker = 0x1p60;
 
 /// Returns the most tasks that a plan can have. The ids and the memory of the tasks limit the number.

@@ -12,8 +12,8 @@
 
 namespace fa::tiling {
 
-/// Keys that some rows of a sequence keep: the smallest interval that holds the keys of any of these rows, and the keys
-/// that every one of them keeps.
+/// The keys that some rows of a sequence keep: the smallest interval that holds the keys of all these rows, and the
+/// keys that every row keeps.
 struct KeptKeys {
   Interval hull, full;
   friend bool operator==(const KeptKeys&, const KeptKeys&) = default;
@@ -35,8 +35,8 @@ struct AttentionProblem {
   DType dtype = DType::kF32;
   bool dense_mask = false;    ///< whether a mask tensor may drop any pair, so that the plan counts no tile as full
   bool score_passes = false;  ///< whether pse, slopes, a cap or dropout touch every score
-  /// Backward: whether (sequence, kv head) pairs are computed one after another. They are if tiles add to the gradient
-  /// of a bias that batch elements share.
+  /// Backward: whether (sequence, kv head) pairs are computed one after another, as they add to the gradient of one
+  /// shared bias.
   bool one_pair_at_a_time = false;
   bool k_in_place = true;  ///< whether the kernels read rows of K in place; otherwise K is packed
   bool v_in_place = true;
@@ -63,8 +63,8 @@ struct Machine {
 };
 
 /// Returns whether kernels prefetch rows of keys into L1 shortly before they read the rows. On a Zen 5 (48 KiB of L1) a
-/// decode is 15 to 58 % faster, but no faster if keys lie in pages; a sparse forward is 3 % faster. On a Zen 4 (32 KiB)
-/// other ways of fetching made reads slower (docs/decisions.md). Intel's CPUs with 48 KiB were not timed.
+/// decode is then 15 to 58 % faster, but no faster if keys lie in pages. A sparse forward is 3 % faster. Intel's CPUs
+/// with 48 KiB were not timed.
 [[nodiscard]] constexpr bool BringsRows(const Machine& machine) { return machine.l1_bytes >= 48 << 10; }
 
 }  // namespace fa::tiling

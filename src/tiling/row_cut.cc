@@ -10,10 +10,9 @@ namespace {
 
 using core::CeilDiv;
 
-// The cost of a strip without its products, in the cost of one key. A strip transposes Q at its beginning and O at its
-// end, and keeps row statistics. The two transposes move 2 * D elements per row, which costs about as much as the
-// multiply-adds of 16 keys. This number is a model. It matters only for strips with few keys, which would otherwise
-// seem to cost nothing.
+// The cost of a strip without its products, relative to the cost of one key. A strip transposes Q and O, and keeps row
+// statistics. The two transposes move 2 * D elements per row, which costs about as much as the multiply-adds of 16
+// keys. The number matters only for strips with few keys.
 constexpr int64_t kStripOverheadKeys = 16;
 
 }  // namespace

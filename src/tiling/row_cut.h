@@ -23,8 +23,8 @@ struct RowCut {
 /// be > 0.
 [[nodiscard]] RowCut CutRows(int64_t sq, int64_t group, int64_t block_q, int64_t strip_rows);
 
-/// The work of one tile. Each strip of strip_rows folded rows visits the smallest interval that holds its own kept
-/// keys, with both ends moved out to multiples of kKeyStep.
+/// The work of one tile. Each strip of strip_rows folded rows visits the smallest interval that holds the keys its rows
+/// keep. Both ends are moved out to multiples of kKeyStep.
 struct TileWork {
   Interval keys;       ///< smallest interval that holds the kept keys of all rows
   int64_t blocks = 0;  ///< number of key blocks visited, summed over strips
@@ -32,8 +32,8 @@ struct TileWork {
   int64_t weight = 0;  ///< predicted time; the unit is the time of one strip with one key
 };
 
-/// Strips are clipped to their keys in steps of this many keys. It equals the number of rows of the widest register
-/// block. The number is even, so that the softmax's even and odd partial sums do not depend on where a strip starts.
+/// Strips are clipped to their keys in steps of this many keys, which is the number of rows of the widest register
+/// block. The step is even, so that the softmax's even and odd partial sums do not depend on where a strip starts.
 inline constexpr int64_t kKeyStep = 8;
 
 /// Returns the work of rows `rows` of the sequence, with `heads` folded heads, against blocks of block_k keys. The

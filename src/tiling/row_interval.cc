@@ -1,7 +1,7 @@
-// Every mask mode that does not list rows is one rule (lo, hi, prefix), which row_interval.h explains. The begin and
-// the end of a row's interval of keys are the row number plus a constant, clamped. So the union and the intersection of
-// the rows' intervals follow from the first and the last row, and counts are sums of arithmetic series. Only rules that
-// list their rows need loops over rows.
+// Every mask that does not list rows is given by lo, hi and prefix, which row_interval.h explains. The begin and the
+// end of a row's interval of keys are the row number plus a constant, clamped. So the union and the intersection of the
+// rows' intervals follow from the first and the last row, and counts are sums of arithmetic series. Only masks that
+// list rows need loops over rows.
 #include "tiling/row_interval.h"
 
 #include <cassert>
@@ -63,9 +63,9 @@ Interval RowRule::KeysOfEveryRow(Interval rows) const {
   if (inside.empty()) return {};
   const Interval first = Keys(inside.begin);
   const Interval last = Keys(inside.end - 1);
-  // In a rule without a list, the rows with keys are consecutive: if both end rows have keys, all rows between them
-  // have keys. In a list, a row between the two may have no keys. Then the last row's keys begin at or after the end of
-  // the first row's keys, so the intersection is empty.
+  // Without a list, the rows with keys are consecutive: if both end rows have keys, all rows between them have keys. In
+  // a list, a row between the two may have no keys. Then the last row's keys begin at or after the end of the first
+  // row's keys, so the intersection is empty.
   if (first.empty() || last.empty()) return {};
   return Intersect(first, last);
 }

@@ -19,15 +19,16 @@ struct Interval {
   friend bool operator==(const Interval&, const Interval&) = default;
 };
 
-/// The class of a rectangle of rows and keys under a mask. kNone: no pair is kept, so there is no work. kPartial: each
+/// How much of a rectangle of rows and keys a mask keeps. kNone: no pair is kept, so there is no work. kPartial: each
 /// pair must be compared with the mask. kFull: all pairs are kept, and no mask is needed.
 enum class TileClass : uint8_t { kNone, kPartial, kFull };
 
-/// The mask algebra. Row i keeps the keys j with (i + lo <= j <= i + hi or j < prefix) and 0 <= j < sk. These keys are
-/// one interval whose ends do not decrease with i, so a rectangle is classified by its corners. Every mode 0..8 is such
-/// a rule for a given batch element. A rule with prefix > 0 has no lower bound (lo = -(sq + sk)).
+/// The keys that each row of a sequence keeps. Row i keeps the keys j with (i + lo <= j <= i + hi or j < prefix) and 0
+/// <= j < sk. These keys are one interval whose ends do not decrease with i, so a rectangle is classified by its
+/// corners. For a given batch element, lo, hi and prefix describe every sparse mode 0..8. If prefix > 0, there is no
+/// lower bound (lo = -(sq + sk)).
 ///
-/// A rule may also list the intervals of its rows, whose ends do not decrease either. Even then KeysOfRows,
+/// Instead, the intervals of all rows may be listed, and their ends do not decrease either. Even then KeysOfRows,
 /// KeysOfEveryRow and Classify look at the first and the last row only, apart from empty rows at the ends. RowsOfKeys
 /// searches the list, and KeptPairs and HasEmptyRow walk over it.
 struct RowRule {
@@ -50,8 +51,7 @@ struct RowRule {
   /// Returns the rows that keep at least one key of `keys`, as one interval. If rows are listed, some rows inside the
   /// interval may keep no key at all.
   [[nodiscard]] Interval RowsOfKeys(Interval keys) const;
-  /// Returns the exact class: kNone if and only if no pair of the rectangle is kept, kFull if and only if all pairs are
-  /// kept.
+  /// Returns the exact class: kNone only if no pair of the rectangle is kept, kFull only if all pairs are kept.
   [[nodiscard]] TileClass Classify(Interval rows, Interval keys) const;
   /// Returns the number of kept pairs in `rows`. The number has a closed form unless rows are listed.
   [[nodiscard]] int64_t KeptPairs(Interval rows) const;
@@ -64,16 +64,16 @@ struct RowRule {
   [[nodiscard]] Interval WithoutEmptyEnds(Interval rows) const;
 };
 
-/// Makes the rule that lists every row's keys. Keys outside 0..sk are dropped. A row whose end is not above its begin
-/// keeps no keys.
+/// Makes the RowRule that lists every row's keys. Keys outside 0..sk are dropped. A row whose end is not above its
+/// begin keeps no keys.
 /// @param wrong_row  gets the first wrong row, or -1 if there is none. A row with keys is wrong if its interval begins
 ///                   or ends before the interval of a row above it. If an empty row lies between the two, it is also
 ///                   wrong if it begins before that interval's end
 [[nodiscard]] RowRule ListedRowRule(std::span<const int64_t> begins, std::span<const int64_t> ends, int64_t sk,
                                     int64_t* wrong_row);
 
-/// Returns the rule of one batch element, for any mask that does not list rows. `first_non_empty` and `last_non_empty`
-/// say whether this element is the first or the last element with sq > 0 (modes 7 and 8).
+/// Returns the RowRule of one batch element, for any mask that does not list rows. `first_non_empty` and
+/// `last_non_empty` say whether this element is the first or the last element with sq > 0 (modes 7 and 8).
 [[nodiscard]] RowRule MakeRowRule(const Mask& mask, int64_t batch, int64_t sq, int64_t sk, bool first_non_empty,
                                   bool last_non_empty);
 

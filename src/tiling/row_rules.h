@@ -9,11 +9,11 @@
 
 namespace fa::tiling {
 
-/// Sets the rule of every sequence. Under some masks the first or the last sequence that has rows gets another rule
+/// Sets the RowRule of every sequence. Under some masks the first or the last sequence that has rows keeps other keys
 /// than the rest.
 void SetRowRules(const Mask& mask, std::vector<Sequence>& sequences);
 
-/// Returns the rule of all sequences in words: "no rule" (every row keeps every key), "causal" (the last row sees the
+/// Returns the masks of all sequences in words: "no rule" (every row keeps every key), "causal" (the last row sees the
 /// last key), "causal from the first row", "row i: keys i-4 to i+0", "prefix", "listed rows", or "rules that differ".
 [[nodiscard]] std::string MaskText(const std::vector<Sequence>& sequences);
 

@@ -19,10 +19,9 @@ struct Simulated {
   std::vector<int> worker;    ///< for each task, the worker that runs it
 };
 
-/// Simulates a run of the graph. Every worker follows the claim rule of core/run/executor.h, task t takes durations[t],
-/// and everything else takes no time. When a worker completes the last predecessor of claimed tasks, it runs the first
-/// of them next. The others are queued. Workers take queued tasks, the last one queued first, before they claim new
-/// ones. The simulation goes from event to event and takes O((tasks + edges) log workers).
+/// Simulates a run of the graph. Every worker claims tasks as core/run/executor.h describes, and task t takes
+/// durations[t]. When a worker completes the last predecessor of claimed tasks, it runs the first of them next and
+/// queues the others. Workers take queued tasks, the last one queued first, before they claim new ones.
 [[nodiscard]] Simulated Simulate(const core::TaskGraph& graph, std::span<const int64_t> durations);
 
 [[nodiscard]] inline int64_t SimulateMakespan(const core::TaskGraph& graph, std::span<const int64_t> durations) {

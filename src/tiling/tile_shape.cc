@@ -1,6 +1,6 @@
-// block_k changes results in their last bits, because it decides where a row's sums are cut. So block_k may not depend
-// on anything that differs between two machines of one ISA, or between two calls with equal head sizes. block_q only
-// decides which rows share a tile, so block_q follows the cache and the number of workers.
+// block_k changes results in their last bits, because it decides where a row's sums are cut. So block_k depends only on
+// the ISA, the type and the head sizes. block_q only decides which rows share a tile, so it follows the cache and the
+// number of workers.
 #include "tiling/tile_shape.h"
 
 #include <algorithm>
@@ -17,10 +17,9 @@ namespace {
 
 constexpr int64_t kFloatBytes = 4;  // 16-bit K and V are widened to f32 panels before they are multiplied
 
-// K and V of one key block take a quarter of the 1 MiB of L2 of Zen 4 and of server cores with AVX-512. K and V take
-// half of the 512 KiB of L2 of Zen 2 and 3, Kunpeng 920 and client cores with AVX-512. The rest holds Q and O of the
-// tile and the probabilities of a strip. Haswell to Coffee Lake have 256 KiB of L2 in all and were not measured. A
-// limit of half this size loses 4 % of the speed on a Zen 3 at D 256.
+// K and V of one key block take a quarter of the 1 MiB of L2 of Zen 4 and of server cores with AVX-512. They take half
+// of the 512 KiB of L2 of Zen 2 and 3 and Kunpeng 920. The rest holds Q and O of the tile and the probabilities of a
+// strip. A limit of half this size loses 4 % of the speed on a Zen 3 at D 256.
 constexpr int64_t kKeyBlockBytes = 256 << 10;
 
 // The probabilities of a strip must stay in L1 (32 KiB or more), because the product with V reads them again for every
@@ -71,8 +70,8 @@ double KeptPairs(const AttentionProblem& problem) {
   return pairs * static_cast<double>(problem.heads);
 }
 
-// Returns the number of pairs of the heaviest tile. Whatever the mask rule, that is the first or the last tile of its
-// head. If the last tile has few rows, it may also be the last tile but one.
+// Returns the number of pairs of the heaviest tile. With every mask, the heaviest tile is the first or the last tile of
+// a head, or the last but one if the last has few rows.
 double HeaviestTile(const AttentionProblem& problem, int64_t block_q, int64_t strip_rows) {
   double heaviest = 0;
   for (const Sequence& sequence : problem.sequences) {
@@ -96,8 +95,8 @@ double PredictedUse(const TileCount& count, double pairs, double heaviest_pairs,
   if (heaviest < 1.25) {
     makespan = std::ceil(tiles / workers) * heaviest;  // tiles are about equal, so they run in rounds
   } else {
-    // In each round a worker runs a pair of a heavy and a light tile (claim_order.cc), which takes as long as two mean
-    // tiles. No run is shorter than its heaviest tile.
+    // In each round a worker runs a heavy and a light tile (claim_order.cc), which take as long as two mean tiles. No
+    // run is shorter than its heaviest tile.
     const double pair_rounds = std::ceil(tiles / (2 * workers));
     makespan = std::max(pair_rounds <= 1 ? tiles / workers : 2 * pair_rounds, heaviest);
   }

@@ -10,7 +10,7 @@
 
 namespace fa::check {
 
-/// The numbers of one query row that the backward takes from the forward, each with the error that a correct f32
+/// The numbers of one query row that the backward takes from the forward, with the errors that a correct f32
 /// computation may have.
 struct RowFacts {
   double max = 0, log_sum = 0;  ///< max + log_sum is the row's log-sum-exp
@@ -19,10 +19,10 @@ struct RowFacts {
   double delta_error = 0;
 };
 
-/// Computes these numbers from the statistics and the output that the backward is given. delta then has the error of an
-/// f32 inner product.
+/// Computes RowFacts from the statistics and the output that the backward gets. delta then has the error of an f32
+/// inner product.
 [[nodiscard]] RowFacts FactsFromInputs(const HeadRows& out, const HeadRows& d_out, int64_t row, double max, double sum);
-/// Computes these numbers from a forward in double. Their errors include those of an f32 forward.
+/// Computes RowFacts from a forward in double. The errors include those of an f32 forward.
 [[nodiscard]] RowFacts FactsFromForward(const ForwardRow& forward, const HeadRows& d_out, int64_t row);
 
 /// One query head with the keys that it sees. `keeps` and `facts` are called only for rows and keys that a gradient

@@ -39,8 +39,8 @@ struct ScoreGradient {
 [[nodiscard]] GradientRow ComputeWeightGradient(const IndexerToken& token, const IndexerRow& row,
                                                 const ScoreGradient& gradient, DType result);
 /// Computes d_q_g = sum_j E_j k_j of head g, where E_j = w_g dI_j if S_gj > 0, and otherwise 0. The bound is the sum of
-/// the same errors as in ComputeWeightGradient. If the inputs have a 16-bit type, it allows for rounding E_j to that
-/// type. If the error of S_gj leaves its sign unknown, the bound allows both values of E_j.
+/// the same errors as in ComputeWeightGradient. For 16-bit inputs the bound includes rounding E_j to their type. If the
+/// error of S_gj leaves its sign unknown, the bound allows both values of E_j.
 [[nodiscard]] GradientRow ComputeIndexQueryGradient(const IndexerToken& token, const IndexerRow& row,
                                                     const ScoreGradient& gradient, int64_t head);
 

@@ -7,14 +7,14 @@
 
 namespace fa::check {
 
-/// The facts about one sequence of a call that a mask rule uses.
+/// What Keeps needs to know about one sequence of a call.
 struct SequenceFacts {
   int64_t index = 0;  ///< the number of the batch element
   int64_t sq = 0, sk = 0;
   bool first_non_empty = false, last_non_empty = false;
 };
 
-/// Returns whether the mask's rule keeps key j for query row i, by the definition for a single pair.
+/// Returns whether the mask keeps key j for query row i, by Mask's definition for a single pair.
 [[nodiscard]] bool Keeps(const Mask& mask, const SequenceFacts& sequence, int64_t i, int64_t j);
 
 }  // namespace fa::check

@@ -10,7 +10,7 @@ namespace fa::tool {
 // Each function adds one command to its group. The command does its work in CLI11's callback, and throws UsageError or
 // Failure.
 
-/// Declares functions that add `fa run` or `fa plan` for one operator. They are in the files of commands/.
+/// Declares functions that add `fa run` or `fa plan` for one operator. The functions are in the files of commands/.
 #define FA_DECLARE(name, function, args, options, text) \
   void AddRun##name(CLI::App& run);                     \
   void AddPlan##name(CLI::App& plan);

@@ -1,5 +1,5 @@
-// fa-mpi bench forward, backward: measures the FLOP/s of all ranks, in which masked pairs do not count, as a fraction
-// of the ranks' peak. The peak is measured in the same run. Every rank makes the tensors of the whole call, checks its
+// fa-mpi bench forward, backward: measures the FLOP/s of all ranks as a fraction of the ranks' peak. Masked pairs do
+// not count as FLOPs. The peak is measured in the same run. Every rank makes the tensors of the whole call, checks its
 // own rows with them, and then times calls on its own rows.
 
 #include <fmt/format.h>

@@ -41,8 +41,8 @@ struct RankInput {
 };
 void ReadOwnRows(const std::vector<RankInput>& inputs, const OwnRows& rows, InputFiles& files);
 
-/// The files that all ranks write together. Each rank writes its own rows. Either all files are written or none. Rank 0
-/// creates and publishes the files, and writes what is not divided among the ranks.
+/// The files that all ranks write together. Each rank writes its own rows. If one rank fails, no file is written. Rank
+/// 0 creates and publishes the files, and writes what is not divided among the ranks.
 class RankOutputs {
  public:
   /// On rank 0, checks the destinations and throws what OutputFiles::Add throws. Other ranks check nothing.

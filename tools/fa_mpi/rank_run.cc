@@ -1,4 +1,4 @@
-// fa-mpi run forward, backward: reads headers, agrees with the other ranks, reads this rank's rows, runs, and writes
+// fa-mpi run forward, backward: agrees with the other ranks on the headers, reads this rank's rows, runs, and writes
 // this rank's rows of the outputs.
 
 #include <fmt/format.h>
@@ -50,9 +50,8 @@ struct RankFiles {
   }
 };
 
-/// Returns the dimension along which ranks divide the position bias. The bias is not divided if it has slopes, one row
-/// for all queries, or 1024 rows; every rank then has all of it. In TND, a flat bias with one row per head is as long
-/// as one with all rows if every sequence has one row. It is then divided.
+/// Returns how ranks divide the position bias: by rows if it has one row per query, otherwise not at all. In TND, a
+/// flat bias is divided if it has one element per (row, key) pair.
 template <typename Args>
 RowAxis RowsOfBias(const AttentionOptions& options, const Args& args) {
   const TensorView& pse = args.pse;

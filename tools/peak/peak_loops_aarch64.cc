@@ -20,7 +20,7 @@ constexpr double kAccumulators = 24;
 #define FA_CLEAR(n) "movi v" #n ".4s, #0\n\t"
 #define FA_LOOP(X) "1:\n\t" FA_ALL(X) "subs %[n], %[n], #1\n\tb.ne 1b"
 
-/// Defines a function that runs the loop of one instruction. `word` is each 32-bit word of the factors.
+/// Defines a function that runs the loop of one instruction. Every 32-bit word of the factors is `word`.
 #define FA_RUN(name, instruction, word)                                              \
   void name(int64_t iterations) {                                                    \
     asm volatile("dup v24.4s, %w[factors]\n\t" FA_ALL(FA_CLEAR) FA_LOOP(instruction) \
@@ -31,12 +31,12 @@ constexpr double kAccumulators = 24;
 
 #define FA_FMLA(n) "fmla v" #n ".4s, v24.4s, v24.4s\n\t"
 FA_RUN(RunFmla, FA_FMLA, 0x35800000)                  // each word is 2^-20 in f32
-#define FA_BFMMLA(n) ".inst 0x6e58ef00 + " #n "\n\t"  // bfmmla vN.4s, v24.8h, v24.8h
+#define FA_BFMMLA(n) ".inst 0x6e58ef00 + " #n "\n\t"  // the instruction bfmmla vN.4s, v24.8h, v24.8h
 FA_RUN(RunBfmmla, FA_BFMMLA, 0x2b802b80)              // each word has the bf16 number 2^-40 twice
-// Sdot vN.4s, v24.16b, v24.16b; the sums may wrap around, which does not change the speed.
+// The instruction sdot vN.4s, v24.16b, v24.16b. Its sums may wrap around, which does not change the speed.
 #define FA_SDOT(n) ".inst 0x4e989700 + " #n "\n\t"
 FA_RUN(RunSdot, FA_SDOT, 0x01020304)
-#define FA_SMMLA(n) ".inst 0x4e98a700 + " #n "\n\t"  // smmla vN.4s, v24.16b, v24.16b
+#define FA_SMMLA(n) ".inst 0x4e98a700 + " #n "\n\t"  // the instruction smmla vN.4s, v24.16b, v24.16b
 FA_RUN(RunSmmla, FA_SMMLA, 0x01020304)
 
 }  // namespace

@@ -69,8 +69,8 @@ FA_RUN(RunAvx512, "zmm", "vmovups", f32, FA_FMA_ZMM)
 #define FA_DOT_INT8(n) "vpdpbusd %%zmm14, %%zmm15, %%zmm" #n "\n\t"
 FA_RUN(RunInt8Dot, "zmm", "vmovups", bytes, FA_DOT_INT8)
 
-// Two units with a latency of six cycles need twelve sums, but on a Zen 5, twelve sums reach only 93 % of the peak. So
-// there are 24. Registers from 16 on need not be saved, because compilers do not use them in code without AVX-512.
+// On a Zen 5, twelve sums reach only 93 % of the peak, so there are 24. Registers from 16 on need not be saved, because
+// compilers do not use them in code without AVX-512.
 #define FA_TWELVE_MORE(X) X(16) X(17) X(18) X(19) X(20) X(21) X(22) X(23) X(24) X(25) X(26) X(27)
 #define FA_CLEAR_ZMM(n) "vpxord %%zmm" #n ", %%zmm" #n ", %%zmm" #n "\n\t"
 #define FA_DOT_BF16(n) "vdpbf16ps %%zmm14, %%zmm15, %%zmm" #n "\n\t"

@@ -16,7 +16,7 @@ struct fp16_t {
   uint16_t val;  ///< the bits of the number
 
   fp16_t() : val(0) {}
-  /// A uint16_t gives the bits of the number, as on the device. Arguments of all other types give its value.
+  /// Takes the bits of the number, as on the device. The other constructors take its value.
   fp16_t(uint16_t bits) : val(bits) {}
   template <typename T, typename = typename std::enable_if<std::is_arithmetic<T>::value>::type>
   fp16_t(T number) : val(aclFloatToFloat16(static_cast<float>(number))) {}

@@ -11,8 +11,8 @@
 
 namespace fa::aclnn {
 
-/// The parameters of every version of the dense operators, except tensors. If a version lacks a parameter, the member
-/// keeps its default, with which the call does what that version does.
+/// The parameters of every version of the dense operators, except tensors. If a version lacks a parameter, its member
+/// keeps the default.
 struct AttentionCall {
   bool packed = false;  ///< true for the VarLen and Unpadding operators, whose layout is TND
   const aclIntArray* prefix = nullptr;
@@ -39,8 +39,8 @@ struct AttentionSettings {
 /// @param mask_given  whether there is a mask tensor; without a mask tensor the device ignores sparseMode
 [[nodiscard]] Result<AttentionSettings> SettingsOf(const AttentionCall& call, bool mask_given);
 
-/// Returns whether statistics declared [T,N,8] are one block [N,Sq_b,8] per sequence. They are if softmax_layout is ""
-/// or null; "same_as_input" means the order [T,N,8].
+/// Returns true if statistics declared [T,N,8] are one block [N,Sq_b,8] per sequence, which softmax_layout "" or null
+/// means. The layout "same_as_input" means the order [T,N,8].
 [[nodiscard]] Result<bool> StatisticsBySequence(const AttentionCall& call);
 
 /// Returns the form in which the library gets the position bias. In TND a bias of any shape is passed as one dimension,

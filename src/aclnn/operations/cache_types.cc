@@ -27,7 +27,7 @@ Status CheckSameType(const char* name, const aclTensor* tensor, const char* othe
 
 bool HasElements(const aclTensor* tensor) {
   const auto found = FindTensor(tensor);
-  if (found == nullptr) return tensor != nullptr;  // a dead handle is refused where its operand is added
+  if (found == nullptr) return tensor != nullptr;  // such a handle is refused by Operands
   return std::find(found->shape.begin(), found->shape.end(), 0) == found->shape.end() && !found->shape.empty();
 }
 

@@ -153,7 +153,7 @@ class DecodeOperation final : public PlannedOperation<DecodeAttentionArgs> {
     return shape.rank() == 4 && shape[1] == settings_.heads_kv && shape[2] == block_size;
   }
 
-  // Returns how many numbers an element of these keys or values holds: eight of 4 bits in an integer of 32.
+  // Returns how many numbers an element of these keys or values holds: 8 int4 numbers per int32, otherwise 1.
   [[nodiscard]] int64_t Packed(Slot slot) const { return operands_.In(slot, nullptr).dtype == DType::kI32 ? 8 : 1; }
 
   // numKeyValueHeads must be the number of key heads that the tensors have.
@@ -227,8 +227,8 @@ class DecodeOperation final : public PlannedOperation<DecodeAttentionArgs> {
     return Status::Ok();
   }
 
-  // Padded keys become a list of tensors, one per batch element. A plan for the one tensor that the caller gave refuses
-  // too many batch elements before a list is made.
+  // Checks the call with all keys in one tensor. Later each batch element gets a tensor of its own, so too many batch
+  // elements must be refused before.
   [[nodiscard]] Status CheckBatch() const {
     if (!padded()) return Status::Ok();
     Keys one{{operands_.In(slots_.k[0], nullptr)}, {operands_.In(slots_.v[0], nullptr)}};

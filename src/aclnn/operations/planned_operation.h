@@ -30,14 +30,14 @@ class PlannedOperation : public Operation {
     plan_ = std::move(*plan);
     return Status::Ok();
   }
-  /// Returns whether a plan has been kept, so that there is something to run.
+  /// Returns whether a plan has been kept.
   [[nodiscard]] bool planned() const { return plan_.has_value(); }
   [[nodiscard]] Status RunPlan(const Args& args, const CallMemory& memory) const {
     const Status status = plan_->Run(args, {memory.workspace + plan_at_, plan_->workspace_bytes()});
     return status.ok() ? status : Renamed(status, names_);
   }
-  /// Runs another plan of the same call, which the first phase could not make yet. It uses the memory that is reserved
-  /// for the kept plan, or, if it needs more, memory of the library.
+  /// Runs another plan of the same call, which the first phase could not make yet. The run uses the memory that is
+  /// reserved for the kept plan. If that is too little, it uses memory of the library.
   [[nodiscard]] Status RunOtherPlan(const Result<PlanFor<Args>>& plan, const Args& args,
                                     const CallMemory& memory) const {
     if (!plan.ok()) return Renamed(plan.status(), names_);

@@ -24,7 +24,7 @@ class SequenceLengths {
 
   [[nodiscard]] const Status& status() const { return status_; }
   [[nodiscard]] bool in_tensor() const { return slot_ != Operands::kAbsent; }
-  /// Returns the lengths. If `memory` is null, `most` stands for every entry of a tensor.
+  /// Returns the lengths. If `memory` is null, a tensor cannot be read yet, and each of its entries counts as `most`.
   [[nodiscard]] std::vector<int64_t> Values(int64_t most, const Operands& operands, const CallMemory* memory) const;
 
  private:

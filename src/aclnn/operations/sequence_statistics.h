@@ -10,10 +10,9 @@
 
 namespace fa::aclnn {
 
-/// Statistics in the device's order for packed sequences. Such statistics are declared [T,N,8] but hold one block
-/// [N,Sq_b,8] per sequence, in the order of the sequences. Value (b, n, i) stands at unit prefix(b) N + n Sq_b + i,
-/// where a unit is eight equal copies. The library's own order is [T,N]. The library gets [T,N] tensors in the
-/// workspace. The values are copied between these tensors and the caller's tensors.
+/// Statistics of packed sequences in the device's order. They are declared [T,N,8], but each sequence is a block
+/// [N,Sq_b,8], one block after the other. The eight values of a row are equal. The library's order is [T,N], so the
+/// library gets tensors in the workspace. The values are copied between these tensors and the caller's.
 class SequenceStatistics {
  public:
   struct Blocks {
@@ -37,7 +36,8 @@ class SequenceStatistics {
   void ReadBlocks(const Blocks& blocks, const CallMemory& memory) const;
 
  private:
-  /// Calls visit(unit, index in [T,N]) for every value. Rows past the last sequence keep their place.
+  /// Calls visit(unit, index in [T,N]) for every value, where `unit` is the value's place in the caller's tensor. Rows
+  /// past the last sequence have the same place in both.
   template <typename Visit>
   void ForEachValue(const Visit& visit) const;
   void Write(const TensorView& rows, const MutableTensorView& blocks) const;

@@ -34,8 +34,8 @@ struct SparseLayouts {
 /// Returns the mask that a sparseMode means.
 [[nodiscard]] Result<SparseMask> SparseMaskOf(int64_t sparse_mode);
 
-/// An operator of the sparse family. Each aclTensor of the caller becomes one tensor of the library's call. Exceptions
-/// are tensors that the call ignores, and tensors of lengths, whose values are read.
+/// An operator of the sparse family. Each aclTensor of the caller becomes one tensor of the library's call, except
+/// ignored tensors and tensors of lengths.
 ///
 /// If lengths lie in tensors, the first phase plans for the longest possible lengths. This plan checks everything else
 /// and gives the size of the workspace. When the stream executes the call, Run plans again with the lengths that the
@@ -131,7 +131,7 @@ class SparseOperation final : public PlannedOperation<Args> {
       int64_t keys = 0;
       if (args.block_table.data != nullptr) {
         const bool known = pages.rank() > 1 && table.rank() > 1 && !__builtin_mul_overflow(pages[1], table[1], &keys);
-        // The pages may hold more keys, but no sequence may have more than this.
+        // no sequence has more keys than an int32 can count
         return known ? std::clamp<int64_t>(keys, 0, std::numeric_limits<int32_t>::max()) : 0;
       }
     }

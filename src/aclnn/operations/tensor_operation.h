@@ -44,8 +44,8 @@ class TensorOperation final : public PlannedOperation<Args> {
   /// Returns the error of the first tensor that cannot be used.
   [[nodiscard]] const Status& status() const { return operands_.status(); }
 
-  /// Reads an input at other places of its memory: the first element lies `offset` elements further, and the outermost
-  /// stride is `stride`.
+  /// Changes which elements an input has: its first element lies `offset` elements further, and its outermost stride is
+  /// `stride`.
   void Move(TensorView Args::*member, int64_t offset, int64_t stride) { moves_.push_back({member, offset, stride}); }
 
   Options options;

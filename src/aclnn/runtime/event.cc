@@ -1,5 +1,5 @@
-// This file has the events of streams. Recording an event queues a job that completes a Record. A wait, by a job or by
-// a caller, waits for the event's last Record.
+// Recording an event queues a job that completes a Record. A wait, by a job or by a caller, waits for the event's last
+// Record.
 #include <atomic>
 #include <chrono>
 #include <memory>

@@ -10,7 +10,7 @@
 #include "aclnn/runtime/report.h"
 #include "aclnn/runtime/stream.h"
 
-// The addresses are atomic and not guarded by a mutex: in a forked child, a thread that exists only in the parent could
+// The addresses are atomic and not guarded by a mutex. In a forked child, a thread that exists only in the parent could
 // hold the mutex.
 struct aclOpExecutor {
   explicit aclOpExecutor(std::shared_ptr<fa::aclnn::Operation> checked) : operation(std::move(checked)) {
@@ -60,8 +60,8 @@ aclnnStatus CheckWorkspace(const void* workspace, uint64_t size, uint64_t want) 
                  "invalid argument: workspaceSize=" + std::to_string(size) + ", want " + std::to_string(want)});
 }
 
-// Gives the operand at `place` another address. The caller names it as tensor `index` of `count`; `kind` says in an
-// error what is counted.
+// Gives the operand at `place` another address. The caller knows the operand as number `index` of `count` operands of
+// this `kind`, such as "inputs".
 aclnnStatus SetAddress(aclOpExecutor& executor, size_t index, size_t count, const char* kind, size_t place,
                        aclTensor* tensor, void* address) {
   if (const auto descriptor = FindTensor(tensor); descriptor != nullptr) descriptor->data = address;

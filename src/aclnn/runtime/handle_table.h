@@ -11,8 +11,8 @@
 
 namespace fa::aclnn {
 
-/// The objects to which the handles of a C program point. Find() never follows the pointer of a destroyed object. An
-/// object in use by another thread outlives its destruction.
+/// The objects to which the handles of a C program point. Find() never follows the pointer of a destroyed object. If
+/// another thread is using an object when it is removed, the object is freed only afterwards.
 ///
 /// Tables exist from the library's start and live as long as the process. Programs destroy their objects in any order,
 /// in their own static destructors, in a forked child, or never.

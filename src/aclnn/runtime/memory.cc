@@ -1,6 +1,5 @@
-// "Device" memory is zero-filled host memory from mmap, larger than the program asks for. The reason is that programs
-// for the device copy back up to twice a tensor's bytes, if they read an f16 tensor as f32. Untouched pages take no
-// memory.
+// "Device" memory is zero-filled host memory from mmap, larger than the program asks for. Programs for the device may
+// read an f16 tensor as f32, and then copy back twice the tensor's bytes. Untouched pages take no memory.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -23,13 +22,13 @@ namespace {
 constexpr size_t kGranule = size_t{2} << 20;
 // More than this cannot be mapped on x86-64 with 4-level page tables, and twice this number does not overflow.
 constexpr size_t kLargestBytes = size_t{1} << 46;
-// From this size on, huge pages save more time in TLB misses than the rounding of the size to huge pages costs.
+// For smaller sizes, rounding up to huge pages costs more time than TLB misses.
 constexpr size_t kHugeFromBytes = 2 * kGranule;
 
 size_t WholeGranules(size_t bytes) { return (bytes + kGranule - 1) / kGranule * kGranule; }
 
-/// The live mappings by address. Like a HandleTable, this object exists from the start and is never destroyed, since
-/// programs leak buffers or free them in their own static destructors.
+/// The live mappings by address. This object exists from the start and is never destroyed, since programs may free
+/// buffers in their own static destructors.
 class Mappings {
  public:
   constexpr Mappings() = default;

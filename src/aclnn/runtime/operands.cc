@@ -30,7 +30,7 @@ int64_t ElementsOf(const Dims& shape) {
   return elements;
 }
 
-// Returns whether the format only names the dimensions.
+// Returns whether the format names the dimensions and does not change where elements lie.
 bool SimpleFormat(aclFormat format) {
   switch (format) {
     case ACL_FORMAT_UNDEFINED:

@@ -7,10 +7,9 @@
 
 namespace fa::aclnn {
 
-/// Returns how many forks lie between the process that loaded the library and this process. libfa has the same
-/// function, but does not offer it in its public interface. A forked child has the memory of its parent but none of its
-/// threads. If ForkDepth() was another number when an object was made, the object's thread does not exist in this
-/// process.
+/// Returns how many forks lie between the process that loaded the library and this process. A forked child has the
+/// memory of its parent but none of its threads. If ForkDepth() was another number when an object was made, the
+/// object's thread does not exist in this process.
 [[nodiscard]] uint32_t ForkDepth() noexcept;
 
 /// A mutex that is free when the process forks, because fork waits for it. So in a forked child no missing thread holds

@@ -19,8 +19,8 @@ constinit ForkSafeMutex handler_mutex;
 constinit bool handler_registered = false;
 
 // A program may end while work is queued. The exit handler finishes that work before the libraries that this one uses
-// are destroyed. If static destructors queue work later, Push runs it on their thread. A forked child inherits the
-// handler, which there closes the child's own streams.
+// are destroyed. If static destructors queue work later, Push runs it on their thread. In a forked child the handler
+// closes the child's own streams.
 void CloseAllStreamsAtExit() {
   const std::lock_guard lock(handler_mutex);
   if (handler_registered) return;
@@ -199,7 +199,7 @@ void Stream::RunNext(std::unique_lock<std::mutex>& lock) noexcept {
   job.splice(job.end(), jobs_, jobs_.begin());
   lock.unlock();
   Failure failure = FailureOfJob(job.front());
-  job.clear();  // releases what the job holds before anybody learns that the job has ended
+  job.clear();  // frees what the job refers to before a waiting thread learns that the job has ended
   lock.lock();
   if (failure_.code == ACL_SUCCESS) failure_ = std::move(failure);
   ++jobs_ran_;

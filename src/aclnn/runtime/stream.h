@@ -24,8 +24,8 @@ using Job = std::function<Status()>;
 /// run all the same. The first failure is kept until a caller takes it. After the process has begun to end, jobs run on
 /// the thread that calls Push.
 ///
-/// A stream serves the process that made it. A forked child has the queue but not the thread, and leaves the queue
-/// alone.
+/// A stream serves the process that made it. A forked child has the queue but not the thread, and does not run the
+/// jobs.
 class Stream {
  public:
   Stream();
@@ -39,8 +39,8 @@ class Stream {
   /// Streams are counted from 1 on, in the order in which they were made.
   [[nodiscard]] uint64_t number() const { return number_; }
 
-  /// Queues a job. `commit` is called at a point from which queueing the job cannot fail and no other thread can queue
-  /// a job before it. `commit` must not throw.
+  /// Queues a job. `commit` is called while the queue is locked, when queueing can no longer fail. `commit` must not
+  /// throw.
   /// @return true if the job is queued; false after Destroy or if commit() returns false
   bool Push(Job job, const std::function<bool()>& commit = {});
   /// Waits until the jobs pushed so far have run.

@@ -47,7 +47,7 @@ Dims DenseStride(const Dims& shape) {
   int64_t step = 1;
   for (int i = shape.rank() - 1; i >= 0; --i) {
     stride[i] = step;
-    // The stride of an empty tensor may exceed 63 bits. It is never used.
+    // The stride of an empty tensor may exceed 63 bits, but is never used.
     if (i > 0 && __builtin_mul_overflow(step, std::max<int64_t>(shape[i], 1), &step)) {
       step = std::numeric_limits<int64_t>::max();
     }

@@ -11,9 +11,8 @@
 namespace fa {
 namespace {
 
-// A workspace larger than this frees its memory after a call. The forward needs a few MiB per thread and stays below.
-// Only calls on very long sequences need more. They take so long that the time for fresh pages is small, and a library
-// must not keep gigabytes between them. Callers who want to keep the memory pass a Workspace of their own.
+// A workspace larger than this frees its memory after a call, because a library must not keep gigabytes between calls.
+// Only calls on very long sequences need more. They take so long that the time for fresh pages is small.
 constexpr size_t kKeptWorkspaceBytes = size_t{256} << 20;
 
 // Makes one arena per NUMA node if there are several nodes and each gets at least two workers. Otherwise one arena

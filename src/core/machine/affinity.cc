@@ -10,8 +10,8 @@
 namespace fa::core {
 namespace {
 
-// These functions make the system calls directly, because the C library's functions need a mask of type cpu_set_t.
-// sched_getaffinity of the kernel returns how many bytes of the mask it has written.
+// These functions make the system calls directly, because the C library's functions need a mask of type cpu_set_t. The
+// system call sched_getaffinity returns how many bytes of the mask it has written.
 long GetMask(unsigned long* mask, size_t bytes) { return ::syscall(SYS_sched_getaffinity, 0, bytes, mask); }
 bool SetMask(const unsigned long* mask, size_t bytes) { return ::syscall(SYS_sched_setaffinity, 0, bytes, mask) == 0; }
 
@@ -21,7 +21,7 @@ std::vector<int> AllowedCpus() {
   constexpr int kWordBits = 64;
   std::vector<unsigned long> mask(16);
   long bytes = -1;
-  while (bytes < 0 && mask.size() <= 1024) {  // the kernel refuses a mask that is too short
+  while (bytes < 0 && mask.size() <= 1024) {  // Linux refuses a mask that is too short
     mask.resize(mask.size() * 2);
     bytes = GetMask(mask.data(), mask.size() * sizeof mask[0]);
   }

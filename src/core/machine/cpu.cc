@@ -32,15 +32,15 @@ constexpr uint32_t kLeaf7Avx512Vnni = 1u << 11;
 constexpr uint32_t kLeaf71Avx512Bf16 = 1u << 5;
 constexpr uint32_t kLeaf7Amx = 1u << 22 | 1u << 24 | 1u << 25;  // BF16, TILE, INT8
 constexpr uint64_t kXcr0Ymm = 0x06;                             // SSE, AVX
-constexpr uint64_t kXcr0Zmm = 0xe6;       // opmask, upper halves of zmm0-15 and zmm16-31, besides xmm and ymm
-constexpr uint64_t kXcr0Tiles = 0x60000;  // tile configuration, tile data
+constexpr uint64_t kXcr0Zmm = 0xe6;                             // SSE, AVX, opmask, upper halves of zmm0-15, zmm16-31
+constexpr uint64_t kXcr0Tiles = 0x60000;                        // tile configuration, tile data
 
-// These bits are from Linux' asm/hwcap.h for aarch64.
+// These bits are from asm/hwcap.h of Linux for aarch64.
 constexpr uint64_t kHwcapAsimd = 1u << 1;
 constexpr uint64_t kHwcapAsimdDotprod = 1u << 20;
 constexpr uint64_t kHwcap2I8mmBf16 = 1u << 13 | 1u << 14;
 #if defined(__aarch64__)
-constexpr uint64_t kHwcapCpuid = 1u << 11;  // the kernel emulates reads of identification registers
+constexpr uint64_t kHwcapCpuid = 1u << 11;  // Linux emulates reads of identification registers
 #endif
 
 constexpr bool Has(uint64_t word, uint64_t bits) { return (word & bits) == bits; }
@@ -50,8 +50,7 @@ bool ReportsTiles(const CpuFeatureWords& words) {
 }
 
 #if defined(__x86_64__)
-/// Returns whether Linux (5.16 or later) lets this process use the tile registers. It asks the kernel once. Like
-/// DetectIsa, it has no static variable that the compiler guards with a lock.
+/// Returns whether Linux (5.16 or later) lets this process use the tile registers. The first call asks Linux.
 bool PermitTiles() {
   constexpr int kUnknown = -1;
   constexpr long kRequestXcompPerm = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILE_DATA
@@ -233,9 +232,8 @@ std::optional<Isa> ParseIsa(const std::string& name) {
 bool CanRun(Isa isa) { return Includes(DetectIsa(), isa) && !core::IsLeftOut(isa); }
 
 Isa DetectIsa() {
-  // A static variable that the compiler guards with a lock would not do: if a child is forked while another thread
-  // initializes it, the lock is held in the child forever. Here, several threads may compute the level at the same
-  // time, with the same result.
+  // If a child is forked while another thread initializes a static variable, the compiler's lock for it is held in the
+  // child forever. So several threads may compute the level at the same time here, with the same result.
   constexpr int kUnknown = -1;
   static constinit std::atomic<int> known{kUnknown};
   if (const int isa = known.load(std::memory_order_relaxed); isa != kUnknown) return static_cast<Isa>(isa);

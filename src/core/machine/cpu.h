@@ -8,8 +8,8 @@
 
 namespace fa::core {
 
-/// The numbers that decide the instruction-set level. On x86-64 they come from cpuid and xgetbv, on aarch64 from the
-/// kernel. The numbers of the other processor family are 0.
+/// The numbers that decide the instruction-set level. On x86-64 they come from cpuid and xgetbv, on aarch64 from Linux.
+/// The numbers of the other processor family are 0.
 struct CpuFeatureWords {
   uint32_t leaf1_ecx = 0;
   uint32_t leaf7_ebx = 0;
@@ -17,7 +17,7 @@ struct CpuFeatureWords {
   uint32_t leaf7_edx = 0;
   uint32_t leaf7_1_eax = 0;
   uint64_t xcr0 = 0;             ///< register states that the operating system saves; 0 without OSXSAVE
-  bool tiles_permitted = false;  ///< the kernel lets this process use the tile unit (AMX)
+  bool tiles_permitted = false;  ///< Linux lets this process use the tile unit (AMX)
   uint64_t hwcap = 0;            ///< AT_HWCAP of aarch64
   uint64_t hwcap2 = 0;           ///< AT_HWCAP2 of aarch64
 };
@@ -30,9 +30,9 @@ struct CpuFeatureWords {
 /// registers.
 [[nodiscard]] Isa HighestIsa(const CpuFeatureWords& words);
 
-/// Returns the level that is used unless the caller asks for another. It is the highest level, except on Intel's cores
-/// that would use VDPBF16PS: they start one VDPBF16PS every other cycle, but two FMAs per cycle. So f32 kernels on
-/// widened rows are twice as fast there (docs/kernels.md).
+/// Returns the level that is used unless the caller asks for another. It is the highest level, except that Intel's CPUs
+/// with avx512_bf16 get avx512_vnni. These CPUs start two FMAs per cycle, but only one VDPBF16PS every other cycle
+/// (docs/kernels.md).
 [[nodiscard]] Isa PreferredIsa(Isa highest, bool intel);
 [[nodiscard]] bool IsIntel();
 

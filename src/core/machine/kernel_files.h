@@ -8,9 +8,8 @@
 
 namespace fa::core {
 
-/// Reads the kernel's text files below one root ("" for this machine). A file that is missing, unreadable or malformed
-/// counts as empty. The class allocates memory only with operator new. All functions throw std::bad_alloc and nothing
-/// else.
+/// Reads text files of Linux, such as those in /proc and /sys, below a root folder ("" for this machine). A file that
+/// is missing, unreadable or malformed counts as empty. All functions throw std::bad_alloc and nothing else.
 class KernelFiles {
  public:
   explicit KernelFiles(std::string root) : root_(std::move(root)) {}
@@ -18,8 +17,8 @@ class KernelFiles {
   /// Returns the first 64 KiB of a file's text, without a line end at the end. The result is empty if there is no such
   /// file.
   [[nodiscard]] std::string Text(const std::string& path) const;
-  /// Returns the whole number that a file begins with. If `unit` is not null, *unit is set to the character behind the
-  /// number ('K').
+  /// Returns the whole number that a file begins with. If `unit` is not null, *unit is set to the character after the
+  /// number, such as 'K'.
   [[nodiscard]] std::optional<int64_t> Number(const std::string& path, char* unit = nullptr) const;
   /// Returns the numbers of a list in a file, such as "0-3,8,10-11", ascending. The result is empty if the list is
   /// malformed.

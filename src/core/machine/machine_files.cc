@@ -98,8 +98,8 @@ int64_t CpusOf(int64_t quota, int64_t period) {
   return (quota - 1) / period + 1;
 }
 
-/// Returns the number of CPUs whose time the control group in folder `group` may use. Version 2 has one file, with the
-/// text "200000 100000" or "max 100000". Version 1 has two files, with -1 for no limit.
+/// Returns how many CPUs the control group in folder `group` may use at most. Version 2 has one file, with the text
+/// "200000 100000" or "max 100000". Version 1 has two files, with -1 for no limit.
 int64_t LimitOf(const KernelFiles& files, const std::string& group) {
   const std::string text = files.Text(group + "/cpu.max");
   const size_t space = text.find(' ');
@@ -129,7 +129,7 @@ int CpuQuota(const std::string& root) {
     std::string group = GroupOf(groups, controller);
     if (group.empty()) return;
     // In a container the path may be that of the host, although only the container's own group is mounted, as the root.
-    // Then the loop finds the container's group in its last step, at the root.
+    // The last step of the loop reads the root.
     for (;;) {
       while (group.ends_with('/')) group.pop_back();
       for (const char* mount : mounts) least = std::min(least, LimitOf(files, mount + group));

@@ -13,9 +13,9 @@ namespace fa::core {
 /// thread is a core, all are on one node, and caches have default sizes. Throws std::bad_alloc.
 [[nodiscard]] Topology ReadMachine(const std::string& root, const std::vector<int>& allowed);
 
-/// Returns how many CPUs' time the control groups of this process grant, rounded up, as the files below `root` say. The
-/// result is the smallest grant among the process's group and all groups that contain it, in versions 1 and 2. 0 means
-/// no limit. Throws std::bad_alloc.
+/// Returns how many CPUs the control groups of this process allow, rounded up, or 0 for no limit. The files of Linux
+/// lie below `root`. The result is the smallest limit among the process's group and all groups that contain it, in
+/// versions 1 and 2. Throws std::bad_alloc.
 [[nodiscard]] int CpuQuota(const std::string& root);
 
 }  // namespace fa::core

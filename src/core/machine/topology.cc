@@ -35,8 +35,8 @@ int64_t CacheBytes(hwloc_topology_t topology, hwloc_obj_type_t type) {
   return cache == nullptr ? 0 : static_cast<int64_t>(cache->attr->cache.size);
 }
 
-// Returns the first node whose processors include the core. So a node of high-bandwidth memory gets no cores if they
-// also belong to a DRAM node before it.
+// Returns the first node whose processors include the core. So a node of high-bandwidth memory gets no cores that also
+// belong to a DRAM node before it.
 int NodeOfCore(const std::vector<hwloc_obj_t>& nodes, hwloc_obj_t core) {
   for (size_t i = 0; i < nodes.size(); ++i) {
     if (hwloc_bitmap_intersects(nodes[i]->cpuset, core->cpuset) != 0) return static_cast<int>(i);
@@ -75,7 +75,7 @@ Topology WithDefaultCaches(Topology topology) {
   return topology;
 }
 
-// Asks the C library for cache sizes that the kernel's files lack. A hypervisor may hide caches from these files, but
+// Asks the C library for cache sizes that the files of Linux lack. A hypervisor may hide caches from these files, but
 // the C library asks the CPU itself.
 void AskForMissingCaches(Topology& topology) {
   const auto ask = [](int64_t& bytes, int name) {
@@ -100,8 +100,8 @@ int Topology::cores() const {
 
 int Topology::default_workers() const { return cpu_quota == 0 ? cores() : std::min(cores(), cpu_quota); }
 
-// For this machine, the function reads the kernel's files and does not use hwloc, because hwloc 2.9 ends the process if
-// there is no memory: an assertion in hwloc_obj_add_info fails, or its discovery reads a null pointer.
+// For this machine, the function reads the files of Linux and does not use hwloc, because hwloc 2.9 ends the process if
+// there is no memory.
 Topology Topology::Detect() {
   if (MachineIsInvented()) {
     const HwlocTopology invented = NewHwlocTopology();

@@ -18,7 +18,7 @@ struct Topology {
   };
   std::vector<Node> nodes;  ///< NUMA nodes with at least one usable core; never empty
   int packages = 1;
-  int cpu_quota = 0;  ///< how many CPUs' time the control groups of the process grant, rounded up; 0: no limit
+  int cpu_quota = 0;  ///< how many CPUs the control groups of the process allow, rounded up; 0: no limit
   /// Sizes of one cache of each level in bytes; 0 if there is no such cache.
   int64_t l1_bytes = 0, l2_bytes = 0, l3_bytes = 0;
 
@@ -26,12 +26,11 @@ struct Topology {
   /// the core's FMA units, so they count once.
   [[nodiscard]] int cores() const;
 
-  /// Returns the number of workers of a context whose options give no number. There is one worker per core, but not
-  /// more workers than the control groups grant.
+  /// Returns the number of workers of a context whose options give no number: one per core, but at most cpu_quota.
   [[nodiscard]] int default_workers() const;
 
-  /// Returns the part of this machine that the affinity mask of the calling thread contains, read from the kernel's
-  /// files. If the variable HWLOC_SYNTHETIC or HWLOC_XMLFILE is set, hwloc describes an invented machine instead. hwloc
+  /// Returns the part of this machine that the calling thread's affinity mask allows, as the files of Linux describe
+  /// it. If the variable HWLOC_SYNTHETIC or HWLOC_XMLFILE is set, hwloc describes an invented machine instead. hwloc
   /// does not survive a lack of memory (docs/reliability.md). Throws std::bad_alloc.
   [[nodiscard]] static Topology Detect();
   /// Returns an invented machine in hwloc's notation, such as "numa:2 core:64 pu:1". This process may use all of it.

@@ -161,7 +161,7 @@ int64_t ClaimState::Steal(int worker, bool same_node) {
       }
     }
     if (victim == nullptr) return -1;
-    // A worker whose number is beyond the plan's ranges cannot keep a stolen half. It takes one position.
+    // A worker that has no range of its own takes only one position.
     const bool keeps = worker < range_count_;
     const int64_t cut = keeps ? Hi(seen) - (most + 1) / 2 : Hi(seen) - 1;
     const uint64_t rest = Pack(Lo(seen), cut);
@@ -176,7 +176,7 @@ int64_t ClaimState::Steal(int worker, bool same_node) {
 
 namespace {
 
-/// A spinning lock for work of about a dozen steps.
+/// A spinning lock, which is held only for a short time.
 class SpinLock {
  public:
   explicit SpinLock(std::atomic<bool>& locked) : locked_(locked) {

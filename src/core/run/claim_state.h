@@ -10,17 +10,15 @@
 
 namespace fa::core {
 
-/// Decides which worker runs which task in one run of a graph, by the claim rule of Executor. The class has no threads
-/// itself. Any number of threads may call it at once. No thread ever waits for another, except for the short lock of
-/// earliest_first.
+/// Decides which worker runs which task in one run of a graph, as described at Executor. Any number of threads may call
+/// it at once. No thread ever waits for another, except for the short lock of earliest_first.
 ///
 /// A task has a counter, which starts at the number of its predecessors plus one for the claim. A worker that claims a
 /// task or completes one of its predecessors subtracts one from the counter. The worker that brings the counter to zero
-/// runs the task. A completed task may free several successors. The worker runs the first of them, in the order of the
-/// successor list, next, because its data is in cache. It queues the others. Workers take queued tasks before they
-/// claim new ones, because other tasks wait for the queued ones. There is one queue per NUMA node. A worker serves the
-/// queues of other nodes last. With TaskGraph::earliest_first all nodes share one queue, from which the earliest task
-/// is taken. This shared queue is a heap under a lock, which suits graphs of long tasks.
+/// runs the task. A completed task may free several successors. The worker runs the first of them next, because its
+/// data is in cache, and queues the others. Workers take queued tasks before they claim new ones, because other tasks
+/// wait for the queued ones. There is one queue per NUMA node. A worker serves the queues of other nodes last. With
+/// TaskGraph::earliest_first there is one queue for all nodes: a heap under a lock.
 class ClaimState {
  public:
   static constexpr int32_t kNone = -1;
@@ -49,13 +47,12 @@ class ClaimState {
  private:
   friend size_t RunStateBytes(const TaskGraph& graph);
 
-  /// The claim positions [lo, hi) of one worker, in one atomic word. So the owner, which takes the first position, and
-  /// a thief, which cuts off the back half, cannot both take a position. A position that has left the word never comes
-  /// back to it unclaimed, so an equal word means the same range.
+  /// The claim positions [lo, hi) of one worker. Both numbers are in one atomic word, so the owner and a thief cannot
+  /// both take a position. The owner takes the first position, and a thief takes the back half.
   struct alignas(64) Range {
     std::atomic<uint64_t> positions;
-    std::atomic<int32_t> queue;  ///< first queued task of the NUMA node; used only in the node's first range
-    int32_t leader;              ///< first range of the same node
+    std::atomic<int32_t> queue;  ///< first queued task of the NUMA node; kept only in the range `leader`
+    int32_t leader;              ///< index of the first range on the same NUMA node
   };
 
   [[nodiscard]] int64_t ClaimPosition(int worker);
@@ -79,7 +76,7 @@ class ClaimState {
   int range_count_;
   Range* ranges_;
   std::atomic<int32_t>* tokens_ = nullptr;        ///< the counter of each task; null for a graph without edges
-  std::atomic<int32_t>* queued_after_ = nullptr;  ///< for each task: the next task of its queue
+  std::atomic<int32_t>* queued_after_ = nullptr;  ///< for each queued task, the next one in its queue
   // The heap is used with TaskGraph::earliest_first. The queue of the first range then holds only the first task of the
   // heap.
   int32_t* heap_ = nullptr;  ///< the heap of queued tasks, in the memory of queued_after_

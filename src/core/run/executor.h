@@ -33,7 +33,7 @@ class Arrivals {
 /// Runs task graphs. All state of a run lies in `state` (RunStateBytes(graph) bytes, 64-byte aligned), so several
 /// executors may run one graph at the same time.
 ///
-/// All parallel executors have the same claim rule. Worker c walks its own range from front to back. A worker whose
+/// All parallel executors share tasks in the same way. Worker c walks its own range from front to back. A worker whose
 /// range is done takes the back half of the largest remaining range. If a claimed task still waits for predecessors,
 /// the worker that completes the last predecessor runs the task. If a task throws an exception (std::bad_alloc
 /// included), the run returns the exception as a status and starts no further tasks.

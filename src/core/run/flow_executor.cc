@@ -32,17 +32,17 @@ namespace fa::core {
 // message per task.
 //
 // The caller can run every task by itself. Nothing may wait for a message to be delivered, because oneTBB may have no
-// thread for an arena: the program's own tasks keep all threads busy, or global_control or a fork leaves none. So a
-// thread that a message has woken may walk only if it gets a place. One atomic word per node counts the places. A place
-// is first offered, and then taken by a thread that a message has reached. A walker that finds no more tasks takes back
-// the places on offer. A message that arrives later, in this run or the next, finds no place and ends. The caller waits
-// in its home graph until walkers have left all places that they took on other nodes. The home graph also delivers the
-// messages of its own node.
+// thread for an arena. For example, the program's own tasks may keep all threads busy. So a thread that a message has
+// woken may walk only if it gets a place. One atomic word per node counts the places. A place is first offered, and
+// then taken by a thread that a message has reached. A walker that finds no more tasks takes back the places on offer.
+// A message that arrives later, in this run or the next, finds no place and ends. The caller waits in its home graph
+// until walkers have left all places that they took on other nodes. The home graph also delivers the messages of its
+// own node.
 class FlowExecutor::NodeFlow {
  public:
-  /// `home` is the flow in which the caller waits. For the home flow itself `home` is null; the caller is one of its
-  /// workers and has a slot. Each other arena has one slot more, for the thread that destroys the arena and receives
-  /// its last messages.
+  /// `home` is the flow in which the caller waits, or null if this flow is the home flow. The home flow has a slot for
+  /// the caller. Each other arena has one slot more, for the thread that destroys the arena and receives its last
+  /// messages.
   NodeFlow(FlowExecutor& owner, NodeFlow* home, const Node& node, int first_worker)
       : owner_(owner),
         home_(home),
@@ -62,8 +62,8 @@ class FlowExecutor::NodeFlow {
     });
   }
 
-  /// Offers up to `wanted` places to further threads, as far as places are free, and sends messages for them. Returns
-  /// the number of offered places.
+  /// Offers up to `wanted` of the free places to further threads, and sends messages for them. Returns the number of
+  /// offered places.
   int Invite(int wanted) noexcept {
     if (SchedulerGivenUp()) return 0;
     int offered = 0, knocks = 0, held = 0;
@@ -259,8 +259,8 @@ void Abandon(std::unique_ptr<T>& object) noexcept {
 #endif
 }
 
-// Destroys the flows and the allowance. After the library has given up oneTBB, and in a forked child, nothing may call
-// oneTBB, not even to free oneTBB's own objects.
+// Destroys the flows and the allowance. In a forked child, and after the library has given up oneTBB, nothing may call
+// oneTBB, not even to free its objects.
 template <typename Flows, typename Allowance>
 void StopFlows(Flows& flows, Allowance& allowance) noexcept {
   if (flows.empty() && allowance == nullptr) return;
@@ -374,7 +374,7 @@ void FlowExecutor::Walk(NodeFlow& flow) noexcept {
   TsanRelease(this);
 }
 
-/// Walks on the caller's thread while inputs arrive. The caller keeps its place. The following Walk leaves it.
+/// Walks on the caller's thread while inputs arrive. The caller keeps its place for the Walk that follows.
 void FlowExecutor::WalkAndPoll(NodeFlow& home) noexcept {
   TsanAcquire(this);
   const BoundThread on_node(home.cpus());

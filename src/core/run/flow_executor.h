@@ -13,9 +13,9 @@ class GraphRun;
 class ThreadAllowance;
 
 /// Runs task graphs on oneTBB, one Run at a time. For each NUMA node there is one long-lived tbb::flow::graph, which
-/// has a single node, in a tbb::task_arena of its own. A graph of one task, a plan for one worker, and every graph on
-/// an executor of one worker run on the caller without oneTBB. An executor may have more workers than there are cores.
-/// Arenas are made by the first Run that needs them. Idle threads sleep.
+/// has a single node, in a tbb::task_arena of its own. A graph of one task and a plan for one worker run on the caller
+/// without oneTBB. So does every graph on an executor of one worker. An executor may have more workers than there are
+/// cores. Arenas are made by the first Run that needs them. Idle threads sleep.
 ///
 /// Run never waits for a thread to come: if oneTBB has none, the caller runs every task. If the program shares its
 /// OpenMP threads (OpenMpTeam), an executor of one NUMA node runs on those threads, and Run waits for them.

@@ -17,7 +17,7 @@ constinit std::atomic<uint32_t> depth{0};
     pthread_atfork(nullptr, nullptr, [] { depth.fetch_add(1, std::memory_order_relaxed); });
 
 // Makes the two empty texts that statuses without a text share, when the library is loaded. If the first caller made
-// them, and a child were forked meanwhile, the compiler's lock for them would be held in the child forever.
+// them, a child that is forked meanwhile would keep the compiler's lock forever.
 [[maybe_unused]] const bool texts_are_made = Status::Ok().message().empty() && Status::Ok().argument().empty();
 
 }  // namespace

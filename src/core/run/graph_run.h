@@ -15,7 +15,7 @@
 
 namespace fa::core {
 
-/// Where memory was short, in the words of the error for a task that throws std::bad_alloc.
+/// The end of the error for a task that throws std::bad_alloc: "out of memory inside a task".
 inline constexpr std::string_view kInsideATask = "inside a task";
 
 /// The first failure of a run. The thread that fails first stores its failure here.
@@ -63,10 +63,9 @@ class GraphRun {
     }
   }
 
-  /// Does what Walk does, and also polls the arrivals. The calling thread polls before every task, and again and again
-  /// while it finds no task. The function ends when the arrivals are done and every task has run, or when the run has
-  /// failed. If an input has not arrived when the arrivals are done, the run fails, because the input's successors
-  /// cannot run.
+  /// Does what Walk does, and also polls the arrivals: before every task, and again and again while there is no task.
+  /// The function ends when the arrivals are done and every task has run, or when the run has failed. If an input is
+  /// then missing, the run fails.
   template <typename OnQueued>
   void WalkAndPoll(int worker, OnQueued&& on_queued) noexcept {
     const FpEnvironment environment;
@@ -115,8 +114,8 @@ class GraphRun {
     if (released.queued > 0) on_queued(released.queued);
     return released.next;
   }
-  /// Called by a thread without a task before it polls or looks again. It yields, and after some time sleeps: if there
-  /// are more threads than cores, a thread that has a task may need the core.
+  /// Gives the core to another thread: yields or, after many `looks`, sleeps. If there are more threads than cores, a
+  /// thread that has a task may need the core.
   static void WaitToLook(int64_t looks) {
     constexpr int64_t kYields = 256;
     if (looks < kYields) return std::this_thread::yield();

@@ -139,8 +139,8 @@ Result<bool> OpenMpTeam::Share(std::string_view runtime) {
     return true;
   }
   const std::string name(runtime);
-  // With RTLD_NOLOAD, dlopen does not load the runtime. A runtime that is recorded keeps one handle open for good,
-  // since other threads may be about to call into it. Any further handle is closed.
+  // With RTLD_NOLOAD, dlopen finds the runtime only if the process has loaded it. A recorded runtime keeps one handle
+  // open for good, since other threads may call into it. Any further handle is closed.
   void* library = dlopen(name.c_str(), RTLD_NOW | RTLD_NOLOAD);
   if (library == nullptr) return false;
   const Runtime* known = all.load(std::memory_order_acquire);

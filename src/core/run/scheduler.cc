@@ -14,9 +14,9 @@ namespace {
 
 std::atomic<bool> given_up{false};
 
-// oneTBB opens the library of its allocator when it first needs the allocator. If there is no memory at that time, that
-// ends the process (glibc 2.36, _dlerror_run). Because this pointer refers to the allocator, the loader loads its
-// library together with libfa.
+// oneTBB loads the library of its allocator when it first needs the allocator. If there is no memory at that time, the
+// process ends (glibc 2.36, _dlerror_run). This pointer refers to the allocator, so its library is loaded together with
+// libfa.
 [[maybe_unused]] size_t (*const volatile loads_the_allocator)(void*) = scalable_msize;
 
 template <typename Question>

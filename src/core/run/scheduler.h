@@ -7,18 +7,17 @@ namespace fa::core {
 /// use waits forever for the first to end (atomic_do_once of version 2021.8). So the library calls oneTBB only through
 /// this header, which remembers the first failure.
 
-/// Returns whether this process may use oneTBB. The result is false once oneTBB has found no memory, at its first use
-/// or later. It is also false in a child that is forked after the first use: the child lacks threads, and locks may be
-/// held forever. After false, nothing in this process may call oneTBB, and every run uses only the caller's thread.
+/// Returns whether this process may use oneTBB. The result is false once oneTBB has found no memory, and in a child
+/// that is forked after the first use. Then nothing in this process may call oneTBB, and every run uses only the
+/// caller's thread.
 [[nodiscard]] bool SchedulerStarts() noexcept;
 /// Returns whether oneTBB has thrown since the process began.
 [[nodiscard]] bool SchedulerGivenUp() noexcept;
 /// Makes SchedulerGivenUp true from now on.
 void GiveUpScheduler() noexcept;
 /// Calls `call`, which calls oneTBB. If `call` throws, SchedulerGivenUp becomes true, and the exception goes on to the
-/// caller. One case cannot be prevented. oneTBB starts threads while it updates its demand for threads. If that throws,
-/// the next update waits forever. So a thread that is inside oneTBB at that moment, at the end of its run or while it
-/// leaves an arena, may wait forever.
+/// caller. Another thread that is inside oneTBB at that moment may wait forever, because oneTBB's update of its demand
+/// for threads never ends.
 template <typename Call>
 void AskScheduler(const Call& call) {
   try {

@@ -48,10 +48,9 @@ struct SizeSource {
 /// Returns a type and the tensor that it comes from, as text: "f32 (q.dtype)".
 [[nodiscard]] ErrorText TypeOf(const char* tensor, DType dtype);
 
-/// Checks type, rank, sizes and strides of any tensor. The type must be a known one. The tensor has at most 8
-/// dimensions, none of a negative size. It has at most 2^60 elements, so that sums of sizes cannot overflow. It has one
-/// stride per dimension. No stride is negative, and the span in bytes fits into 64 bits. The innermost stride is 1
-/// unless any_innermost is set. A dimension of one element may have any stride.
+/// Checks that the type is known, and that the tensor has at most 8 dimensions and at most 2^60 elements. No size or
+/// stride may be negative, and the span in bytes must fit into 64 bits. The innermost stride must be 1 unless
+/// any_innermost is set. A dimension of one element may have any stride.
 [[nodiscard]] Status CheckView(const char* name, const TensorView& tensor, bool any_innermost = false);
 
 [[nodiscard]] inline Status CheckSize(const char* name, const TensorView& tensor, int dim, int64_t want,

@@ -13,8 +13,8 @@
 
 namespace fa::ops {
 
-// The structs below hold the tensors of a dense call during one run, as tiles read and write them. They join the
-// layouts that a plan keeps (BoundAttention) with the addresses in the arguments. An absent tensor has null data.
+// The structs below hold the tensors of a dense call during one run, as tiles read and write them. Each struct joins
+// layouts that a plan keeps (BoundAttention) with addresses in the arguments. An absent tensor has null data.
 
 /// A tensor with a value per pair of a row and a key. Row i of head n of sequence b lies at Of(b).At(0, n, i).
 struct PairView {
@@ -36,7 +36,7 @@ struct MutablePseView {
   }
 };
 
-/// The tensors and numbers that change the scores of a call, and those of dropout.
+/// The tensors and numbers that change scores, and those of dropout.
 struct ScoreInputs : ScoreNumbers {
   PairView pse = {};            ///< bias of pse types 0 and 1
   bool compressed_pse = false;  ///< whether pse has the compressed form (PseRows::compressed)

@@ -34,13 +34,13 @@ struct PairRows {
 
 /// The layout of the position bias, or of its gradient.
 struct PseRows : PairRows {
-  bool shared_batch = false;  ///< whether one bias serves several or no batch elements; dpse is a sum over b
-  bool shared_rows = false;   ///< whether several rows share one bias row; dpse is a sum over i
+  bool shared_batch = false;  ///< whether all batch elements share one bias; dpse is then a sum over b
+  bool shared_rows = false;   ///< whether all rows share one bias row; dpse is then a sum over i
   /// Whether the bias has its compressed form, in which only the last 1024 rows are stored. A row i < sq - 1024 reads
   /// the stored row m = i mod 1024, shifted by sk - 1024 + m - i columns. So it finds the values at the same distances
   /// from the diagonal.
   bool compressed = false;
-  bool sums = false;  ///< for a gradient: whether tiles add to f32 sums in memory that the program's caller gives
+  bool sums = false;  ///< for a gradient: whether tiles add to f32 sums that the caller of the run provides
 
   /// For a gradient: returns whether tiles add to f32 sums instead of writing values.
   [[nodiscard]] bool adds() const { return shared_batch || shared_rows || sums; }
@@ -57,7 +57,7 @@ struct ScoreNumbers {
   [[nodiscard]] bool caps() const { return softcap > 0; }
 };
 
-/// A validated dense call: sizes, rules and strides, but no pointer and no layout string. A plan keeps this struct.
+/// A validated dense call: its sizes, masks and strides, without addresses. A plan keeps this struct.
 struct BoundAttention : ScoreNumbers {
   tiling::AttentionProblem problem;
   layout::Rows q, k, v, q_rope, k_rope, out;

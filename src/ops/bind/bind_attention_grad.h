@@ -11,7 +11,7 @@
 
 namespace fa::ops {
 
-/// A validated call of the dense backward: sizes, rules and strides, but no pointer and no layout string.
+/// A validated call of the dense backward: its sizes, masks and strides, without addresses.
 struct BoundAttentionGrad {
   /// The differentiated forward. Its `out` and its statistics are inputs of the backward, and may have any strides, 0
   /// included. Both statistics are present, and lse is absent.

@@ -13,7 +13,7 @@ namespace fa::ops {
 /// The number of rows of a compressed position bias (PseRows::compressed).
 inline constexpr int64_t kCompressedRows = 1024;
 
-/// The sizes that the functions below share, besides those in BoundAttention::problem.
+/// Sizes that the functions below need in addition to BoundAttention::problem.
 struct CallSizes {
   int64_t sequences = 0;           ///< number of batch elements or packed sequences
   int64_t q_rows = 0, k_rows = 0;  ///< rows of query and key: size of dimension S, or T for TND
@@ -24,8 +24,8 @@ struct CallSizes {
 /// both statistics.
 enum class Direction : uint8_t { kForward, kBackward };
 
-/// What prompt and decode attention have beyond the training forward: lengths of padded batch elements. They also allow
-/// a dense mask and a pse whose last two dimensions are larger than the call needs.
+/// What prompt and decode attention add to the training forward: lengths of padded batch elements, and a dense mask or
+/// pse whose last two dimensions are larger than the call needs.
 struct Inference {
   ActualLengths lengths;
   bool own_types = false;  ///< whether the operator has checked the types of query, key, value and out
@@ -34,8 +34,8 @@ struct Inference {
   bool paged = false;
 };
 
-/// The tensors of a dense call while it is bound, under the forward's names. Binding writes to none of them. If the
-/// operator has a tensor in another form, data may be null here, because only the shape and the strides are used.
+/// The tensors of a dense call while it is bound, with the names that the forward gives them. Binding writes to none of
+/// them. Data may be null if the operator has the tensor in another form: only the shape and the strides are used.
 struct DenseTensors {
   const TensorView &q, &k, &v;
   const TensorView &q_rope = kNoTensor, &k_rope = kNoTensor;
@@ -65,8 +65,8 @@ template <typename Args>
           .softmax_sum = args.softmax_sum};
 }
 
-/// A call while it is bound. Each Bind function below checks its arguments and fills in its members of `bound`. They
-/// run in the order in which they are declared.
+/// A call while it is bound. Each Bind function below checks its arguments and fills in its members of `bound`. The
+/// functions run in the order in which they are declared.
 struct Binding {
   const DenseTensors& args;
   const AttentionOptions& options;
@@ -85,9 +85,9 @@ struct Binding {
 /// Binds types, sizes and rows of query, key, value, their rope parts and out.
 [[nodiscard]] Status BindShapes(Binding& call);
 [[nodiscard]] Status BindLengths(
-    Binding& call);  ///< makes the sequences, without rules, from prefix sums or lengths; finds the rows past them
+    Binding& call);  ///< makes the sequences, without masks, from prefix sums or lengths; finds the rows past them
 [[nodiscard]] Status BindStatistics(Binding& call);  ///< binds softmax_max, softmax_sum, lse, sink
-[[nodiscard]] Status BindMask(Binding& call);        ///< makes the mask rules, binds dense_mask
+[[nodiscard]] Status BindMask(Binding& call);        ///< makes the mask of each sequence, binds dense_mask
 [[nodiscard]] Status BindPse(Binding& call);         ///< binds pse, slopes
 [[nodiscard]] Status BindDropout(Binding& call);     ///< binds drop_mask, keep_prob, seed
 
@@ -110,7 +110,8 @@ struct PairSources {
 [[nodiscard]] Status CheckPairSize(const Binding& call, const char* name, const TensorView& tensor, int dim,
                                    int64_t want, SizeSource source);
 
-/// Returns whether a mask tensor with this sparse mode is a compressed triangle, which the mask rule replaces.
+/// Returns whether a mask tensor with this sparse mode is compressed. Then the mode says which pairs are dropped, and
+/// the elements are only checked.
 [[nodiscard]] bool IsCompressedMode(int64_t sparse_mode);
 
 /// Returns the layout of a checked dense mask, [Sq,Sk] or [B|1,N|1,Sq,Sk].

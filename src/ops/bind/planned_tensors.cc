@@ -107,7 +107,7 @@ bool Intersect(const ByteRange& a, const ByteRange& b) {
 
 Status CheckApart(const CallTensor& output, const PlannedTensor& planned, const CallTensor& other,
                   const PlannedTensor& other_planned) {
-  // Elements are compared only if the byte ranges intersect, because that takes longer.
+  // Comparing elements takes longer, so it is done only if the byte ranges intersect.
   if (!Intersect(RangeOf(output, planned), RangeOf(other, other_planned))) return Status::Ok();
   if (!layout::Overlap(View(output), View(other))) return Status::Ok();
   return Status::InvalidArgument(Arg(output.name).Says("shares memory with ") + Arg(other.name));

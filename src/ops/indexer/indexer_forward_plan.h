@@ -14,8 +14,8 @@
 namespace fa::ops {
 
 /// The plan of a call that scores keys for tokens, with its bound arguments, its schedule and its workspace. `Step` is
-/// the TokenStep of a run, made from Bound's Problem(), the kernels and the tensors of the run. It also gives the
-/// call's name, a description of its result and the size of its scratch.
+/// the TokenStep that uses the scores. `Step` also has the call's name, a description of its result and the size of its
+/// scratch.
 template <typename Bound, typename Step, typename Args>
 class IndexerForwardPlan final : public Plan::ImplFor<Args> {
  public:

@@ -69,15 +69,15 @@ class IndexerGradient {
 
   /// Packs the queries and weights of a token, and clears its sums.
   void Begin(const SparseToken& at, const IndexerRows& rows, const Token& token) const;
-  /// Computes s, the products of all heads with a block's keys, as HeadStrips lays out tiles.
+  /// Computes s, the products of all heads with a block's keys, in the tile layout of HeadStrips.
   void Products(const core::kernels::RowBlock& rows, int64_t keys, const Token& token, float* s) const;
   /// Computes scores[key] = sum over the heads of w max(0, s).
   void Scores(const float* s, int64_t keys, const Token& token, float* scores) const;
   /// Turns s into E, and adds the keys' terms to dw and dq. @param rows  rows of K, packed for `product`
   void AddQuerySide(const core::kernels::RowBlock& rows, int64_t keys, const float* d_scores, float* s,
                     const Token& token) const;
-  /// Adds E^T q to dk for the keys [begin, end), which are all different, of a block of `keys` keys. `e` is the E that
-  /// AddQuerySide has written to its `s`.
+  /// Adds E^T q to dk for the keys [begin, end), which are all different, of a block of `keys` keys. `e` is E, with
+  /// which AddQuerySide has overwritten s.
   /// @param dk  the address of each key's sum
   void AddKeySide(const float* e, int64_t keys, int64_t begin, int64_t end, float* const* dk, const Token& token) const;
   /// A block of a query token's selected keys. AddSelected adds its terms to dw and dq and, in the order of tokens, to
@@ -87,7 +87,7 @@ class IndexerGradient {
     int64_t first, count;          ///< the keys [first, first + count) among the selected ones
     core::kernels::RowBlock rows;  ///< gathered rows of K, packed for `product`
     const float* d_scores;
-    float* s;         ///< products of all heads with the keys, as HeadStrips lays out tiles
+    float* s;         ///< products of all heads with the keys, in the tile layout of HeadStrips
     float** targets;  ///< room for `count` addresses
   };
   void AddSelected(const SelectedBlock& block, const Token& token, const KeySumTasks::Run& sums, int64_t sequence,

@@ -2,10 +2,9 @@
 // scores. Products of a token's heads with a strip of keys are summed over the heads while they lie in L1. So only S2
 // scores per token are stored, not S2 x heads products.
 //
-// With many tokens, keys lie along the lanes. They are packed once per group of tokens, and q is broadcast from where
-// it lies. With one or two tokens, as in decode, packing does not pay: it takes 20 % of the time of one token's
-// products. Then heads lie along the lanes, and keys are broadcast. Either way a product adds along d in one order, and
-// a score adds its heads in ascending order, so the bits are the same.
+// With many tokens, keys lie along the lanes. Keys are packed once per group of tokens, and q is broadcast. With one or
+// two tokens, packing would take 20 % of the time of a token's products. So heads lie along the lanes, and keys are
+// broadcast. The bits are the same in both cases.
 #include "ops/indexer/indexer_tile.h"
 
 #include <algorithm>

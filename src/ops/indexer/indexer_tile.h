@@ -21,7 +21,7 @@ class TokenStep {
  public:
   virtual ~TokenStep() = default;
   /// @param scores   scores of the keys below the token's limit; the step may overwrite them
-  /// @param scratch  memory of one worker, 64-byte aligned, with the bytes that IndexerProgram was made for
+  /// @param scratch  memory of one worker, 64-byte aligned, with bytes_of_step bytes (IndexerProgram)
   virtual void operator()(const SparseToken& token, float* scores, std::byte* scratch) const = 0;
 };
 
@@ -68,12 +68,12 @@ class IndexerTile {
  private:
   struct Scratch {
     Scratch(Carver& carver, const IndexerProgram& program);
-    float* scores;   ///< scores of an item's tokens; not used if keys are cut: then the scores lie in the workspace
+    float* scores;   ///< scores of an item's tokens; if keys are cut into parts, the workspace has the scores instead
     float* panel;    ///< a packed strip of keys, or the packed heads of a token
     float* queries;  ///< widened queries [token][head][d]
     float* weights;  ///< [token][head]
     float* tile;     ///< scores of each head, before they are summed over the heads
-    int32_t* block;  ///< numbers of the keys of a block
+    int32_t* block;  ///< the keys of a block, by number
     GatherPanels gathered;
     std::byte* step;
   };

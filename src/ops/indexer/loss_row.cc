@@ -1,6 +1,5 @@
-// Computes the rows of a KL loss and of its statistics. A row has n probabilities and n scores. This work is a
-// thousandth of that of the products that give the scores. A sum adds its terms one by one in double and is rounded
-// once.
+// Computes the rows of a KL loss and of its statistics. A row has n probabilities and n scores. A sum adds its terms
+// one by one in double and is rounded once.
 
 #include "ops/indexer/loss_row.h"
 

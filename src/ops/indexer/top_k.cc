@@ -1,8 +1,7 @@
-// Scores become 32-bit keys that ascend where scores descend. A sample of the keys gives a cut, below which slightly
-// more keys than wanted should lie. One pass over all keys collects these candidates. A counting sort puts them into
-// buckets of close keys, about one candidate per bucket. Every candidate then passes through a few registers, which put
-// short runs in order without a branch. If fewer candidates than wanted are found, the cut is raised. So the result is
-// exact whatever the sample was.
+// Scores become 32-bit keys that ascend where scores descend. A sample of the keys gives a cut, which should be
+// slightly above the wanted keys. One pass over all keys collects the candidates below the cut. If there are too few,
+// the cut is raised, so the result is always exact. A counting sort puts the candidates into buckets of close keys,
+// about one candidate per bucket. Then Settle puts the candidates of each bucket in order.
 
 #include "ops/indexer/top_k.h"
 
@@ -33,9 +32,8 @@ constexpr int64_t kSamples = 512;
 // bucket. With twice as many buckets, adding up their counters costs more than smaller buckets save.
 constexpr int kBucketBits = 12;
 constexpr int32_t kBuckets = 1 << kBucketBits;
-// The first bucket holds all candidates that lie at least 2^16 times as far above the cut's score as the middle
-// candidate. With 2^8 a single far score costs less, and scores of all magnitudes cost more; with 2^32 it is the other
-// way round.
+// The first bucket holds all candidates that are at least 2^16 times as far above the cut as the middle candidate. So
+// one far score does not widen the other buckets.
 constexpr int32_t kReach = 16 << 23;
 
 // Up to this number of entries, std::sort is faster than clearing and adding up the counters of a counting sort.
@@ -67,16 +65,16 @@ class ScoreSample {
     for (int64_t i = 0; i < count; i += distance) values[static_cast<size_t>(size_++)] = scores[i];
     kernels.order_scores(values.data(), size_, keys_.data());
   }
-  /// Returns a rank in the sample. With independent scores, at least `wanted` of all `count` scores lie at or below the
-  /// sample's key of this rank. That fails in one case in a thousand. The rank is three standard deviations above the
-  /// expected number of samples among the wanted scores.
+  /// Returns a rank r: at least `wanted` of all `count` scores should lie at or below the sample's r-th key. With
+  /// independent scores this fails in one case in a thousand, because r is three standard deviations above the expected
+  /// number.
   [[nodiscard]] int64_t SafeRank(int64_t wanted, int64_t count) const {
     const double share = static_cast<double>(wanted) / static_cast<double>(count), size = static_cast<double>(size_);
     return static_cast<int64_t>(share * size + 3 * std::sqrt(share * (1 - share) * size)) + 1;
   }
   /// Returns the number of keys that are at most `last`.
   [[nodiscard]] int64_t UpTo(uint32_t last) const { return kernels_.keys_up_to(keys_.data(), size_, last); }
-  /// Returns a bound at or below which `rank` keys of the sample lie, or more if keys are equal. If the sample has
+  /// Returns a bound: `rank` keys of the sample are at most the bound, or more if keys are equal. If the sample has
   /// fewer keys than `rank`, returns kNanKey.
   [[nodiscard]] uint32_t AtRank(int64_t rank) const {
     if (rank > size_) return kNanKey;
@@ -102,9 +100,8 @@ class ScoreSample {
 
 namespace {
 
-/// Makes the buckets. A score's bucket follows from the bits of the float `score - floor + rise`. So buckets become
-/// wider with the distance from the floor, as scores above a cut become rarer. `rise` is the distance from the floor to
-/// the middle candidate, so the sum is below 2 * rise for half of the candidates.
+/// Makes the buckets. The upper bits of the float `score - floor + rise` give a score's bucket. So buckets are wider
+/// farther above the floor, where scores are rarer. `rise` is the distance from the floor to the middle candidate.
 KeyBuckets BucketsOf(const ScoreSample& sample, uint32_t cut) {
   // If all scores are wanted, the lowest 64th of them shares the last bucket, so that no outlier widens the buckets of
   // the other scores.

@@ -36,7 +36,7 @@ class Plan::Impl : public ops::GraphRunner {
 
   /// Returns the layout of the memory that Run needs.
   [[nodiscard]] virtual const tiling::WorkspacePlan& workspace() const = 0;
-  /// Returns the facts that info() and Describe() show.
+  /// Returns the data that info() and Describe() show.
   [[nodiscard]] virtual tiling::PlanFacts Facts() const = 0;
   [[nodiscard]] virtual PlanInfo Info() const { return tiling::InfoOf(Facts(), workspace()); }
 

@@ -26,7 +26,7 @@ namespace fa::ops {
 
 /// Checks that a workspace fits into this machine's memory. @return kOutOfMemory if it does not
 [[nodiscard]] Status CheckWorkspace(size_t bytes);
-/// Refuses a call with too many sequences, before a problem is made of them. The number of tasks is limited, and each
+/// Refuses a call with too many sequences, before memory is taken for them. The number of tasks is limited, and each
 /// sequence takes at least `tasks` of them. @param name  the size that gives the number of sequences: "q.shape[0]"
 [[nodiscard]] Status CheckSequenceCount(ErrorText name, int64_t sequences, int64_t tasks);
 

@@ -31,7 +31,7 @@ struct SparseBackwardScratch {
   float *shift, *delta;                        ///< shift and delta of each lane
   float *q, *q_rope, *d_out;                   ///< Q, its rope part and dO as pack_rows writes them
   float **dk_rows, **dk_rope_rows, **dv_rows;  ///< addresses of the sums of the block's keys
-  /// Memory for a list of cache lines to prefetch: those of the keys' sums and, if rows are gathered, of the next
+  /// Memory for a list of cache lines to prefetch: lines of the keys' sums and, if rows are gathered, of the next
   /// block's rows.
   std::span<FetchRuns::Run> runs;
 };

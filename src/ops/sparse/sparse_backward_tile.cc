@@ -40,9 +40,8 @@ using tiling::Interval;
 /// The number of heads whose dsink is summed in one pass over the tokens.
 constexpr int64_t kHeadsTogether = 64;
 
-/// The most heads for which the products for dK and dV are computed in one loop. Two products in one loop need two
-/// panels in L1, each with 128 bytes per head for a group of columns. With 64 heads one loop takes as long as two. With
-/// more heads the panels do not fit into L1 together.
+/// The most heads for which the products for dK and dV are computed in one loop. With 64 heads one loop takes as long
+/// as two loops. With more heads the two panels do not fit into L1 together.
 constexpr int64_t kMostHeadsOfBoth = 32;
 
 }  // namespace

@@ -2,7 +2,7 @@
 //
 //   the list's keys, ascending
 //   for each block of 128 keys:  gather their rows of K (and V) next to each other, widened to f32 where the kernels
-//   want it; bf16 pairs read K by address where they can, and then only V is copied
+//   want it; kernels of bf16 pairs read K by address, and then only V is copied
 //     for each strip of heads: scores, online softmax, product, as in the dense forward
 //   one or two heads: for each block of 64 keys, scores in one loop with the product of the block before
 //   O = O^T / sum

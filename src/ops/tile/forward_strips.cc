@@ -136,9 +136,8 @@ int64_t ForwardStrips::AttendedEnd(const RunningStrip& strip, Interval keys) con
                        !passes.has_dropout() && !PerRowAndGroup(rows_.k_antiquants) &&
                        !PerRowAndGroup(rows_.v_antiquants);
   if (!attends || keys.empty()) return keys.begin;
-  // The function `attend` sums its keys in another order than the other kernels. So the bounds of its keys must not
-  // depend on how rows are cut into tiles, and follow from all rows of the sequence. If the tile has only some of the
-  // rows, it uses the bounds that a tile of all rows would have in this part of the keys.
+  // `attend` sums keys in another order than the other kernels. So the keys that it takes must not depend on how rows
+  // are cut into tiles. If a tile lacks rows of the sequence, the bounds here are those of a tile with all rows.
   const auto& sequence = problem_.sequences[static_cast<size_t>(strip.lanes.sequence)];
   Interval full = strip.full, visited = keys;
   if (sequence.kept_by_all) {
@@ -169,7 +168,7 @@ void ForwardStrips::Attend(RunningStrip& strip, Interval keys, int64_t head_kv, 
                   .started = strip.started,
                   .brings = brings};
   assert(strip.kernels->AttendsTo(args.k.dtype, args.d, args.dv) && args.v.dtype == args.k.dtype);
-  // Rows in pages are listed by address. As runs they would end the kernel's steps at the end of each page.
+  // The addresses of rows in pages are listed. Otherwise every step of the kernel would end at the end of a page.
   constexpr int64_t kFetchAhead = AttendArgs::kMostStep;
   std::array<const void*, kAttendKeys + kFetchAhead> k, v;
   if (rows.k_pages.paged()) {
@@ -195,9 +194,8 @@ void ForwardStrips::Attend(RunningStrip& strip, Interval keys, int64_t head_kv, 
 }
 
 /// O^T = alpha O^T + V^T P^T. A masked pair must not be multiplied if V is not finite. Scanning V would take time, so
-/// all blocks are multiplied first. If a strip's state ends up not finite, the strip is computed again. Each block with
-/// masked pairs then starts from a copy of the state. If the state is again not finite, that block is computed pair by
-/// pair, without the masked pairs.
+/// all pairs are multiplied first. If a strip's state ends up not finite, the strip is computed again, block by block.
+/// A block whose result is then still not finite is computed pair by pair, without the masked pairs.
 void ForwardStrips::Product(RunningStrip& strip, Interval keys, bool may_meet_masked, const KeyRows& rows,
                             const TileScratch& scratch, float* s, const float* alpha) const {
   const StripKernels& kernels = *strip.kernels;

@@ -49,8 +49,8 @@ class BlockInFlight {
   core::kernels::ProductArgs product_ = {};
 };
 
-/// Returns the kernels of the strip for the first of `rows` rows, with its output state by rows or along the lanes.
-/// Both states give the same bits.
+/// Returns the kernels for a strip that begins `rows` rows before the end of a tile. With `row_state`, the strip's
+/// output state lies row by row, otherwise along the lanes. Both give the same bits.
 [[nodiscard]] const core::kernels::StripKernels& StripFor(const core::kernels::KernelTable& table, int64_t rows,
                                                           bool row_state);
 
@@ -73,11 +73,11 @@ class ForwardStrips {
 
   /// Cuts the rows into strips and packs their queries.
   /// @param few   the kernels of few rows if the whole group has few rows, otherwise null
-  /// @param keys  the keys that all rows keep; if null, the sequence's rule gives each row's keys
+  /// @param keys  the keys that all rows keep; if null, the sequence's mask gives each row's keys
   /// @param row_state  whether strips have their output state by rows
   void Open(const FoldedRows& rows, const core::kernels::StripKernels* few, const tiling::Interval* keys,
             const TileScratch& scratch, Strips& strips, bool row_state = false) const;
-  /// @param raw_scores  optional: receives the inner products [keys][width] with every pass applied
+  /// @param raw_scores  optional: receives the scores [keys][width] after all passes
   void VisitBlock(RunningStrip& strip, tiling::Interval block, const KeyRows& rows, const TileScratch& scratch,
                   float* raw_scores = nullptr) const;
   /// Returns the end of the keys, from keys.begin on, that Attend may take. All rows of the sequence see these keys,

@@ -19,7 +19,7 @@ struct GradStrip : Strip {
   float* shift = nullptr;             ///< for each lane: RowShift of its statistics
   float* delta = nullptr;             ///< for each lane: rowsum(dO * O)
   float *s = nullptr, *dp = nullptr;  ///< [key][width]: s has scores, then P; dp has dP, then dS
-  /// P and dS for the product `outer`: s and dp themselves or, for kernels of pairs, words.
+  /// P and dS for the product `outer`: s and dp themselves or, for kernels of bf16 pairs, packed pairs.
   float *p = nullptr, *ds = nullptr;
   int64_t first = 0;  ///< number of the strip's first row in the tile
 };
@@ -29,8 +29,8 @@ struct GradTiles {
   /// @param pairs  whether the kernels take pairs  @param lanes  the number of lanes of all strips together
   GradTiles(Carver& carver, bool pairs, int64_t lanes, int64_t keys);
 
-  float *s, *dp;   ///< [row][keys]: s has scores, then P; dp has dP, then dS; with pairs only of the current strip
-  float *p, *ds;   ///< P and dS for the product `outer`: s and dp themselves, or with pairs words [row][keys / 2]
+  float *s, *dp;   ///< [row][keys]: s has scores, then P; dp has dP, then dS; with pairs only for one strip at a time
+  float *p, *ds;   ///< P and dS for the product `outer`: s and dp themselves or, for kernels of pairs, [row][keys / 2]
   float* ds_keys;  ///< dS of the current strip in pairs of keys, if the kernels take pairs
 };
 

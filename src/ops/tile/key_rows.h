@@ -49,8 +49,8 @@ struct KeyRows {
   int64_t first = 0;
   /// Whether each row of k_rope lies right behind its row of k, so that one product may run over both.
   bool rope_behind = false;
-  /// The pages, if keys and values lie in pages. Then k, k_rope and v begin with row 0 of page 0, and their fetch_ahead
-  /// counts rows of the head, across pages. The head has `end` rows.
+  /// The pages, if keys and values lie in pages. Then k, k_rope and v begin with row 0 of page 0. The head has `end`
+  /// rows.
   layout::HeadRows k_pages = {}, k_rope_pages = {}, v_pages = {};
   int64_t end = 0;
 

@@ -9,8 +9,8 @@ namespace fa::ops {
 /// The width of the widest strip of any level (strip.cc compares it with the registry).
 inline constexpr int64_t kMaxStripWidth = 48;
 
-/// One value per lane of a strip, in whole vectors, as kernels take them. Initialised by `= {}`, all values are 0.
-/// Without it they are uninitialised, which saves time if a strip does not use all lanes.
+/// One value per lane of a strip, in whole vectors, as kernels take them. With `= {}` all values are 0. Without `= {}`
+/// they are uninitialised, which saves time if a strip does not use all lanes.
 template <typename T>
 struct alignas(64) LaneArray {
   T values[kMaxStripWidth];

@@ -25,13 +25,13 @@ struct ScoreScale {
 
   float q_multiplier;
   /// Whether a separate pass multiplies the inner product by cap_scale. This pass runs before a cap. It also runs
-  /// before pse if all levels must agree to the bit. To multiply and add in one step would round once on some levels
-  /// and twice on others.
+  /// before pse if all levels must agree to the bit, because a fused multiply-add rounds once, and not all levels have
+  /// it.
   bool scale_first;
   float cap_scale;
   float bias_pre;     ///< factor of the inner product if a bias or slope is added
   float bias_post;    ///< factor of pse
-  float unit;         ///< tile score * unit = natural-log score
+  float unit;         ///< natural-log score / tile score
   float exp2_factor;  ///< unit * log2(e)
 };
 

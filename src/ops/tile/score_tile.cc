@@ -56,8 +56,8 @@ void ScoreTile::InnerProducts(const Strip& strip, Interval keys, const KeyRows& 
     beside = nullptr;
   };
   const bool rope = problem_.d_rope > 0;
-  // One product can cover K and k_rope if the packed rope part of the queries also follows the other part. That fails
-  // for kernels of few rows, and for pairs whose d columns end with half a group.
+  // One product can cover K and k_rope if the rope part of the queries is packed right behind their other part. That is
+  // not so for kernels of few rows, nor for pairs whose d columns end with half a group.
   const bool pairs = kernels.operands == core::kernels::Operands::kBF16Pairs;
   if (rope && rows.rope_behind && !kernels.any_dtype && !(pairs && d % kernels.panel_group != 0)) {
     assert(!kernels.in_place);  // kernels that read in place have another panel for one product than for two
@@ -68,7 +68,7 @@ void ScoreTile::InnerProducts(const Strip& strip, Interval keys, const KeyRows& 
     const int64_t end = rows.KRunEnd(key, keys.end);
     float *to = s + (key - keys.begin) * strip.lanes.width, *max = rope ? nullptr : row_max;
     core::kernels::RowBlock k = rows.K(key);
-    // This run fetches its share of the lines.
+    // A run fetches its share of the lines.
     k.fetch_lines = core::CeilDiv(k.fetch_lines * (end - key), keys.size());
     scores({k, end - key, strip.panel, d, false, to, max});
     key = end;

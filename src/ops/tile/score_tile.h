@@ -45,8 +45,8 @@ class ScoreTile {
   bool Fill(const Strip& strip, tiling::Interval keys, const Products& products, float* staging, float* s,
             float* block_max, float* capped) const;
 
-  /// Returns the keys of `block` that the strip must visit. They are the part of its hull in `block`, without keys at
-  /// both ends that the dense mask drops for every row.
+  /// Returns the keys of `block` that the strip must visit: the strip's hull in `block`, without keys at both ends that
+  /// the dense mask drops for every row.
   [[nodiscard]] tiling::Interval KeptKeys(const Strip& strip, tiling::Interval block) const {
     return passes_.KeptKeys(*strip.kernels, strip.lanes, strip.KeysIn(block));
   }
@@ -103,7 +103,7 @@ bool ScoreTile::Fill(const Strip& strip, tiling::Interval keys, const Products& 
       part.end = std::min(part.begin + kPassKeys, keys.end);
       float* to = at(part.begin);
       const bool edge = has_edge(part), masked = drops(part);
-      // The last pass finds the maximum, unless an edge's mask comes after it.
+      // The last pass also finds the maximum, unless pairs must still be masked after it.
       float* row_max = edge ? nullptr : block_max;
       if (changes_scores) {
         FetchRuns reads({reinterpret_cast<FetchRuns::Run*>(memory), kRoom});

@@ -79,8 +79,8 @@ struct FoldedRows {
   [[nodiscard]] int64_t size() const { return (row_end - row_begin) * heads; }
 };
 
-/// The strips of a tile, of which only as many are initialised as the tile has. Initialising all Most would take as
-/// long as the products of a short sequence.
+/// The strips of a tile. Only as many are initialised as the tile has: initialising all `Most` would take as long as
+/// the products of a short sequence.
 template <typename T, int64_t Most>
 class StripArray {
  public:

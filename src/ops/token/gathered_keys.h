@@ -44,12 +44,11 @@ struct GatherShape {
   int64_t d = 0, d_rope = 0;
   int64_t dv = 0;         ///< number of columns of V; 0 if there are no values
   bool shared_v = false;  ///< whether V is the first dv columns of K
-  /// With KeyForm::kPairs: whether V is unchanged, as in the backward, which computes dP from V as it computes scores
-  /// from K.
+  /// With KeyForm::kPairs: whether V stays unchanged, because the backward computes dP from V.
   bool natural_v = false;
   bool pair_k = false;       ///< with KeyForm::kPairs: whether K becomes pairs of rows too, for the product with dS
   int64_t block = 0;         ///< even number of keys that are gathered at a time; 0 if rows are read in place
-  int64_t values_ahead = 0;  ///< how many rows ahead values that are read in place are prefetched
+  int64_t values_ahead = 0;  ///< for values that are read in place: how many rows ahead they are prefetched
   /// With KeyForm::kPairs: whether scores read rows of K in place (StripKernels::scores_by_address). Then only rows for
   /// products that take pairs are copied: V, and K for dS.
   bool by_address = false;
@@ -85,17 +84,13 @@ struct GatheredBlock {
 };
 
 /// Copies the rows of selected keys next to each other, so that the kernels of the dense operators run on them. Copying
-/// a row takes about a tenth of the time of one strip's two products with it. The strips of all heads use the copy. A
-/// backward multiplies a row five times, a forward only twice. If scores read rows by address instead, a forward of 32
-/// heads takes 2 % less time. With 64 heads it takes 1 % less, and with 128 heads 0.5 % (Zen 4). A backward takes the
-/// same time either way.
+/// a row takes about a tenth of the time of one strip's two products with it, and the strips of all heads use the copy.
 class GatheredKeys {
  public:
-  /// Kernels that read rows in place prefetch the row that lies this many keys ahead, as in a decode. 16 keys are as
-  /// fast.
+  /// Kernels that read rows in place prefetch the row that lies this many keys ahead. A distance of 16 keys is as fast.
   static constexpr int64_t kFetchAhead = 32;
-  /// Returns GatherShape::values_ahead. It is 0 for shared values, because computing the scores has already brought
-  /// them into the caches.
+  /// Returns GatherShape::values_ahead. The result is 0 for shared values, because computing the scores has already
+  /// brought them into the caches.
   static constexpr int64_t ValuesAhead(bool shared_v) { return shared_v ? 0 : kFetchAhead; }
 
   GatheredKeys(const core::kernels::RowKernels& kernels, const GatherShape& shape, const KeySources& sources)

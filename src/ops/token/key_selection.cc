@@ -1,9 +1,6 @@
-// Reads lists of selected blocks of keys. A list is read up to its first -1. The selected blocks are sorted, so that
-// sums run over ascending keys, whatever the order of the list. So the order of a list changes no bits, and tokens add
-// to the sums of keys in one order. Lists that ascend already are not sorted. In other lists, such as an indexer's,
-// each block is marked by one bit, and the marks are read in order. If a block occurs twice in the list, or the marks
-// would take too many words, the entries are sorted instead: by a radix sort if there are many. Then equal blocks are
-// in the order of their slots.
+// Reads lists of selected blocks of keys. The selected blocks are sorted, so the order of a list changes no bits. In
+// unsorted lists, each block is marked by one bit, and the marks are read in order. If a block occurs twice, or there
+// are too many blocks for marks, the entries are sorted instead. Then equal blocks are in the order of their slots.
 
 #include "ops/token/key_selection.h"
 
@@ -30,8 +27,7 @@ constexpr int kRadixBits = 11;
 constexpr int kSlotBits = 32;
 
 int64_t BitWords(int64_t bits) { return core::CeilDiv(bits, 64); }
-// Returns the most words of marks, 64 blocks to a word, for which reading all words takes less time than sorting the
-// entries.
+// Returns the most words of marks (64 blocks per word) that take less time to read than the entries take to sort.
 int64_t MostWords(int64_t entries) { return 4 * entries; }
 int64_t Blocks(int64_t keys, int64_t block_size) { return core::CeilDiv(keys, block_size); }
 
@@ -46,8 +42,8 @@ bool AllWithin(const Index* list, int64_t blocks) {
   return !outside;
 }
 
-// Copies every entry, so that the value that is checked is the value that is used, even if another thread writes to the
-// list meanwhile.
+// Copies every entry. So the value that is checked is the value that is used, even if another thread writes to the
+// list.
 template <typename Index>
 void CopyOnce(const Index* list, int64_t size, Index* to) {
   for (int64_t i = 0; i < size; ++i) to[i] = __atomic_load_n(list + i, __ATOMIC_RELAXED);

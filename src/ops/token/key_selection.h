@@ -53,8 +53,8 @@ class KeySelection {
   /// Prepares to read lists for sequences of at most max_sk keys. A carver of null memory only counts the bytes.
   KeySelection(Carver& carver, const KeyLists& lists, int64_t max_sk);
 
-  /// Returns the keys below `limit` that a list selects, up to its first -1. Entries that are not the number of a block
-  /// below the limit are skipped. The result is valid until the next call.
+  /// Returns the keys below `limit` that a list selects, up to its first -1. Entries that name no block below the limit
+  /// are skipped. The result is valid until the next call.
   [[nodiscard]] SelectedKeys Select(const void* list, int64_t limit) const;
 
  private:

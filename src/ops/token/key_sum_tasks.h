@@ -19,11 +19,10 @@
 
 namespace fa::ops {
 
-/// The tasks of a gradient whose query tokens add to f32 sums of keys. There are tasks that clear the sums, tasks of
-/// tokens, and tasks that write the sums. All stand in one list, from whose front workers claim them. The list has no
-/// edges between tasks, because edges would take memory per token. A task waits, while it runs, for earlier tasks of
-/// the list. Before a token adds, it waits until all sums are cleared. A task that writes sums also waits until all
-/// tokens have added.
+/// The tasks of a gradient whose query tokens add to f32 sums of keys: tasks that clear the sums, tasks of tokens, and
+/// tasks that write the sums. Workers claim them from the front of one list. There are no edges between tasks, because
+/// edges would take memory per token. Instead, a running task waits for earlier tasks. Before a token adds, all sums
+/// must be cleared. Before sums are written, all tokens must have added.
 class KeySumTasks {
  public:
   /// Adds the sums to the layout of `workspace`.

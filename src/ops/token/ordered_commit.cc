@@ -45,8 +45,8 @@ OrderedCommit::Turn::Turn(const OrderedCommit& commit, int64_t sequence, int64_t
       sequence_(sequence),
       first_(first),
       token_(token),
-      // A thread stores this number after it has seen the tokens finish. So a thread that reads it also sees everything
-      // that these tokens have added.
+      // A thread stores finished_[sequence] after it has seen these tokens finish. So a thread that reads it also sees
+      // everything that these tokens have added.
       unfinished_(first + std::atomic_ref<int64_t>(commit.finished_[sequence]).load(std::memory_order_acquire)) {}
 
 OrderedCommit::Turn::~Turn() { Store(token_, kFinished); }

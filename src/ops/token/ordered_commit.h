@@ -8,18 +8,16 @@
 namespace fa::ops {
 
 /// Keeps the order in which query tokens add to shared sums. The tokens of a sequence add to a key's sum in ascending
-/// order, whatever the number of threads, and whichever threads run them. Each token walks its keys in ascending order
-/// and publishes how far it has come. Before a token adds to a tile of keys, it waits until every earlier token of its
-/// sequence is past these keys.
+/// order, whichever threads run them. Each token walks its keys in ascending order and publishes how far it has come.
+/// Before a token adds to a tile of keys, it waits until every earlier token of its sequence is past these keys.
 ///
 /// No token waits forever. Workers must claim tokens in ascending order from one list (TaskGraph::shared_claims), and
 /// no edge may lead to a token. A worker must run each token as soon as it has claimed the token. So every token before
 /// a waiting one has finished or is running, and the lowest running token waits for none. If a task throws, the
-/// destructor of its Turn finishes the token. Waiting costs little: a token starts right after the previous one, and
-/// their tiles then move in step.
+/// destructor of its Turn finishes the token. Waiting costs little, because consecutive tokens start one right after
+/// the other.
 ///
-/// Only one word per token is atomic, no sum exists twice, and no product is computed twice. docs/sparse.md compares
-/// the costs of other ways.
+/// docs/sparse.md compares the costs of alternatives.
 class OrderedCommit {
  public:
   /// Returns the bytes of the words in which tokens publish their progress.
@@ -54,11 +52,11 @@ class OrderedCommit {
 
  private:
   int64_t* finished_;  ///< for each sequence: how many of its tokens, from the first on, are known to be finished
-  int32_t* progress_;  ///< for each token: the number below which it has added to all its keys
+  int32_t* progress_;  ///< for each token: it has added to all its keys below this number
 };
 
-/// Lets some tasks of a list wait until all of some earlier tasks of the list have finished. No task waits forever,
-/// because workers claim the tasks of the list in order, as for OrderedCommit.
+/// Lets tasks of a list wait until `tasks` earlier tasks of the list have finished. No task waits forever, because
+/// workers claim the tasks of the list in order, as for OrderedCommit.
 class PhaseGate {
  public:
   /// `word` counts the tasks that have arrived, and must be 0 before a run.

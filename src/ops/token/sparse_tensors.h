@@ -49,8 +49,8 @@ class SparseTensors {
   /// Checks a tensor [B, S2, trailing...] of the given type; with TND [T, trailing...].
   [[nodiscard]] Status CheckKeySide(const char* name, const TensorView& tensor, DType dtype,
                                     std::initializer_list<WantedSize> trailing) const;
-  /// Checks the rope tensors, of which both or none must be given. `columns` receives their head size, or 0 if there
-  /// are none.
+  /// Checks the rope tensors, which must both be given or both be absent. `columns` receives their head size, or 0 if
+  /// they are absent.
   [[nodiscard]] Status CheckRope(const RopeArgs& args, int64_t heads, int64_t heads_kv, int64_t* columns) const;
   /// Checks a statistic, f32 [B, heads_kv, S1, heads / heads_kv] (TND [heads_kv, T, ...]).
   [[nodiscard]] Status CheckStatistic(const char* name, const TensorView& tensor, int64_t heads_kv,

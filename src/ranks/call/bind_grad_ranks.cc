@@ -66,14 +66,14 @@ void UseOwnStrides(const AttentionGradArgs& args, Layout layout, BoundGradRanks&
   forward.planned = KeepPlanned(TensorsOf(args));
 }
 
-/// Returns whether dpse is never a sum of several rows. Then one process writes it directly instead of adding to sums.
+/// Returns whether every sequence has one row or no keys. Then dpse is written directly, without sums.
 bool HasOneRow(const tiling::AttentionProblem& problem) {
   return std::all_of(problem.sequences.begin(), problem.sequences.end(),
                      [](const tiling::Sequence& sequence) { return sequence.sq == 1 || sequence.sk == 0; });
 }
 
-/// Returns the layout of dpse for the case that dpse is a sum over rows. If units have whole sequences, the backward
-/// program has the memory of these sums. If units have parts of sequences, the caller of the program has it.
+/// Returns the layout of dpse if dpse is a sum over rows. If units have whole sequences, the backward program provides
+/// the memory for these sums. Otherwise the caller of the program provides it.
 PseRows SumsOfKeys(const BoundGradRanks& bound, bool whole_sequences) {
   PseRows sums = bound.dpse;
   sums.shared_batch = false;

@@ -92,7 +92,7 @@ RankSchedule Tell(const RankCall& call, const RankPlan& plan, const tiling::Plan
   return schedule;
 }
 
-/// Copies what the caller says about the machines to `call`.
+/// Copies the caller's numbers about the machines to `call`.
 void UseMachines(const RankMachines& machines, const Context& context, RankCall& call) {
   call.workers = machines.threads > 0 ? machines.threads : context.threads();
   call.flops_per_worker = machines.flops_per_thread > 0 ? machines.flops_per_thread
@@ -121,7 +121,7 @@ Result<RankCall> CutCall(SequenceShards shards, int64_t q_rows, int64_t k_rows, 
   return call;
 }
 
-/// Refuses calls whose schedule would take minutes to make: those with more than kMostPairs pairs of ranks, summed over
+/// Refuses calls whose schedule would take minutes to make. These have more than kMostPairs pairs of ranks, summed over
 /// all sequences, or a backward with more than kMostBlocks blocks. A block combines one chunk of keys, one part of the
 /// rows and one head of a group.
 Status CheckLength(const RankCall& call) {
@@ -130,8 +130,8 @@ Status CheckLength(const RankCall& call) {
       core::SaturatedProduct(sequences, int64_t{call.ranks()}, std::max<int64_t>(call.ranks(), call.problem.heads_kv));
   int64_t blocks = 0;
   if (call.backward) {
-    // A plan chooses between 1, 2, 4 ... heads in flight, up to half of all kv heads. It makes a schedule for each of
-    // these numbers.
+    // A plan chooses between 1, 2, 4 ... heads in flight, up to half of all kv heads. The planner makes a schedule for
+    // each of these numbers.
     const int64_t most_heads = std::max<int64_t>(core::CeilDiv(call.problem.heads_kv, int64_t{2}), 1);
     const int64_t schedules = call.heads_in_flight > 0 ? 1 : std::bit_width(static_cast<uint64_t>(most_heads - 1)) + 1;
     for (const tiling::Sequence& sequence : call.problem.sequences) {

@@ -18,7 +18,7 @@ namespace fa::ops {
 /// Refuses arguments that no call over ranks takes.
 [[nodiscard]] Status CheckTaken(const TensorView& drop_mask, const TensorView& sink, const TensorView& dsink = {});
 
-/// If a tensor's data is null only because this rank has no rows, gives it an address, so that bind takes the tensor as
+/// Gives a tensor an address if its data is null only because this rank has no rows. Bind then takes the tensor as
 /// given. If the tensor has no elements for another reason, its data stays null.
 /// @param at  the dimension of `tensor` that counts rows
 void MarkGivenWithoutRows(TensorView* tensor, int at);
@@ -53,7 +53,7 @@ class WholeTensors {
 
  private:
   struct Axis {
-    int rank, at;  ///< the tensor's number of dimensions is at least `rank`; dimension `at` is cut
+    int rank, at;  ///< the least number of dimensions of the tensor, and the dimension that is cut
     bool queries, any_innermost;
   };
   [[nodiscard]] Status WidenAxis(const char* name, const TensorView& tensor, const Axis& axis, Dims* shape,

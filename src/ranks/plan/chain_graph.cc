@@ -58,8 +58,7 @@ class Maker {
       for (int64_t head = 0; head < call_.heads_kv; ++head) pairs.push_back({part, head, &tiles});
     }
     BackwardPlan plan;
-    // A HeadPair here stands for all query heads of the group, although the tiles of `cut` may be those of a single
-    // head.
+    // A HeadPair here stands for all query heads of the group, even if `cut` gives each tile a single head.
     OrderPairs(pairs, {.pairs = call_.heads_kv, .band = cut.band}, call_.group, call_.workers, plan);
     return plan;
   }
@@ -165,7 +164,8 @@ class Maker {
     for (int64_t part = 0; part < std::ssize(call_.parts); ++part) (void)Append(TilesOf(part, cut_), 0, 0);
   }
 
-  // The successors of a tile in its own block come first, so that the first one is the next tile of the column.
+  // Writes the successors of all tiles. A tile's successor in its own block comes first, so that a worker goes on with
+  // the next tile of the column.
   void Finish() {
     core::TaskGraph& graph = this->graph();
     graph.task_count = static_cast<int32_t>(result_.plan.items.size());

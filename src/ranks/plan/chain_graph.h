@@ -24,12 +24,14 @@ struct ChainBlock {
   [[nodiscard]] bool sends() const { return of.to >= 0 && of.to != of.rank; }
 };
 
-/// All tiles of one rank in a unit of the backward, as one graph, for calls in which rows stay on their rank. The first
-/// tile of a block's column waits for the arrival of the block's sums. If the chunk's previous block is on the same
-/// rank, it waits for the last tile of that block's column instead. A tile waits for the tile of the same rows in the
-/// column before. A column waits until the copy of K and V that it uses is free. Each of these edges leads from an
-/// earlier block to a later block of the rank's order. So no rank waits forever, as long as messages of earlier blocks
-/// do not wait for messages of later blocks.
+/// The graph of all tiles that one rank runs in a unit of the backward, if rows stay on their rank. Its edges:
+/// - The first tile of a column waits for the arrival of the block's sums. If the chunk's previous block is on the same
+///   rank, it waits for the last tile of that block's column instead.
+/// - A tile waits for the tile of the same rows in the previous column.
+/// - A column waits until the copy of K and V that it uses is free.
+///
+/// No edge leads to an earlier block. So no rank waits forever, as long as messages of earlier blocks do not wait for
+/// messages of later blocks.
 struct ChainGraph {
   /// BackwardItem::key_sums is an index into `blocks`; tiles of rows without keys belong to no block.
   BackwardPlan plan;
@@ -40,7 +42,7 @@ struct ChainGraph {
 
 struct ChainCall {
   const std::vector<Sequence>& own;    ///< the rank's parts of rows, each as a sequence
-  const std::vector<RowPart>& parts;   ///< for each member of `own`: the part of the call that it is
+  const std::vector<RowPart>& parts;   ///< for each member of `own`: its place in the call
   const std::vector<Sequence>& whole;  ///< the sequences of the call
   int64_t first_sequence = 0;          ///< first sequence of the unit
   int64_t group = 1, heads_kv = 1;

@@ -17,19 +17,19 @@ namespace fa::tiling {
 
 /// Returns the PlanFacts of a call's schedule. Each tile has some rows that a rank computes, and the keys that these
 /// rows see.
-/// @param graph  GraphOf(call, plan); `graph`, `call` and `plan` must outlive the facts
+/// @param graph  GraphOf(call, plan); `graph`, `call` and `plan` must outlive the result
 /// @param flops_full  FLOPs of the call without a mask
 [[nodiscard]] PlanFacts FactsOf(const char* op, const Machine& machine, const RankCall& call, const RankPlan& plan,
                                 const core::TaskGraph& graph, double flops_full);
 
-/// Returns the facts about all ranks for PlanInfo.
+/// Returns the RanksInfo of a plan.
 [[nodiscard]] RanksInfo InfoOfRanks(const RankPlan& plan);
 
 /// Returns a text about the bytes that one rank moves and stages.
 [[nodiscard]] std::string DescribeRank(const RankPlan& plan, int rank);
 
-/// Returns a text about the plan: cut, whether bits are kept, strategy, bytes and FLOPs of each rank, and predicted
-/// time.
+/// Returns a text about the plan: cut, whether the bits are those of one process, strategy, bytes and FLOPs of each
+/// rank, and predicted time.
 [[nodiscard]] std::string DescribeRanks(const RankCall& call, const RankPlan& plan);
 
 /// Returns a text about the schedule: DescribeRanks, followed by the rows that the first ranks hold, move and compute.

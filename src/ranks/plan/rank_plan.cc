@@ -15,9 +15,9 @@ namespace {
 
 using Strategy = SequenceShards::Strategy;
 
-// These limits decide how many heads in flight a plan chooses for a backward. With more heads, ranks wait less, because
-// tiles of all heads run side by side and chunks of keys can be finer. Heads take memory. So the plan takes no more
-// heads once it reaches kGoodEfficiency, or if more heads make the run less than 1 % faster (kWorthwhile).
+// These limits decide how many heads in flight a plan chooses for a backward. With more heads, ranks wait less, but use
+// more memory. So the plan stops adding heads at kGoodEfficiency, or if more heads save less than 1 % of the time
+// (kWorthwhile).
 constexpr double kGoodEfficiency = 0.95, kWorthwhile = 1.01;
 
 // The memory per worker that the heads in flight may take if the plan chooses their number. Servers have at least 2 GiB
@@ -30,7 +30,7 @@ constexpr int64_t kUnitBytes = 4096;
 // Bytes that are sent are counted in 64 bits.
 constexpr double kMostBytes = 0x1p62;
 
-/// Returns the kv heads of `rank`, if each rank gets a range of heads and the ranges differ by at most one head.
+/// Returns the kv heads of `rank`. Each rank gets a range of heads, and the ranges differ by at most one head.
 Interval OwnHeads(int64_t heads_kv, int rank, int ranks) {
   return {heads_kv * rank / ranks, heads_kv * (rank + 1) / ranks};
 }
@@ -92,8 +92,8 @@ RowBytes RowBytesOf(const RankCall& call) {
           .every_key = call.key_bias ? of_group(sizeof(float)) : 0};
 }
 
-/// Returns the bytes per key and kv head of the sums that one rank sends to the next: dK, dV, and the gradient of a
-/// bias, for one query head of the group at a time.
+/// Returns the bytes of sums that one rank sends to the next, per key and kv head: dK, dV, and the gradient of a bias.
+/// They belong to one query head of the group at a time.
 int64_t SumBytes(const RankCall& call) {
   const AttentionProblem& problem = call.problem;
   return static_cast<int64_t>(sizeof(float)) * (problem.d + problem.d_rope + problem.dv + int64_t{call.key_bias});
@@ -168,8 +168,8 @@ void ScheduleSums(const RankCall& call, RankPlan& plan) {
   }
 }
 
-/// Adds to `work` the bytes of two kinds of messages: sums that go from rank to rank, and finished gradients of keys
-/// that go to the ranks that hold the keys.
+/// Adds to `work` the bytes of the sums that go from rank to rank. Also adds the finished gradients of keys, which go
+/// to the ranks that hold the keys.
 void MeasureSums(const RankCall& call, const RankPlan& plan, const RankUnit& unit, std::vector<UnitWork>& work) {
   const int64_t heads = unit.heads.front().size();
   for (const SumBlock& block : unit.sums->blocks) {
@@ -411,7 +411,7 @@ RankPlan PlanHeads(const RankCall& call, Strategy strategy, int64_t heads_in_fli
   }
   if (!plan.units.empty() && plan.units.front().sums != nullptr) {
     // Here ranks wait for sums. The prediction takes every unit to be like the first. That is not exact: the last unit
-    // may have fewer heads, and batch elements with other mask rules have other blocks.
+    // may have fewer heads, and batch elements with other masks have other blocks.
     const RankUnit& unit = plan.units.front();
     const double seconds = PredictedSeconds(*unit.sums, SumsOf(call, plan, unit), std::ssize(plan.units));
     plan.seconds = std::max(plan.seconds, seconds);
@@ -517,7 +517,7 @@ RankPlan PlanStrategy(const RankCall& call, Strategy strategy) {
     RankPlan more;
     try {
       more = PlanHeads(call, strategy, heads);
-    } catch (const PlanTooLarge&) {  // memory_bytes is the same on all ranks, so all ranks come here or none
+    } catch (const PlanTooLarge&) {  // memory_bytes is the same on all ranks, so all ranks catch this or no rank does
       break;
     }
     if (*std::max_element(more.staged_bytes.begin(), more.staged_bytes.end()) > most_bytes) break;
@@ -533,7 +533,7 @@ RankPlan MakeRankPlan(const RankCall& call) {
   std::optional<RankPlan> sequence;
   try {
     sequence = PlanStrategy(call, Strategy::kSequence);
-  } catch (const PlanTooLarge&) {  // memory_bytes is the same on all ranks, so all ranks come here or none
+  } catch (const PlanTooLarge&) {  // memory_bytes is the same on all ranks, so all ranks catch this or no rank does
     if (!enough_heads) throw;
   }
   if (!enough_heads) return *std::move(sequence);

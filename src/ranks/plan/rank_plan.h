@@ -68,7 +68,8 @@ struct RankUnit {
   std::shared_ptr<const SumSchedule> sums = {};
 };
 
-/// The number of units for whose rows and sums there is memory: one unit is computed while the rows of the next arrive.
+/// There is memory for the rows and sums of this number of units: one unit is computed while the rows of the next
+/// arrive.
 inline constexpr int kUnitsInFlight = 2;
 
 /// The plan of a call over ranks, as plain data. A plan is a pure function of the call, so it is the same on every
@@ -79,14 +80,16 @@ struct RankPlan {
   std::vector<RankUnit> units;  ///< the units in their order
   /// Whether cuts lie at multiples of kRowUnit and never between rows that one instruction sums.
   bool as_one_process = true;
-  /// With kSequence, the query rows that each rank computes. These are usually the rows that it holds. But if rows may
-  /// move in a packed backward, rows that one instruction sums all go to the rank that holds the first of them.
+  /// With kSequence, the query rows that each rank computes. These are usually the rows that it holds. If rows may move
+  /// in a packed backward, one rank computes all rows that one instruction sums. It is the rank that holds the first of
+  /// these rows.
   RowShards q;
   int64_t moved_rows = 0;  ///< number of rows that a rank computes for another rank (see ComputesCopies)
   /// For each rank, the bytes that it sends and receives in one run. Bytes that a rank keeps for itself do not count.
   std::vector<int64_t> sent_bytes;
   std::vector<int64_t> received_bytes;
-  std::vector<int64_t> staged_bytes;  ///< bytes per rank of K and V (kHeads: also Q and O) of the units in flight
+  std::vector<int64_t> staged_bytes;  ///< for each rank: bytes of K and V (kHeads: also Q and O) for the units in
+                                      ///< flight
   std::vector<double> flops;          ///< FLOPs of each rank
   /// The predicted times of each rank. Messages and products may overlap.
   std::vector<double> product_seconds, message_seconds, end_seconds;

@@ -41,9 +41,8 @@ class RowShards {
   std::vector<std::vector<PlacedRows>> of_rank_;
 };
 
-/// Returns the first row of [0, rows) that no interval holds or that two intervals hold; -1 if every row is held once.
-/// If an interval is not inside [0, rows), or ends before it begins, sets *outside to true and returns the begin of
-/// that interval.
+/// Returns the first row of [0, rows) that no interval holds or that two intervals hold, or -1 if every row is held
+/// once. If an interval leaves [0, rows) or ends before it begins, returns its begin and sets *outside to true.
 [[nodiscard]] int64_t FirstRowNotCoveredOnce(int64_t rows, std::span<const std::vector<Interval>> intervals,
                                              bool* outside);
 

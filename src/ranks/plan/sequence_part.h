@@ -18,9 +18,8 @@ struct RowPart {
 };
 
 /// Returns the rows `rows` of a sequence as a sequence of its own, with the same keys. Row 0 of the result is row
-/// rows.begin of `whole`. rule.sq and kept_by_all still describe all rows of `whole`. The choices that affect bits use
-/// these two members, so the rows get the same bits as in the whole sequence. They choose the kernels for few rows, the
-/// keys that rows attend to, the parts into which keys are cut, and the index of dropout.
+/// rows.begin of `whole`. rule.sq and kept_by_all still describe all rows of `whole`. They decide, for example, into
+/// which parts keys are cut. So the rows get the same bits as in the whole sequence.
 [[nodiscard]] Sequence PartOf(const Sequence& whole, Interval rows);
 
 /// Returns the parts of the sequences in `of` that a rank holds, sequence after sequence, rows ascending. Row i of a

@@ -1,7 +1,6 @@
-// This file orders blocks by list scheduling. A free rank takes a ready block of the earliest query head. Among the
-// ready blocks of that head, it takes the one with the longest path of blocks that wait for it. Taking the earliest
-// head first leaves blocks of later heads for times when a rank would otherwise be idle at the end. If only the path
-// decided, ranks would be idle for twice as long. Ranks keep to the resulting order, not to the predicted times.
+// This file orders blocks by list scheduling. A free rank takes a ready block of the earliest query head. Among these,
+// it takes the one with the longest path of blocks that wait for it. The blocks of later heads are left for times when
+// a rank would otherwise be idle. If only the path decided, ranks would be idle for twice as long.
 #include "ranks/plan/sum_schedule.h"
 
 #include <algorithm>
@@ -31,17 +30,15 @@ using core::CeilDiv;
 constexpr int64_t kChunksPerPart = 6;
 
 // With fewer chunks per part than this, ranks wait for the last column of a block. Then tiles of 64 rows are better
-// than tiles of 128 rows. In the same simulation, such tiles raise the busy time from 49 % to 57 % with one chunk per
-// part. With two chunks per part they raise it from 81 % to 83 %. With four chunks per part they lower it from 95 % to
-// 93 %.
+// than tiles of 128 rows. In the same simulation, they raise the busy time from 49 % to 57 % with one chunk per part.
+// With four chunks per part they lower it from 95 % to 93 %.
 constexpr int64_t kFewChunksPerPart = 3;
 
 // The largest number of blocks of a sequence. More blocks would take 1 GB and some seconds to schedule. One chunk per
 // part is allowed even if it makes more blocks.
 constexpr int64_t kMostBlocks = int64_t{1} << 24;
 
-// The predicted cost of a block per head, besides the cost of its kept pairs. It equals the cost of the pairs of one
-// tile.
+// The predicted cost of a block per head in addition to its kept pairs: as much as the pairs of one tile.
 constexpr double kBlockPairs = static_cast<double>(kFullBlockQ * kColumnKeys);
 
 /// Returns the cost of a tile of `rows` rows without its products, as a fraction of the products' cost.
@@ -65,8 +62,8 @@ double PairsOf(const RowRule& rule, Interval rows, Interval keys) {
   return static_cast<double>(part.KeptPairs(rows));
 }
 
-/// Returns the time from the end of a block's `seconds` to the moment when the next block of its chunk can start. If
-/// the sums stay on the rank, it is 0: each column of the next block begins when the same column of this block ends.
+/// Returns the time from the end of a block's `seconds` to the start of the next block of its chunk. If the sums stay
+/// on the rank, this time is 0: a column of the next block begins when the same column of this block ends.
 double OnTheWay(const SumSchedule& schedule, const SumCall& call, const SumBlock& sender) {
   if (sender.to == sender.rank || sender.to < 0) return 0;
   const int64_t keys = schedule.chunks[static_cast<size_t>(sender.chunk)].keys.size();
@@ -175,11 +172,10 @@ class SumMaker {
 
   [[nodiscard]] int RankOf(int32_t block) const { return result_.blocks[static_cast<size_t>(block)].rank; }
 
-  /// Predicts the time of a block of the current chunk; `pairs` is the number of kept pairs per query head.
-  /// ColumnsAtOnce() columns run side by side. Each column starts one tile of rows after the previous column, because
-  /// terms are added to dQ in order. Columns that a mask cuts start together and end one after the other. The
-  /// prediction is within 10 % of a simulation of the graphs of such blocks (Simulate), and within 15 % for small
-  /// causal blocks.
+  /// Predicts the time of a block of the current chunk; `pairs` is the number of kept pairs per query head. Of the
+  /// columns that run side by side, each starts one tile of rows after the previous column. Columns that a mask cuts
+  /// start together and end one after the other. The prediction is within 10 % of a simulation (Simulate), and within
+  /// 15 % for small causal blocks.
   void Predict(double pairs, SumBlock& block) const {
     const int64_t rows = block.rows.size(), heads = block.heads.size();
     const int64_t keys = result_.chunks.back().keys.size(), columns = CeilDiv(keys, kColumnKeys);
@@ -228,7 +224,7 @@ class SumMaker {
     }
   }
 
-  /// A moment: block `block` becomes ready (block >= 0), or a rank becomes free.
+  /// An event of the simulation: block `block` becomes ready (block >= 0), or a rank becomes free.
   struct Event {
     double at = 0;
     int64_t number = 0;  // among events at the same time, the one with the lowest number is taken first
@@ -287,8 +283,8 @@ class SumMaker {
 
 }  // namespace
 
-// Returns kFullBlockQ / 2 if that keeps workers busier. With 64 threads, 4 heads, 16 columns side by side and parts of
-// 8192 rows, workers are predicted to be busy for 87 % of a block's time. With kFullBlockQ it is 81 %. Tiles with a
+// Returns kFullBlockQ / 2 if that keeps workers busier. For example, with 64 threads, 4 heads, 16 columns side by side
+// and parts of 8192 rows, workers are busy for 87 % of a block's time. With kFullBlockQ it is 81 %. Tiles with a
 // quarter of the rows gain no more.
 int64_t TileRowsOfBlocks(int64_t rows, int64_t columns, int64_t columns_at_once, bool few_chunks) {
   if (!few_chunks) return kFullBlockQ;

@@ -52,7 +52,7 @@ struct SumSchedule {
   bool few_chunks = false;
 };
 
-/// The input of a schedule, which is a pure function of this input and so the same on every rank.
+/// The input of MakeSumSchedule. The schedule depends on nothing else, so it is the same on every rank.
 struct SumCall {
   const std::vector<Sequence>& sequences;
   Interval of;  ///< the sequences of the unit
@@ -67,10 +67,8 @@ struct SumCall {
   int64_t memory_bytes = int64_t{1} << 47;  ///< memory that blocks may take
 };
 
-/// Returns the number of rows per tile of a block. Columns run side by side. Each column starts one tile after the
-/// previous column, because terms are added to dQ in order. With smaller tiles, the sums can be sent earlier, but the
-/// tiles together take longer. Smaller tiles help if there are few chunks. With more chunks, tiles of other blocks run
-/// while a block waits for its sums. The number changes no bits.
+/// Returns the number of rows per tile of a block. With smaller tiles the sums can be sent earlier, but the tiles
+/// together take longer. So smaller tiles help only if there are few chunks. The number changes no bits.
 [[nodiscard]] int64_t TileRowsOfBlocks(int64_t rows, int64_t columns, int64_t columns_at_once, bool few_chunks);
 
 /// Returns an upper bound of the number of blocks of a sequence of `sk` keys, for any number of heads in flight.
@@ -82,8 +80,8 @@ struct SumCall {
 /// kMostTravellingChunks chunks have sums that go from rank to rank
 [[nodiscard]] SumSchedule MakeSumSchedule(const SumCall& call);
 
-/// Returns the predicted time of `units` units, one after the other. Every rank computes its blocks in their order, and
-/// begins a unit after it has ended the unit before.
+/// Returns the predicted time of `units` units. Every rank computes its blocks in their order, one unit after the
+/// other.
 [[nodiscard]] double PredictedSeconds(const SumSchedule& schedule, const SumCall& call, int64_t units);
 
 }  // namespace fa::tiling

@@ -10,7 +10,7 @@
 namespace fa::ops {
 
 /// Wraps the transport of a run. It counts the bytes of tensors (Transport::traffic) and the messages that are under
-/// way. The words and texts of agreement.h do not pass through this class, so they are not counted.
+/// way. The messages of agreement.h do not pass through this class, so they are not counted.
 class CountedTransport final : public Transport {
  public:
   explicit CountedTransport(Transport& transport) : transport_(transport) {}

@@ -15,13 +15,13 @@ namespace fa::ops {
 /// The value of a request that has ended, or for which nobody waits any more.
 inline constexpr Transport::Request kNoRequest = -1;
 
-/// How many messages a run has under way at one time, at most, and how long they are.
+/// The most messages that a run has under way at one time, and the length of the longest.
 struct MessagesUnderWay {
   int64_t requests = 0;
   int64_t bytes = 0;  ///< bytes of the longest message
 };
 
-/// The addresses of the tensors of an exchange, in the order of the tensors. The object allocates no memory.
+/// One address per tensor of an exchange. The object allocates no memory.
 template <typename Byte>
 class Pointers {
  public:
@@ -36,8 +36,7 @@ class Pointers {
   size_t count_ = 0;
 };
 
-/// Addresses of the tensors of a unit's two exchanges: rows that arrive before the unit is computed, and results that
-/// go back.
+/// Addresses of a unit's tensors: rows that arrive before the unit is computed, and results that go back.
 struct UnitPlaces {
   Pointers<const std::byte> in_from, back_from;
   Pointers<std::byte> in_to, back_to;

@@ -13,7 +13,7 @@
 
 namespace fa::ops {
 
-/// The number of tags for units. These tags carry the rows of the units in flight and the results that go back.
+/// The number of message tags for units. Each unit in flight has one tag for its rows and one for its results.
 inline constexpr int kUnitTags = 2 * tiling::kUnitsInFlight;
 /// Tags of moved rows and of their gradients. These tags follow the tag of the sums for dsink and dslopes.
 inline constexpr int kMoveTag = kUnitTags + 1, kMoveBackTag = kUnitTags + 2;

@@ -26,7 +26,7 @@ namespace fa::ops {
 /// and its sums arrive.
 ///
 /// A transport may move messages only while it is called. So if it can test messages, every poll tests one message that
-/// is under way. The message is one with sums if there is one, and otherwise one of UnitProgress.
+/// is under way. It tests a message with sums if there is one, and otherwise a message of UnitProgress.
 class ChainMessages final : public core::Arrivals {
  public:
   /// The state of a block during a run.

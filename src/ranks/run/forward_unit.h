@@ -11,8 +11,7 @@
 
 namespace fa::ops {
 
-/// What one rank does in one unit of a forward: the rows that arrive, the program that computes, and the results that
-/// go back.
+/// What one rank does in one unit of a forward: it gets rows, runs the program, and sends the results back.
 class ForwardUnit : public UnitTensors<AttentionArgs> {
  public:
   ForwardUnit(const BoundRanks& bound, const tiling::RankPlan& plan, const tiling::RankUnit& unit,

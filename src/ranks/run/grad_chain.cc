@@ -50,7 +50,7 @@ int64_t GradChain::ColumnsAtOnce(const tiling::Machine& machine) const {
   return core::CeilDiv(int64_t{machine.workers}, bound_.forward.problem.heads_kv);
 }
 
-/// Makes the layout of slots. There is one slot per kv head, with the rows of all parts one after the other.
+/// Makes a plan without tiles. It has one slot per kv head, with the rows of all parts one after the other.
 tiling::BackwardPlan GradChain::MakeLayout(const tiling::Machine& machine) const {
   const tiling::AttentionProblem& problem = bound_.forward.problem;
   const tiling::BackwardShape shape =
@@ -125,8 +125,7 @@ tiling::PlanFacts GradChain::Facts() const {
   return FactsOf(bound_.forward.problem, machine_, graph_.plan, {table_.widest().name});
 }
 
-/// Counts the receives that a poll may start, and one send per chunk for each unit in flight. One send suffices,
-/// because a unit sends the sums of a chunk again only after its last send of them has ended.
+/// Counts the receives that a poll may start, and one send per chunk for each unit in flight.
 MessagesUnderWay GradChain::UnderWay() const {
   const auto sends = [](const tiling::ChainBlock& block) { return block.sends(); };
   const int64_t sent = std::count_if(graph_.blocks.begin(), graph_.blocks.end(), sends);
@@ -203,7 +202,7 @@ Status GradChain::Run(Context& context, Transport& transport, const GradRows& ro
   return messages.done() ? Status::Ok() : messages.PassOn();
 }
 
-/// Sets where the tile's terms of the bias gradient begin and end. Its sums are added head after head.
+/// Clears the sums of the bias gradient for the tile's keys.
 void GradChain::OpenBias(const tiling::BackwardItem& item, const KeySums& sums) {
   std::fill_n(sums.bias + item.head_kv * sums.bias_head + item.key_begin - sums.first_key,
               item.key_end - item.key_begin, 0.0f);

@@ -44,8 +44,8 @@ class GradChain {
   [[nodiscard]] size_t SumBytes() const;
   /// Returns the number of send requests, one for each chunk whose sums go from rank to rank.
   [[nodiscard]] size_t RequestCount() const { return static_cast<size_t>(schedule_->travelling_chunks); }
-  /// Returns the most messages that are under way while a unit runs, including sums of the unit before that are still
-  /// being sent.
+  /// Returns the most messages that are under way while a unit runs. Sums of the previous unit that are still being
+  /// sent count too.
   [[nodiscard]] MessagesUnderWay UnderWay() const;
 
   /// Memory that must outlive the unit's run, because messages may still read its sums after the run.
@@ -73,7 +73,7 @@ class GradChain {
   [[nodiscard]] tiling::ChainGraph MakeGraph(const std::vector<tiling::RowPart>& parts,
                                              const std::vector<tiling::Sequence>& whole, int64_t first_sequence,
                                              int rank) const;
-  /// Adds the FLOPs of the rank's tiles to `plan`. As visited pairs, whole strips are counted.
+  /// Adds the FLOPs of the rank's tiles to `plan`. Visited pairs are counted for whole strips.
   void AddFlops(tiling::BackwardPlan& plan) const;
   /// Returns the number of columns per kv head that run at one time, so that every worker has a column of some head.
   [[nodiscard]] int64_t ColumnsAtOnce(const tiling::Machine& machine) const;
@@ -94,11 +94,11 @@ class GradChain {
   tiling::Machine machine_;
   int64_t columns_ = 0;              ///< number of columns of dK: d + d_rope
   std::vector<int64_t> key_offset_;  ///< for each sequence of the unit: where its keys begin on the axis
-  tiling::BackwardPlan layout_;      ///< layout of the slots, without tiles
+  tiling::BackwardPlan layout_;      ///< a plan that has slots but no tiles
   tiling::WorkspacePlan workspace_;
   BackwardBuffers buffers_;
   tiling::ChainGraph graph_;
-  int64_t copied_keys_ = 0;  ///< keys of the largest chunk, as the kernels pair them
+  int64_t copied_keys_ = 0;  ///< keys of the largest chunk, padded by PairedRows
   size_t run_state_ = 0, states_ = 0, sums_ = 0, k_ = 0, v_ = 0;
 };
 

@@ -10,7 +10,7 @@
 namespace fa::ops {
 namespace {
 
-/// Notes whether a run has begun. After that it cannot be started again on another thread.
+/// Notes that a run has begun. Such a run cannot start again on the caller's thread.
 class Begun {
  public:
   void Note() {

@@ -34,8 +34,8 @@
 
 namespace fa::ops {
 
-/// What a plan over ranks needs to run besides itself: the transport, and the context for the level on which the ranks
-/// have agreed. It lives as long as the plan.
+/// The transport of a plan over ranks, and the context for the level on which the ranks have agreed. A session lives as
+/// long as its plan.
 struct RankSession {
   std::shared_ptr<Transport> transport;
   std::shared_ptr<Context> lowered;  ///< the context to use if another rank has a lower instruction set
@@ -50,8 +50,8 @@ struct RankSession {
 [[nodiscard]] Status TellRanks(const RankSession& session, const Status& why);
 
 /// Returns the PlanFacts of a rank: those of its first unit, but with the FLOPs of all its units.
-/// @param no_tasks  the graph of a rank that computes nothing; it must live as long as the facts
-/// @param of_units  the facts of the units that this rank computes
+/// @param no_tasks  the graph of a rank that computes nothing; it must live as long as the result
+/// @param of_units  the PlanFacts of the units that this rank computes
 [[nodiscard]] tiling::PlanFacts FactsOfRank(const char* op, const Context& context, const BoundRanks& bound,
                                             const tiling::RankPlan& plan, const std::string& note,
                                             const core::TaskGraph& no_tasks,
@@ -82,7 +82,7 @@ class RankedImpl : public Plan::ImplFor<Args> {
   core::TaskGraph no_tasks_;
 };
 
-/// Does the steps bind -> agree -> plan: makes an `Impl` from a session and the result of bind(transport), and reserves
+/// Does the steps bind -> agree -> plan. Makes an `Impl` from a session and the result of bind(transport). Reserves
 /// room in the transport for the messages of a run. If a rank fails, returns the same error on all ranks.
 /// @param describe  describe(bound) returns the CallDescription of the call
 template <typename Impl, typename Bind, typename Describe>

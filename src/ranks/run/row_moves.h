@@ -15,10 +15,9 @@
 
 namespace fa::ops {
 
-/// Makes copies of moved rows in a backward with kSequence. Only rows that one instruction sums move
-/// (tiling::RankPlan::q). A rank that computes other rows than it holds, or in another order, copies them before the
-/// first unit. After the last unit, each row of dQ goes back to the rank that holds the row. Other ranks use their own
-/// tensors and exchange nothing.
+/// Copies moved rows before the first unit of a backward with kSequence, and sends their dQ back after the last unit.
+/// Only rows that one instruction sums move (tiling::RankPlan::q). A rank that computes just the rows that it holds, in
+/// the same order, copies nothing.
 class RowMoves {
  public:
   /// Makes an object for a rank without moved rows.
@@ -26,7 +25,7 @@ class RowMoves {
   /// If this rank needs copies, the tensors of queries in `bound` become these copies.
   RowMoves(const tiling::RankPlan& plan, BoundGradRanks& bound, tiling::WorkspacePlan& workspace);
 
-  /// Returns the messages of one exchange. No others are under way meanwhile.
+  /// Returns the messages of one exchange. No other messages are under way during an exchange.
   [[nodiscard]] MessagesUnderWay UnderWay() const;
   /// Returns `args` with the copies in place of the rank's own rows.
   [[nodiscard]] AttentionGradArgs CopiesOf(const AttentionGradArgs& args, std::byte* workspace) const;

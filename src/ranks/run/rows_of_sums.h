@@ -37,7 +37,7 @@ class RowsOfSums {
     int rank = 0;
     int64_t sequence = 0;
     tiling::PlacedRows rows;
-    int64_t kept = 0;   ///< if this rank holds the rows: where their terms are kept in the memory of a head
+    int64_t kept = 0;   ///< if this rank holds the rows: index of their first term among the terms of a head
     bool ends = false;  ///< whether the rows end the sequence
   };
 

@@ -21,8 +21,7 @@ namespace fa::ops {
 /// Runs the units of a call over ranks, one after the other. While a unit is computed, the rows of the next unit and
 /// the results of the unit before are on their way.
 ///
-/// No rank waits forever. All ranks do the same steps of Run for the same units in one order. A rank waits only for
-/// steps that other ranks do earlier in this order.
+/// No rank waits forever: all ranks do the steps of Run in one order, and wait only for earlier steps of other ranks.
 template <typename Unit>
 class UnitRuns {
  public:
@@ -159,7 +158,7 @@ class UnitRuns {
   const std::deque<Unit>& units_;
   bool results_travel_ = false;
   MessagesUnderWay under_way_;
-  /// Memory for arriving rows, and memory for results. Successive units use the parts of each in turn.
+  /// Memory for arriving rows and memory for results, each for kUnitsInFlight units.
   Booked booked_[2][tiling::kUnitsInFlight];
   size_t staged_ = 0;
 };

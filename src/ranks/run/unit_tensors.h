@@ -17,15 +17,15 @@
 
 namespace fa::ops {
 
-/// The tensors of one unit whose rows are sent between ranks: inputs, whose rows arrive before the unit is computed,
-/// and results, whose rows go back. Each is a member of the call's arguments. The rank that computes has memory for its
-/// rows, where they are staged.
+/// The tensors of one unit whose rows are sent between ranks. Rows of inputs arrive before the unit is computed, and
+/// rows of results go back afterwards. Each tensor is a member of the call's arguments. The computing rank stages the
+/// rows in its own memory.
 template <typename Args>
 class UnitTensors {
  public:
   [[nodiscard]] const UnitMessages& in() const { return in_; }
   [[nodiscard]] const UnitMessages& back() const { return back_; }
-  /// Return the layouts of the tensors of in() and back(), as they are sent (from) and as they arrive (to).
+  /// Return the layouts of the inputs (in) and of the results (back), as they are sent (from) and as they arrive (to).
   [[nodiscard]] const std::vector<RowTensor>& in_from() const { return in_from_; }
   [[nodiscard]] const std::vector<RowTensor>& in_to() const { return in_to_; }
   [[nodiscard]] const std::vector<RowTensor>& back_from() const { return back_from_; }

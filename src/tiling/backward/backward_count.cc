@@ -4,8 +4,8 @@
 // The columns that some row visits are one interval. The rows of column c end at min(sq, its last key + 1 - lo) and
 // begin at max(0, its first key - hi). Here lo and hi are the members of RowRule. Each end is constant up to some
 // column and linear in c after it, or the reverse. Dividing the linear part by block_q and rounding it gives row
-// groups, so its sum over columns is a floor sum (FloorSum). A rule that lists its rows has no closed form, so a loop
-// walks over its columns.
+// groups, so its sum over columns is a floor sum (FloorSum). If the RowRule lists rows, there is no closed form, and a
+// loop walks over the columns.
 #include <algorithm>
 #include <utility>
 
@@ -69,8 +69,9 @@ double RowGroups(const RowRule& rule, const BackwardCut& cut, Interval columns) 
   return groups - FloorSum(columns.end - cut_from, block_q, block_k, cut_from * block_k - rule.hi);
 }
 
-// Counts the tiles of a rule that lists its rows, column by column. Neither end of the columns' intervals of rows ever
-// decreases. So if a column visits a row group before next_group, an earlier column has counted the group.
+// Counts the tiles of a RowRule that lists rows, column by column. From column to column, the begin and the end of the
+// visiting rows never decrease. So if a column visits a row group before next_group, an earlier column has counted the
+// group.
 double CountListed(const RowRule& rule, const BackwardCut& cut) {
   double unvisited = 0, visits = 0, visited_groups = 0;
   int64_t next_group = 0;

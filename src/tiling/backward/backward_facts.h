@@ -10,7 +10,7 @@
 
 namespace fa::tiling {
 
-/// Returns the facts about a plan of the backward, as PlanInfo and Describe() need them. The facts refer to the plan.
+/// Returns the PlanFacts of a backward. They refer to `plan`.
 [[nodiscard]] PlanFacts FactsOf(const AttentionProblem& problem, const Machine& machine, const BackwardPlan& plan,
                                 std::vector<std::string> kernels);
 

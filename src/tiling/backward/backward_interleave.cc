@@ -31,8 +31,7 @@ BackwardInterleave ChooseBackwardInterleave(const AttentionProblem& problem, int
     total += pairs * static_cast<double>(problem.heads_kv);
     heaviest = std::max(heaviest, pairs);
   }
-  // A light (sequence, kv head) pair counts as a fraction of a heavy pair, because it keeps a worker busy for a shorter
-  // time.
+  // A light (sequence, kv head) pair counts as a fraction of a heavy pair, because it takes less time.
   const double equal_pairs = heaviest > 0 ? std::ceil(total / heaviest) : 1;
   BackwardInterleave interleave;
   interleave.pairs = equal_pairs < workers ? static_cast<int64_t>(equal_pairs) : workers;

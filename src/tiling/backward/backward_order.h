@@ -9,7 +9,7 @@
 
 namespace fa::tiling {
 
-/// A (sequence, kv head) pair with its tiles. Pairs with equal rules share their tiles.
+/// A (sequence, kv head) pair with its tiles. Pairs with equal masks share their tiles.
 struct HeadPair {
   int64_t sequence = 0;
   int64_t head_kv = 0;

@@ -28,7 +28,7 @@ struct BackwardItem {
 
 /// The plan of the dense backward as plain data. It is a pure function of (AttentionProblem, Machine). Bits depend on
 /// block_k and on the direction of the columns. block_k depends on d, d_rope, dv and the ISA; the direction depends on
-/// the mask rule of the sequence. block_q, slots and the order of claims change no bits.
+/// the sequence's mask. block_q, slots and the order of claims change no bits.
 ///
 /// Task ids: tiles [0, items.size()) in claim order, then joins. A join does no work. It waits for the tiles of one
 /// (sequence, kv head) and releases the tiles of the next one in the same slot.

@@ -9,7 +9,7 @@
 
 namespace fa::tiling {
 
-/// The most keys of a column. More keys gain nothing: dQ is already loaded and stored only once per 128 keys, and the P
+/// The most keys of a column. More keys gain nothing. dQ is already loaded and stored only once per 128 keys, and the P
 /// and dS of a larger tile would not fit into L2.
 inline constexpr int64_t kMaxColumnKeys = 128;
 

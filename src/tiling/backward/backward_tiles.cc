@@ -148,8 +148,8 @@ class TileMaker {
     before_in_column = before_in_rows = id;
   }
 
-  /// Makes the newest tile, the first of its row group, wait for the last tile of the same row group of the previous
-  /// head. The new row group takes over that group's rows of the slot.
+  /// Makes the newest tile wait for the last tile of the same row group of the previous head. The new row group takes
+  /// over that group's rows of the slot.
   void WaitForSlotRows(int64_t head, int64_t row_group) {
     if (!cut_.head_by_head || head == 0) return;
     const int32_t before = LastOfRows(head - 1, row_group);
@@ -225,7 +225,8 @@ class TileMaker {
   const BackwardCut& cut_;
   const int64_t row_groups_, columns_;
   Interval columns_made_;
-  std::vector<bool> visited_before_, visited_after_;  // whether columns that are not made yet visit a row group
+  std::vector<bool> visited_before_, visited_after_;  // for each row group: whether columns that are added before, or
+                                                      // after, the made columns visit it
   std::vector<Interval> strip_keys_;
   std::vector<int32_t> last_of_rows_;    // for each (head, row group): the last of its tiles made so far
   std::vector<int32_t> last_of_column_;  // for each column: the last of its tiles made so far

@@ -45,13 +45,12 @@ struct PairTile {
 
 /// The tiles of a pair in claim order, which is a topological order. The bands stand in the order in which row groups
 /// add columns. In a band, tiles are ordered by step. A tile that waits for no tile of its band has step 0. Any other
-/// tile has one step more than the last of those tiles. So the tiles of a band of one column run from the column's
-/// first row to its last. With head_by_head such a band is the column's part of one query head. Pairs with equal rules
-/// have equal tiles.
+/// tile has the highest step of the tiles that it waits for, plus one. Pairs with equal masks have equal tiles.
 struct PairTiles {
   std::vector<PairTile> tiles;
   std::vector<int64_t> band_begin;  ///< where the tiles of each band begin in `tiles`, then tiles.size()
-  double visited_pairs = 0;         ///< number of (row, key) pairs that the strips visit; each visits its own keys
+  double visited_pairs = 0;         ///< number of (row, key) pairs that the strips visit; each strip visits only its
+                                    ///< own keys
 
   [[nodiscard]] int64_t bands() const { return static_cast<int64_t>(band_begin.size()) - 1; }
 };

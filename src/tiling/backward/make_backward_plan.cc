@@ -21,7 +21,7 @@ namespace {
 
 using core::RoundUp;
 
-/// Makes the (sequence, kv head) pairs and their tiles. Consecutive sequences with equal rules share their tiles.
+/// Makes the (sequence, kv head) pairs and their tiles. Consecutive sequences with equal masks share their tiles.
 class PairMaker {
  public:
   PairMaker(const AttentionProblem& problem, const Machine& machine, const BackwardCut& cut, BackwardPlan& plan)
@@ -141,8 +141,8 @@ BackwardPlan MakeBackwardPlan(const AttentionProblem& problem, const Machine& ma
   BackwardPlan plan;
   const BackwardInterleave interleave = ChooseBackwardInterleave(problem, machine.workers);
   BackwardShape shape = ChooseBackwardShape(problem, machine, interleave);
-  // If a (sequence, kv head) pair computes one query head at a time, its slot is smaller, and its panels leave room in
-  // the caches. But if several workers share a pair, they need the longer columns that all its heads give.
+  // Computing one query head of a pair at a time makes slots smaller, so that panels leave room in the caches. But
+  // workers that share a pair need the longer columns that all its heads give.
   plan.head_by_head = interleave.band == 1 && problem.group() > 1;
   plan.block_q = shape.block_q;
   plan.block_k = shape.block_k;

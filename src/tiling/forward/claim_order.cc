@@ -9,10 +9,9 @@
 namespace fa::tiling {
 namespace {
 
-// Returns the order in which items stand when they are cut into ranges for the workers. An empty result means that
-// items keep their order. If the row blocks of a head weigh differently (causal), they are paired: the last with the
-// first, the last but one with the second, and so on. The two blocks of a pair stand next to each other. All pairs
-// weigh about the same, so cuts between them give equal ranges even if a range is one pair.
+// Returns the order in which items are cut into ranges for the workers. An empty result means that items keep their
+// order. If the row blocks of a head weigh differently (causal), the last is paired with the first, the last but one
+// with the second, and so on. All pairs weigh about the same, so cuts between pairs give equal ranges.
 std::vector<int32_t> PairItems(std::span<const HeadTiles> heads, size_t items, int workers) {
   std::vector<int32_t> order;
   if (workers == 1) return order;

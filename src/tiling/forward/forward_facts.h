@@ -10,7 +10,7 @@
 
 namespace fa::tiling {
 
-/// Returns the facts about a plan of the forward, as PlanInfo and Describe() need them. The facts refer to the plan.
+/// Returns the PlanFacts of a forward. They refer to `plan`.
 [[nodiscard]] PlanFacts FactsOf(const char* op, const AttentionProblem& problem, const Machine& machine,
                                 const ForwardPlan& plan, std::vector<std::string> kernels);
 

@@ -9,9 +9,8 @@ namespace {
 
 using core::CeilDiv;
 
-// 512 keys of 128 f32 are 512 KiB of K and V. With its share of the memory's bandwidth, one core reads them in some 40
-// us. That is long compared with claiming a task and merging its state. With the most parts, 32, a long sequence
-// already keeps 32 workers per head busy. More parts would only add states.
+// 512 keys of 128 f32 are 512 KiB of K and V, which one core reads in some 40 us. That is long compared with claiming a
+// task and merging its state. With 32 parts, a long sequence already keeps 32 workers per head busy.
 constexpr int64_t kMinPart = 512, kMaxParts = 32;
 constexpr int64_t kPartStep = 256;
 

@@ -13,9 +13,8 @@ inline constexpr int64_t kDecodeRows = 16;
 inline constexpr int64_t kFewestStateLanes = 16;
 
 /// Returns the keys per part of a sequence, or sk itself if the sequence's keys are not cut. Parts let one sequence
-/// keep all workers busy. Every part starts from an empty state of the online softmax, and the states of the parts are
-/// merged in order. Bits depend on the number of keys per part. So that number is a function of (sq, sk) alone,
-/// whatever else is in the batch and whichever worker computes the part.
+/// keep all workers busy. The online-softmax states of the parts are merged in order. Bits depend on the number of keys
+/// per part, so that number is a function of (sq, sk) alone.
 [[nodiscard]] int64_t KeysOfAPart(int64_t sq, int64_t sk);
 
 }  // namespace fa::tiling

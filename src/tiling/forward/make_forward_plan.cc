@@ -207,7 +207,7 @@ class ItemMaker {
   const int64_t strip_rows_;
   ForwardPlan& plan_;
 
-  std::optional<RowRule> measured_;  // the rule for which cut_ and blocks_ were made
+  std::optional<RowRule> measured_;  // the RowRule for which cut_ and blocks_ were made
   RowCut cut_;
   std::vector<TileWork> blocks_;  // the work of the sequence's row blocks
 };

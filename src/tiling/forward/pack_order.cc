@@ -3,7 +3,7 @@
 // A slot is a place for the panels of one head, and there are at most workers + 1 slots. The claim order is also a
 // serial schedule, so the heads of one slot follow each other in that order. Each worker owns a contiguous range of the
 // order. If slots were dealt round robin, worker c's first head would wait for a head in the middle of worker c-1's
-// range. Hence a worker packs the heads that start in its range one after another into its own slot, and waits for no
+// range. Hence a worker packs the heads that start in its range into its own slot, one after another. It waits for no
 // other worker.
 //
 // The last head of a range may extend into the next worker's range. The next worker runs these tiles last, after its
@@ -23,9 +23,9 @@ namespace {
 
 using core::CeilDiv;
 
-// The most and the fewest key rows of a pack task. With K and V of D = 128, 2048 rows are 2 MiB of panels, which take
-// some 0.2 ms. More rows would only delay the first tile. If packs are few, smaller packs let more workers help. A task
-// of less than 256 rows would take less than 25 us.
+// The most and the fewest key rows of a pack task. With K and V of D = 128, packing 2048 rows takes some 0.2 ms, and
+// more rows would delay the first tile. Smaller packs let more workers help. A task of less than 256 rows would take
+// less than 25 us.
 constexpr int64_t kMaxPackRows = 2048;
 constexpr int64_t kMinPackRows = 256;
 
@@ -46,9 +46,8 @@ double CountTasksOfPacks(std::span<const HeadTiles> heads, int64_t pack_rows) {
 }
 
 // Returns the predicted time of packing `rows` rows. The unit, as in TileWork::weight, is the time of one strip with
-// one key. A strip of 32 rows takes 32 * 2 * (d + dv) flops per key: some 0.14 us at d = dv = 128 and 117 GFLOP/s.
-// Packing a row of K and a row of V writes 1 KiB, which takes 0.1 us at 10 GB/s. So a row of K and a row of V count as
-// one unit together, and as half a unit each.
+// one key: some 0.14 us at d = dv = 128 and 117 GFLOP/s. Packing a row of K and a row of V writes 1 KiB, which takes
+// 0.1 us at 10 GB/s. So the two rows count as one unit together.
 int64_t PackDuration(int64_t rows, const ForwardPlan& plan) {
   return plan.pack_k && plan.pack_v ? rows : CeilDiv(rows, 2);
 }

@@ -10,9 +10,9 @@
 
 namespace fa::tiling {
 
-/// A head whose K or V is packed. Its packs [pack_begin, pack_end) precede join_in, which precedes its tiles. If the
-/// packed head with index `successor` reuses the slot, join_out stands between the tiles of this head and the packs of
-/// that head.
+/// A head whose K or V is packed. Its packs [pack_begin, pack_end) run first, then join_in, then its tiles. If the
+/// packed head `successor` reuses the slot, the packs of that head wait for join_out, which waits for the tiles of this
+/// head.
 struct PackedHead {
   int64_t head = 0;  ///< index of the head's HeadTiles
   int64_t item_begin = 0, item_end = 0;

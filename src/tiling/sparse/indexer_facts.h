@@ -21,7 +21,7 @@ struct IndexerSizes {
   int64_t key_width = 0;  ///< number of keys along the lanes of a strip
 };
 
-/// Returns the facts about the plan of a call that scores keys. They keep references to the plan.
+/// Returns the PlanFacts of a call that scores keys. They refer to `plan`.
 [[nodiscard]] PlanFacts FactsOf(const IndexerSizes& sizes, const SparseSequences& sequences, const Machine& machine,
                                 const IndexerPlan& plan, std::vector<std::string> kernels);
 

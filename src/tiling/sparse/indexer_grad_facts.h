@@ -11,8 +11,7 @@
 
 namespace fa::tiling {
 
-/// Returns the facts about a plan of the indexer's gradients. They keep references to the plan and to what `problem`
-/// refers to.
+/// Returns the PlanFacts of the indexer's gradients. They refer to `plan` and to what `problem` refers to.
 /// @param sums  tasks that clear and write the sums to which the plan's tasks add
 [[nodiscard]] PlanFacts FactsOf(const IndexerGradProblem& problem, const Machine& machine, const IndexerGradPlan& plan,
                                 const KeySumPlan& sums, std::vector<std::string> kernels);

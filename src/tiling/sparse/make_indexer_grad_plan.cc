@@ -9,8 +9,7 @@ namespace {
 // which includes the probabilities of 32 tokens. An attention of 128 heads of 576 takes 500 KB.
 constexpr int64_t kBlockKeys = 128;
 
-/// Returns the flops of a (token, key) pair: the flops of the indexer's scores, of dq and dk, and of the attention's
-/// scores.
+/// Returns the flops of a (token, key) pair: for the indexer's scores, dq and dk, and for the attention's scores.
 double FlopsOfPair(const IndexerGradProblem& problem) {
   const int64_t attention = (problem.walks_twice ? 2 : 1) * problem.attention_width;
   return 2 * static_cast<double>(3 * problem.heads * problem.d + attention);

@@ -21,8 +21,8 @@ constexpr int64_t kTasksPerWorker = 4;
 // The fewest keys of a part when keys are cut. The task of a shorter part would be nearly all overhead.
 constexpr int64_t kLeastKeys = 512;
 
-// The cost of reading a score in the selection, in the cost of one product of a key with a head. A selection reads each
-// score ten times.
+// The cost of selecting from one score, relative to one product of a key with a head. A selection reads each score ten
+// times.
 constexpr double kRowCost = 10;
 
 // Loads are scaled to a sum below this, so that sums and products with worker counts stay in 64 bits.
@@ -53,7 +53,7 @@ void AddItems(const SparseSequences& sequences, int64_t group, int64_t parts, in
   }
 }
 
-/// Adds one task per token. It runs after the items that score the token's keys.
+/// Adds one task per token, which runs after the items that score the token's keys.
 void AddRows(const SparseSequences& sequences, IndexerPlan& plan) {
   core::TaskGraph& graph = plan.graph;
   const auto items = static_cast<int32_t>(plan.items.size());

@@ -11,8 +11,7 @@
 
 namespace fa::tiling {
 
-/// Returns the facts about a plan of sparse attention. They keep references to the plan, to the graph and to what
-/// `sparse` refers to.
+/// Returns the PlanFacts of sparse attention. They refer to the plan, the graph and what `sparse` refers to.
 /// @param graph  the graph that runs: the graph of the plan or of its KeySumPlan
 [[nodiscard]] PlanFacts FactsOf(const SparseProblem& sparse, const Machine& machine, const SparsePlan& plan,
                                 const core::TaskGraph& graph, std::vector<std::string> kernels);

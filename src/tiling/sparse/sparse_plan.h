@@ -19,8 +19,7 @@ struct SparsePlan {
   const char* op = "";
   int64_t block_k = 0;     ///< keys gathered at a time, a constant
   int64_t tile_heads = 0;  ///< number of heads that go through a token's keys together
-  /// If few heads read the keys in place, their product with the values prefetches the row that lies this many rows
-  /// ahead into L1. 0: it does not prefetch.
+  /// If few heads read the keys in place: how many rows ahead values are prefetched into L1; 0: no prefetch.
   int64_t values_ahead = 0;
   int64_t tokens_per_task = 1;  ///< number of consecutive tokens, which may belong to several sequences
   int64_t heads_per_task = 0;

@@ -14,7 +14,7 @@ struct SparseProblem {
   const SparseSequences& sequences;
   int64_t entries = 0;        ///< length of the list of a token
   int64_t block_size = 1;     ///< number of keys that an entry stands for
-  bool has_v = false;         ///< whether values have their own tensor; else they are the first columns of keys
+  bool has_v = false;         ///< whether values have their own tensor; otherwise they are the first columns of keys
   bool paged = false;         ///< whether keys lie in pages
   bool whole_tokens = false;  ///< one task computes all heads of a token, for the mean over the heads
 

@@ -1,5 +1,5 @@
-// fa bench decode: times few query rows against many keys. The report compares this with the rate at which the machine
-// reads memory.
+// fa bench decode: times few query rows against many keys. The report compares the call with the rate at which the
+// machine reads memory.
 
 #include <memory>
 

@@ -28,9 +28,8 @@ nlohmann::ordered_json Measure(const BenchCall& bench) {
   bench::PeakRate peak(bench.context.threads(), bench.context.isa(), bench.subject.dtype);
   bench::ReadRate read(bench.context.threads(), bench.memory);
   std::vector<bench::Reference> references = {bench::GigaflopsOf(peak, bench.info.flops)};
-  // The rate of reading varies more than the peak, because other programs also read memory, while a core's arithmetic
-  // unit runs this program alone. If both are measured, the call is compared mainly with reading, so both may vary this
-  // much.
+  // Rates of reading differ more than rates of the peak, because other programs read memory too. If a call is compared
+  // with both, the rates around a quiet round may differ by this much.
   constexpr double kReadAgreement = 0.1;
   if (read.bytes() > 0) {
     references[0].agreement = kReadAgreement;

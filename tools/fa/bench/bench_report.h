@@ -62,8 +62,7 @@ struct BenchCall {
   std::function<void()> check;  ///< checks a call's results before calls are timed; throws Failure
 };
 
-/// Adds what every benchmark reports about its timing: seconds, rates, and the fraction of the first reference, which
-/// is an arithmetic unit.
+/// Adds what every benchmark reports about its timing: seconds, rates, and the fraction of the arithmetic unit's rate.
 void AddTiming(const bench::BracketedTiming& timing, double flops, const char* unit, nlohmann::ordered_json& json);
 /// Prints what AddTiming added, as lines of text.
 void PrintTiming(const nlohmann::ordered_json& result);

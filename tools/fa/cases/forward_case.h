@@ -40,7 +40,7 @@ class ForwardCase {
   AttentionOptions options;
   std::string mask_text;
 
-  /// Returns the sizes of the query tensor: in TND of one sequence, in other layouts of the whole tensor.
+  /// Returns the sizes of the query tensor. In TND they are the sizes of one sequence.
   [[nodiscard]] TensorSizes QuerySizes() const { return {batch, sq, heads, d}; }
   [[nodiscard]] TensorSizes KeySizes() const { return {batch, sk, heads_kv, d}; }
   [[nodiscard]] TensorSizes ValueSizes() const { return {batch, sk, heads_kv, dv}; }

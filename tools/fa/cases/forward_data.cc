@@ -42,7 +42,7 @@ double ForwardData::key_value_bytes() const {
 }
 
 bool KeepsPair(const ForwardCase& forward, int64_t batch, int64_t head, int64_t row, int64_t key) {
-  // All sequences are equally long, so all of them are empty or none is.
+  // All sequences are equally long. So if one is empty, all are empty.
   const check::SequenceFacts sequence = {.index = batch,
                                          .sq = forward.sq,
                                          .sk = forward.sk,

@@ -50,7 +50,7 @@ class ForwardData {
 /// Returns one interval with all rows of queries or of keys: [0, length), or in TND [0, batch * length).
 [[nodiscard]] std::vector<SequenceShards::Interval> AllRows(const ForwardCase& forward, int64_t length);
 
-/// Returns whether the case's rule and dense mask let query row `row` see the key.
+/// Returns whether the case's masks let query row `row` see the key.
 [[nodiscard]] bool KeepsPair(const ForwardCase& forward, int64_t batch, int64_t head, int64_t row, int64_t key);
 
 }  // namespace fa::tool

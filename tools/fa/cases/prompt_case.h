@@ -6,8 +6,8 @@
 
 namespace fa::tool {
 
-/// Returns the arguments of a prompt call of these sizes. If they are int8, the output is f16, and the scales are such
-/// that random bytes give scores and outputs of about 1.
+/// Returns the arguments of a prompt call of these sizes. If the type is int8, the output is f16, and the scales are
+/// such that random bytes give scores and outputs of about 1.
 [[nodiscard]] PromptAttentionArgs PromptArgsOf(const ForwardCase& forward);
 [[nodiscard]] PromptAttentionOptions PromptOptionsOf(const ForwardCase& forward);
 

@@ -7,9 +7,9 @@
 
 namespace fa::tool {
 
-/// Returns the first line of a file of the kernel (/proc, /sys), or "" if there is no such file.
+/// Returns the first line of a file of Linux in /proc or /sys, or "" if there is no such file.
 [[nodiscard]] std::string FirstLine(const std::filesystem::path& path);
-/// Returns how many numbers a list of the kernel has, such as 5 for "0-3,8".
+/// Returns how many numbers a list such as "0-3,8" stands for, here 5.
 [[nodiscard]] int64_t CountOfList(const std::string& list);
 
 }  // namespace fa::tool

@@ -44,8 +44,8 @@ constexpr const char* kBound =
 constexpr const char* kSpins = "OpenMP threads spin between their regions on the cores that fa works on";
 constexpr const char* kInvented = "hwloc describes an invented machine, for which fa chooses its threads";
 
-// Variables that are read by fa, by libraries that fa loads (hwloc, OpenBLAS), or by libraries that programs may load
-// next to fa (OpenMP, MKL).
+// Variables that fa reads, or libraries that fa loads (hwloc, OpenBLAS), or libraries that programs may load next to fa
+// (OpenMP, MKL).
 constexpr Variable kVariables[] = {
     {"FA_FORCE_ISA", IsAny, "every call runs at this level and not at the CPU's best"},
     {"FA_ASSUME_ISA", IsAny, "the level is taken for granted: a CPU that lacks it ends the process by SIGILL"},

@@ -11,8 +11,8 @@
 
 namespace fa::tool {
 
-/// Something that costs speed or memory on this machine, changes what fa does, casts doubt on a measured rate, or shows
-/// that a level computes wrong results.
+/// Something that a user should know: it costs speed or memory, changes what fa does, casts doubt on a rate, or shows
+/// wrong results.
 struct Finding {
   std::string about;  ///< the name of the variable, the setting or the level
   std::string text;

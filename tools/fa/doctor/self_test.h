@@ -24,8 +24,8 @@ struct SelfTestResult {
   std::string wrong = {};  ///< what is wrong, or why nothing was tested; the errors and rates are then 0
 };
 
-/// Runs forward, backward and prompt at every level that this CPU has, compares rows of their results with
-/// computations in double precision, and times them.
+/// Runs forward, backward and prompt at every level that this CPU has. Compares rows of their results with computations
+/// in double precision, and times them.
 /// @param context  the number of threads; the context's level is ignored
 /// @param seconds  time for the whole test, approximately; each operator is called at least five times
 [[nodiscard]] std::vector<SelfTestResult> RunSelfTest(const ContextFlags& context, double seconds,

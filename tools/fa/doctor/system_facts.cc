@@ -39,8 +39,7 @@ void Lower(std::optional<T>& least, T limit) {
   least = least ? std::min(*least, limit) : limit;
 }
 
-/// The lowest limits that the control groups of this process, and all groups above them, set. Both versions of control
-/// groups are read.
+/// The lowest limits of the process's control groups and of all groups above them, in versions 1 and 2.
 class GroupLimits {
  public:
   explicit GroupLimits(const std::string& root) : root_(root) {

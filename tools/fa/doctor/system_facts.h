@@ -23,7 +23,7 @@ struct SystemFacts {
   bool numa_balancing = false;
 };
 
-/// @param root  the folder that contains the kernel's /proc and /sys, or "" for this machine
+/// @param root  the folder that contains /proc and /sys, or "" for this machine
 [[nodiscard]] SystemFacts ReadSystemFacts(const std::string& root);
 
 }  // namespace fa::tool

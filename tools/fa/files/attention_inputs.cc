@@ -91,8 +91,8 @@ void AttentionInputs::ReadSizes(std::optional<int64_t> head_num) {
   }
   if (!head_num) throw UsageError(fmt::format("--head-num: missing, layout {} needs it", Name(layout)));
   query = SizesOf("--query", layout, Sizes(args.q), *head_num);
-  // In BSH and SBH the shape does not give the number of key heads. It follows from the head size of the queries.
-  // Values have as many heads as keys.
+  // In BSH and SBH the shape does not give the number of key heads. The number follows from the head size of the
+  // queries. Values have as many heads as keys.
   const std::vector<int64_t> key = Sizes(args.k);
   if (key.size() != 3 || query.d == 0 || key[2] == 0 || key[2] % query.d != 0) {
     throw UsageError(fmt::format("--key: shape {}, want 3 dimensions, the last a multiple of {} (head size of --query)",

@@ -21,7 +21,7 @@ namespace fs = std::filesystem;
 
 /// Returns the path with its symbolic links resolved. A link may name a file that does not exist yet.
 fs::path Resolved(const std::string& path, std::error_code& error) {
-  constexpr int kMostLinks = 40;  // the kernel's limit on the symbolic links in a path
+  constexpr int kMostLinks = 40;  // the limit of Linux on the symbolic links in a path
   fs::path target = fs::absolute(path);
   for (int links = 0; links < kMostLinks; ++links) {
     if (!fs::is_symlink(fs::symlink_status(target, error)) || fs::exists(target, error) || error) break;

@@ -7,10 +7,10 @@
 
 namespace fa::tool {
 
-/// A file that replaces its destination when it is complete. If it is never completed, nothing of it remains, neither
-/// after an error nor after a signal that ends the process. If the file system supports it (O_TMPFILE), the file has no
-/// name while it is written. Otherwise it has a temporary name in the destination's folder, which handlers remove on
-/// signals that can be caught. One process has at most kMost of these files.
+/// A file that replaces its destination when it is complete. If an error or a signal ends the process before, nothing
+/// of the file remains. If the file system supports it (O_TMPFILE), the file has no name while it is written. Otherwise
+/// it has a temporary name in the destination's folder, which signal handlers remove. One process has at most kMost of
+/// these files.
 class StagedFile {
  public:
   static constexpr int kMost = 16;
@@ -41,8 +41,8 @@ class StagedFile {
   std::FILE* stream_ = nullptr;
 };
 
-/// While an object of this class lives, signals that would end the process have to wait. So either all files of a
-/// command get their names or none. Only one object may live at a time.
+/// While an object of this class lives, signals that would end the process have to wait. So no signal ends a command
+/// between the first and the last file that it publishes. Only one object may live at a time.
 class PublishedTogether {
  public:
   PublishedTogether();

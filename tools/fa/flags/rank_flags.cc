@@ -15,7 +15,8 @@ namespace {
 using Cut = SequenceShards::Cut;
 using Strategy = SequenceShards::Strategy;
 
-/// Parses a text such as "0,8,24,32:8,24". It has one list per rank, in which begin and end of each interval alternate.
+/// Parses a text such as "0,8,24,32:8,24". The text has one list per rank, in which begin and end of each interval
+/// alternate.
 std::vector<std::vector<SequenceShards::Interval>> ParseIntervals(const std::string& text) {
   std::vector<std::vector<SequenceShards::Interval>> intervals;
   for (size_t at = 0; at <= text.size();) {

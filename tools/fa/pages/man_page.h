@@ -14,7 +14,8 @@ struct ManPage {
   std::string text;
 };
 
-/// Returns a page for the program, and one for each command directly below it, which covers all commands below that.
+/// Returns one page for the program and one for each command directly below it. The page of a command also covers its
+/// subcommands.
 [[nodiscard]] std::vector<ManPage> ManPages(const CommandEntry& program);
 
 }  // namespace fa::tool

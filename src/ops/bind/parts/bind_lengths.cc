@@ -90,7 +90,7 @@ Status CheckBatch(const Binding& call, std::span<const int64_t> lengths_q) {
                             has_rows ? call.bound.problem.heads_kv : 1);
 }
 
-// Shortens the sequences to the rows in use. The mask rules are made later, from these lengths.
+// Shortens the sequences to the rows in use. BindMask later makes the masks for these lengths.
 Status BindActual(Binding& call, const ActualLengths& lengths) {
   FA_RETURN_IF_ERROR(CheckActual(call, "lengths_q", lengths.q, call.sizes.q_rows, "q"));
   FA_RETURN_IF_ERROR(CheckActual(call, "lengths_kv", lengths.kv, call.sizes.k_rows, "k"));

@@ -125,7 +125,8 @@ Status WrongRow(const Mask& mask, size_t row, const tiling::Interval& above) {
       ", want >= " + std::to_string(begin ? above.begin : above.end) + " (an earlier row)");
 }
 
-// Makes the rules from listed rows. Batch elements with the same rows and the same length share a rule.
+// Makes the mask of each sequence from the lists of Mask::Rows. Batch elements with the same lists and the same length
+// share a mask.
 Status FillListedRules(Binding& call) {
   FA_RETURN_IF_ERROR(CheckRowCounts(call));
   const Mask& mask = call.options.mask;

@@ -125,8 +125,7 @@ Status BindBias(Binding& call) {
   return BindHeads(call, rows == 1 && sq != 1);
 }
 
-// Binds a flat bias of one block per sequence, in order: [N,Sq_b,Sk_b], or [N,Sk_b] if all rows of a head share their
-// values.
+// Binds a flat bias with one block per sequence: [N,Sq_b,Sk_b], or [N,Sk_b] if all rows of a head share their values.
 Status BindFlatBias(Binding& call) {
   BoundAttention& bound = call.bound;
   const int64_t size = call.args.pse.shape[0];

@@ -86,7 +86,7 @@ Status CheckTypes(const DenseTensors& args) {
     if (got == dtype || data == nullptr) return Status::Ok();
     return WrongType(name, got, TypeOf("q", dtype));
   };
-  // The address of k in this check. k is required, but its data may be null in a plan.
+  // The address of k in this check. A plan may have no data for k, although k is required.
   static constexpr char kAlways = 0;
   FA_RETURN_IF_ERROR(check("k", &kAlways, args.k.dtype));
   FA_RETURN_IF_ERROR(check("v", &kAlways, args.v.dtype));

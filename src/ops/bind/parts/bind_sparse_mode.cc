@@ -1,6 +1,5 @@
-// Refuses arguments of sparse modes 0..8 that the device refuses, although the library could compute them: they leave
-// rows without keys, or the device's rules for skipping blocks do not cover them. The device's limits on sizes are not
-// checked.
+// Refuses arguments of sparse modes 0..8 that the device refuses, although the library could compute them. The device's
+// limits on sizes are not checked.
 #include <algorithm>
 #include <limits>
 #include <string>
@@ -62,7 +61,7 @@ Status CheckMaskPresence(const Binding& call) {
   return Status::Ok();
 }
 
-// Refuses bands of modes 0 and 4 that keep no pair whatever the sizes are: a negative pre needs next >= -pre, and a
+// Refuses bands of modes 0 and 4 that keep no pair whatever the sizes are. A negative pre needs next >= -pre, and a
 // negative next needs pre >= -next.
 Status CheckBandSigns(const Binding& call) {
   const int64_t pre = call.options.mask.pre();
@@ -87,8 +86,8 @@ Status CheckBandOfSequence(const Binding& call, const tiling::Sequence& sequence
     return Refused(Arg(argument), got, ">= " + std::to_string(bound) + Sizes(call, sequence, index));
   };
   if (!call.packed()) {
-    // A negative pre shifts the band to the right, and the first row must still keep a key. A negative next shifts the
-    // band down, and some row must still keep the first key.
+    // If pre is negative, the first row must still keep a key. If next is negative, some row must still keep the first
+    // key.
     const int64_t min_pre = 1 - (top_left ? sequence.sk : sequence.sq);
     const int64_t min_next = 1 - (top_left ? sequence.sq : sequence.sk);
     if (pre < 0 && pre < min_pre) return refused("mask.pre", pre, min_pre);
@@ -121,8 +120,8 @@ Status CheckNoFewerKeys(const Binding& call, const tiling::Sequence& sequence, i
       Sizes(call, sequence, b));
 }
 
-// Checks modes 7 and 8. `banded` says whether the band applies to this sequence, which is the last with rows in mode 7,
-// and the first in mode 8.
+// Checks modes 7 and 8. `banded` says whether the band applies to this sequence. It applies to the last sequence with
+// rows in mode 7, and to the first in mode 8.
 Status CheckChunkBand(const Binding& call, const tiling::Sequence& sequence, int64_t b, bool banded) {
   const Mask& mask = call.options.mask;
   const bool last_mode = mask.sparse_mode() == 7;
@@ -165,8 +164,8 @@ Status CheckSparseMode(const Binding& call) {
     FA_RETURN_IF_ERROR(CheckBandSigns(call));
   }
   if (call.inference != nullptr && !call.packed()) {
-    // The check is for the sizes of the whole tensors: the band must keep some pair there. In a batch element that uses
-    // fewer rows, it may keep none.
+    // With the sizes of the whole tensors the band must keep some pair. In a batch element that uses fewer rows, it may
+    // keep none.
     tiling::Sequence tensors;
     tensors.sq = call.sizes.q_rows;
     tensors.sk = call.sizes.k_rows;

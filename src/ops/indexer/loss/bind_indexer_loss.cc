@@ -80,7 +80,7 @@ Status CheckLoss(const MutableTensorView& loss) {
   return Status::InvalidArgument(Arg("loss", ".shape").Is(Text(loss.shape)) + ", want one element");
 }
 
-/// Binds what both losses share, in the order of the checks: the indexer, its gradients, the options.
+/// Binds what both losses share: the indexer, its gradients and the options, in this order.
 template <typename Args, typename Options>
 Status BindIndexer(const Args& args, const Options& options, SparseTensors& tensors, BoundIndexerLoss& bound) {
   auto shape = BindIndexerShape({.q_name = "q_index",
@@ -147,7 +147,7 @@ Status BindDense(const DenseIndexerLossArgs& args, const DenseIndexerLossOptions
   return Status::Ok();
 }
 
-/// Returns the tensors in a run that both losses have.
+/// Returns those tensors of a run that both losses have.
 template <typename Args>
 LossRows SharedRows(const BoundIndexerLoss& bound, const Args& args) {
   const LossAttention& attention = bound.problem.attention;

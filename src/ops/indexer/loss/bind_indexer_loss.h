@@ -16,7 +16,7 @@ struct LossAttention {
   int64_t heads = 0, heads_kv = 1;
   int64_t d = 0, d_rope = 0;
   layout::Rows q, k, q_rope, k_rope;
-  layout::Stats max, sum;  ///< laid out by SparseStatisticOf
+  layout::Stats max, sum;  ///< in the layouts of SparseStatisticOf
   float scale = 1;
 
   /// Returns the statistic of one head for a row.

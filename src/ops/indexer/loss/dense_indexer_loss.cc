@@ -1,11 +1,10 @@
 // The operator DenseLightningIndexerGradKLLoss. A call is bound, planned and run. The statistics are given. So the
 // target, the score, the loss and the gradient of a (query token, key) pair need no other pair.
 //
-// A task is a group of tokens, and it goes through the keys in blocks. The attention's probabilities are computed for
-// all tokens of the group at once, with tokens along the lanes, head after head into one tile [key][token]. Then the
-// indexer's products and gradients are computed token after token, with heads along the lanes (IndexerGradient). No
-// memory grows with S1 x S2. The L1 target needs the sum of a row's probabilities first, so a task goes through the
-// attention's keys twice.
+// A task is a group of tokens, and it goes through the keys in blocks. The attention's probabilities are computed head
+// after head into one tile [key][token], with tokens along the lanes. Then the indexer's products and gradients are
+// computed token after token, with heads along the lanes (IndexerGradient). No memory grows with S1 x S2. The L1 target
+// needs the sum of a row's probabilities first, so a task goes through the attention's keys twice.
 
 #include <algorithm>
 #include <cstddef>

@@ -1,7 +1,7 @@
-// The operator SparseLightningIndexerGradKLLoss. A call is bound, planned and run. A task is one query token. It goes
-// through the token's selected keys in blocks, twice. First it gathers the rows of the keys. It computes and keeps the
-// indexer's products, and sums the attention's probabilities over the heads. The row's softmax and loss follow. Then it
-// computes the gradients from the kept products (IndexerGradient), so no product is computed twice.
+// The operator SparseLightningIndexerGradKLLoss. A call is bound, planned and run. A task is one query token. The task
+// goes through the token's selected keys twice, in blocks. The first pass gathers the keys, keeps the indexer's
+// products, and sums the attention's probabilities over the heads. The row's softmax and loss follow. The second pass
+// computes the gradients from the kept products (IndexerGradient).
 
 #include <algorithm>
 #include <limits>

@@ -8,7 +8,7 @@
 namespace fa::tool {
 
 /// Prints a schedule as text or JSON, and draws it if the flags ask for a picture. Throws UsageError and Failure.
-/// @param picture  has title and sizes; this function sets the words about ranks
+/// @param picture  has title and sizes; this function adds what the picture says about ranks
 void WriteRankSchedule(const PlanOutputFlags& output, const RankPlanFlags& flags, PlanPicture picture,
                        const RankSchedule& schedule);
 

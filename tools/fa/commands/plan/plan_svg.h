@@ -12,7 +12,7 @@ namespace fa::tool {
 /// What the picture shows and the plan does not say.
 struct PlanPicture {
   std::string title;
-  const char* keys = "keys";  ///< the word for what the columns are, in the plural
+  const char* keys = "keys";  ///< what the columns are, as a plural noun
   int64_t batch = 1, heads = 1, sq = 0, sk = 0;
   const char* worker = "worker";  ///< what one colour stands for, in the singular: "worker" or "rank"
   // At most two lines below the title, instead of what the plan says about itself.
