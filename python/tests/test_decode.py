@@ -45,7 +45,7 @@ def assert_right(out, q, k, v, *, lse=None, keep=None, **features):
         assert torch.isneginf(lse[~there]).all()
         # lse is top + ln(total). It has the error of the largest score and the relative error of the sum.
         error = (lse.double() - (top + total.log()))[there].abs().max()
-        assert not (error > 2**-20 * (1 + top.abs().max()))
+        assert error <= 2**-20 * (1 + top.abs().max())
 
 
 def paged(tensor, layout="BNSD", lengths=LENGTHS, page=PAGE):

@@ -2,6 +2,7 @@
 errors."""
 
 import inspect
+import re
 
 import pytest
 import torch
@@ -238,23 +239,28 @@ MODES = {  # (mode of keys, of values): shapes of the scales on the device, and 
     (2, 2): ((NKV,), (1, NKV, 1, 1)),
     (3, 3): ((B, NKV, S), (B, NKV, S, 1)),
     (1, 1): ((B, S), (B, 1, S, 1)),
+    (1, 0): ((B, S), (B, 1, S, 1), (1,), (1, 1, 1, 1)),
+    (2, 0): ((NKV,), (1, NKV, 1, 1), (NKV, 1, 32), (1, NKV, 1, 32)),
+    (3, 2): ((B, NKV, S + 3), (B, NKV, S + 3, 1), (NKV,), (1, NKV, 1, 1)),
+    (1, 3): ((B, S + 5), (B, 1, S + 5, 1), (1, B, NKV, S), (B, NKV, S, 1)),
 }
 
 
 @pytest.mark.parametrize("kind", [torch.int8, torch.int32, torch.float8_e4m3fn])
 @pytest.mark.parametrize("modes", MODES)
-def test_modes_of_separate_scales(modes, kind):
-    q, size = torch.randn(B, N, 1, 32), 32
+@pytest.mark.parametrize("rows", [1, 3])
+def test_modes_of_separate_scales(rows, modes, kind):
+    q, size = torch.randn(B, N, rows, 32), 32
     k, v = codes_of(kind, size), codes_of(kind, size)
-    shape, own = MODES[modes]
-    scales = [0.02 + 0.01 * torch.rand(shape) for _ in range(2)]
-    offsets = [None, None] if kind == torch.float8_e4m3fn else [torch.randn(shape) for _ in range(2)]
+    shapes, wide_shapes = (MODES[modes] * 2)[0:4:2], (MODES[modes] * 2)[1:4:2]
+    scales = [0.02 + 0.01 * torch.rand(shape) for shape in shapes]
+    offsets = [None, None] if kind == torch.float8_e4m3fn else [torch.randn(shape) for shape in shapes]
     named = dict(zip(("key_antiquant_scale", "value_antiquant_scale"), scales, strict=True))
     named |= dict(zip(("key_antiquant_offset", "value_antiquant_offset"), offsets, strict=True))
     mode = dict(zip(("key_antiquant_mode", "value_antiquant_mode"), modes, strict=True))
     out, lse = fused(q, k, v, **named, **mode, softmax_lse_flag=True)
-    wide = {name: None if t is None else t.view(own) for name, t in zip(
-        ("k_scale", "v_scale", "k_offset", "v_offset"), (*scales, *offsets), strict=True)}
+    wide = {name: None if t is None else t.view(own) for name, t, own in zip(
+        ("k_scale", "v_scale", "k_offset", "v_offset"), (*scales, *offsets), wide_shapes * 2, strict=True)}
     want, want_lse = fa.decode_attention(q, k, v, lengths_kv=LENGTHS, scale=SCALE, return_lse=True, **wide)
     assert_close = torch.testing.assert_close  # both add the same numbers, in an order of their own
     assert_close(out, want, rtol=1e-5, atol=1e-5)
@@ -273,6 +279,58 @@ def codes_of(kind, size):
     if kind == torch.int32:
         return torch.randint(-(2**31), 2**31, (B, NKV, S, size // 8)).to(torch.int32)
     return torch.randn(B, NKV, S, size).to(kind)
+
+
+@pytest.mark.parametrize(("mode", "shape", "want", "paged"), [
+    (0, (NKV, D // 4), f"[1], [{NKV}, 1, {D}], [{NKV}, {D}] or [{NKV * D}]", False),
+    (0, (NKV, 1), f"[1], [{NKV}, 1, {D}], [{NKV}, {D}] or [{NKV * D}]", False),
+    (0, (D,), f"[1], [{NKV}, 1, {D}], [{NKV}, {D}] or [{NKV * D}]", False),
+    (1, (B, S - 1), f"[{B}, >={S}]", False),
+    (1, (1, S), f"[{B}, >={S}]", False),
+    (2, (NKV, 1), f"[{NKV}]", False),
+    (3, (B, NKV, 1), f"[{B}, {NKV}, >={S}]", False),
+    (3, (1, 1, S), f"[{B}, {NKV}, >={S}]", False),
+    (1, (B + 1, S), f"[{B}, S]", True),
+    (4, (1, PAGE), f"[9, {PAGE}]", True),
+    (4, (9, PAGE + 1), f"[9, {PAGE}]", True),
+    (5, (9, 1, PAGE), f"[9, {NKV}, {PAGE}]", True),
+])
+@pytest.mark.parametrize("layout", ["BNSD", "BSND", "BSH"])
+def test_a_scale_of_another_shape_is_refused(layout, mode, shape, want, paged):
+    q = random_qkv(sq=1)[0]
+    k, v = (codes_of(torch.int8, D) for _ in range(2))
+    keywords = {"key_antiquant_mode": mode, "value_antiquant_mode": mode}
+    keywords |= {"key_antiquant_scale": torch.ones(shape), "value_antiquant_scale": torch.ones(shape)}
+    if paged:
+        k, v = (torch.zeros(9, NKV, PAGE, D, dtype=torch.int8) for _ in range(2))
+        keywords |= {"block_table": torch.zeros(B, -(-S // PAGE), dtype=torch.int32), "block_size": PAGE}
+    words = re.escape(f"key_antiquant_scale.shape={list(shape)}, want {want} (mode {mode})")
+    with pytest.raises(ValueError, match=f"^invalid argument: {words}$"):
+        fused(q, k, v, layout, **keywords)
+
+
+def test_separate_scales_count_instead_of_combined_ones():
+    q = random_qkv(sq=1)[0]
+    k, v = (codes_of(torch.int8, D) for _ in range(2))
+    separate = {"key_antiquant_scale": torch.tensor([0.02]), "value_antiquant_scale": torch.tensor([0.03])}
+    want = fused(q, k, v, **separate)[0]
+    for more in ({"antiquant_scale": torch.ones(2, B, S), "antiquant_mode": 1}, {"antiquant_offset": torch.ones(2)}):
+        assert torch.equal(fused(q, k, v, **separate, **more)[0], want)
+    with pytest.raises(ValueError, match=r"^invalid argument: antiquant_scale: missing \(key.dtype is i4x8\)"):
+        incre(torch.randn(B, N, 1, 32), *(codes_of(torch.int32, 32) for _ in range(2)))
+
+
+def test_scales_per_token_of_pages_may_have_more_rows():
+    q = random_qkv(sq=1)[0]
+    k, v = (codes_of(torch.int8, D).float() for _ in range(2))
+    *pages, table = paged_pair(k, v)
+    pages = [page.nan_to_num(99).to(torch.int8) for page in pages]
+    rows = table.shape[1] * PAGE
+    scales = [0.02 + 0.01 * torch.rand(B, rows + more) for more in (3, 0)]
+    call = {"key_antiquant_scale": scales[0], "value_antiquant_scale": scales[1], "block_table": table}
+    out, _ = fused(q, *pages, **call, key_antiquant_mode=1, value_antiquant_mode=1, block_size=PAGE)
+    k_scale, v_scale = (scale[:, None, :S, None] for scale in scales)
+    assert_right(out, q, k * k_scale, v * v_scale)
 
 
 def test_a_scale_per_column_and_one_per_token():
@@ -428,9 +486,9 @@ PAGES = {"block_table": torch.zeros(B, 5, dtype=torch.int32), "actual_seq_length
     ({"antiquant_mode": 2}, "antiquant_mode=2"),
     ({"key_antiquant_scale": ONES}, "value_antiquant_scale: missing"),
     ({"key_antiquant_scale": ONES, "value_antiquant_scale": ONES, "key_antiquant_mode": 5}, "key_antiquant_mode=5"),
-    ({"key_antiquant_scale": ONES, "value_antiquant_scale": ONES, "antiquant_scale": ONES}, "antiquant_scale: given"),
     ({"key_antiquant_scale": ONES, "value_antiquant_scale": ONES, "key_antiquant_mode": 6}, "key_antiquant_mode=6, want one"),
-    ({"key_antiquant_scale": ONES, "value_antiquant_scale": ONES, "key_antiquant_mode": 3}, "value_antiquant_mode=0, want 3"),
+    ({**PAGES, "key_antiquant_scale": ONES, "value_antiquant_scale": ONES, "key_antiquant_mode": 1},
+     "value_antiquant_mode=0, want 1"),
     ({"key_antiquant_scale": torch.ones(3), "value_antiquant_scale": ONES}, r"key_antiquant_scale.shape=\[3\], want \[1\]"),
     ({"key_antiquant_scale": ONES, "value_antiquant_scale": ONES, "key_antiquant_offset": ONES},
      "value_antiquant_offset: missing"),

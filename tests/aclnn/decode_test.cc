@@ -205,6 +205,19 @@ TEST(IncreBits, Int4KeysInInt32) {
               Axis{"quantization", {Quantization::kPerTensor, Quantization::kPerChannel}});
 }
 
+TEST(IncreErrors, Int4KeysWithoutScales) {
+  DecodeCase c = Usual();
+  c.quantization = Quantization::kPerTensor;
+  c.format = DType::kI4x8;
+  const DecodeProblem problem(c);
+  DecodeFace face(problem);
+  face.p.antiquant_scale = nullptr;
+  for (const DecodeVersion version : kVersions) {
+    EXPECT_EQ(RunFace(version, face.p), ACLNN_ERR_PARAM_INVALID);
+    EXPECT_THAT(aclGetRecentErrMsg(), HasSubstr("antiquantScale: missing (key.dtype is i4x8)"));
+  }
+}
+
 // Returns a view of [B,N,1,D] as [B,1,N,D].
 TensorView RowsBeforeHeads(TensorView tensor) {
   if (tensor.stride.empty()) tensor.stride = DenseStride(tensor.shape);

@@ -184,6 +184,8 @@ def _rows_and_cache(name: str, rows: Any, cache: Any, kv_dtype: str | None) -> d
     """Returns key or value with its cache as the extension takes them: quantised, or moved as bytes."""
     into = f"{name}_cache"
     kind = "" if cache is None else dtype_name(cache.dtype)
+    if kind and kv_dtype is not None:
+        readable(into, cache, kv_dtype)
     codes = kind in ("int8", "float8_e4m3fn") or (kind == "uint8" and kv_dtype == "e4m3")
     if rows is None or not codes or dtype_name(rows.dtype) not in _FLOATS:
         return {name: stored(name, rows), into: stored(into, cache, name, rows)}

@@ -23,7 +23,6 @@ from ._layout import decode_output_shape, statistics_shape
 from ._prompt import ARRAYS as PROMPT_ARRAYS
 from ._prompt import NAMES_OF_LENGTHS, output_dtype
 
-
 SCALES = "k_scale", "v_scale", "k_offset", "v_offset", "antiquant_scale", "antiquant_offset"
 _ARRAYS = PROMPT_ARRAYS | {name: name for name in ("block_table", *SCALES)}
 
@@ -44,16 +43,19 @@ def listed(name: str, keys: Any) -> Any:
 
 def shape_of(keys: Any) -> tuple[int, ...]:
     """Returns the shape of the only array, or of the first array of a list."""
-    first = keys[0] if isinstance(keys, (list, tuple)) and keys else keys
-    return getattr(first, "shape", ())
+    return getattr(_first(keys), "shape", ())
 
 
-def unpacked_shape_of(keys: Any) -> tuple[int, ...]:
-    """Works like shape_of, but counts the columns of packed numbers of 4 bits."""
-    first = keys[0] if isinstance(keys, (list, tuple)) and keys else keys
+def _first(keys: Any) -> Any:
+    return keys[0] if isinstance(keys, (list, tuple)) and keys else keys
+
+
+def unpacked_shape_of(keys: Any, kv_dtype: str = "") -> tuple[int, ...]:
+    """Works like shape_of, but counts the columns of packed numbers of 4 bits. kv_dtype says what uint8 holds."""
     shape = shape_of(keys)
-    packed = len(shape) > 0 and dtype_name(first.dtype) == "int32"
-    return (*shape[:-1], shape[-1] * PACKED) if packed else shape
+    kind = dtype_name(_first(keys).dtype) if len(shape) > 0 else ""
+    packed = {"int32": PACKED, "uint8": PACKED // 4 if kv_dtype == "int4" else 1}.get(kind, 1)
+    return (*shape[:-1], shape[-1] * packed) if packed > 1 else shape
 
 
 def readable(name: str, keys: Any, kv_dtype: str | None) -> tuple[Any, str | None]:
@@ -68,7 +70,17 @@ def readable(name: str, keys: Any, kv_dtype: str | None) -> tuple[Any, str | Non
     if not isinstance(keys, list):
         return _readable(name, keys, kv_dtype)
     pairs = [_readable(f"{name}[{i}]", array, kv_dtype) for i, array in enumerate(keys)]
+    for i, array in enumerate(keys):
+        check_format(f"{name}[{i}]", (array, *pairs[i]), f"{name}[0]", (keys[0], *pairs[0]))
     return [array for array, _ in pairs], pairs[0][1] if pairs else None
+
+
+def check_format(name: str, own: tuple[Any, Any, str | None], first: str, wanted: tuple[Any, Any, str | None]) -> None:
+    """Raises ValueError if arrays of which one is read as bytes have different formats. Each is given as (array, the
+    array as it is read, the kv_dtype of its bytes). The library compares all other types itself."""
+    if own[2] != wanted[2] and "uint8" in (dtype_name(own[1].dtype), dtype_name(wanted[1].dtype)):
+        words = f"={dtype_name(own[0].dtype)}, want {dtype_name(wanted[0].dtype)} ("
+        raise argument_error(ValueError, name, words, (first, ".dtype", ""), ")", member=".dtype")
 
 
 def _readable(name: str, array: Any, kv_dtype: str | None) -> tuple[Any, str | None]:
@@ -96,10 +108,11 @@ def _viewed(array: Any, kind: str) -> Any:
         size = 4 if kind == "int32" else 1
         return DescribedArray((*array.shape[:-1], array.shape[-1] // size), kind, inner)
     torch = torch_of(array)
+    if kind == "uint8":  # a view with these strides, so that writes reach the array
+        return array.view(torch.uint8 if torch else kind)
     strides = array.stride() if torch else array.strides
-    size = 4 if kind == "int32" else 1
     address = array.data_ptr() if torch else array.ctypes.data
-    whole = strides[-1] == 1 and all(step % size == 0 for step in (*strides[:-1], address))
+    whole = strides[-1] == 1 and all(step % 4 == 0 for step in (*strides[:-1], address))
     if torch:
         return (array if whole else array.contiguous().clone()).view(getattr(torch, kind))
     return (array if whole else array.copy()).view(kind)
@@ -168,7 +181,8 @@ def decode_attention(
             prefix sums of the rows of B sequences. Rows of the output past the length or the last sum are 0.
         block_table: int32 [B, n]. Key j of element b is row j % page size of page block_table[b][j // page size].
         kv_dtype: "e4m3" or "e5m2" says that uint8 keys and values hold such floats. "int4" says that they hold two
-            numbers of 4 bits, the first in the low bits, so that the last dimension is D / 2.
+            numbers of 4 bits, the first in the low bits, so that the last dimension is D / 2. Rows of these that begin
+            at no multiple of 4 bytes are copied.
         k_scale, v_scale, k_offset, v_offset: scales and offsets of compressed keys and values, float32, float16 or
             bfloat16. An element x stands for (x + offset) * scale. The shape is [B|1, Nkv|1, S|1, groups|1] in every
             layout, where groups divides the columns of a head, and with block_table [pages|1, Nkv|1, page size|1,
@@ -196,8 +210,10 @@ def decode_attention(
     arrays = arrays_of(given, _ARRAYS)
     del given["lengths_q"], given["lengths_kv"], given["context"], given["return_lse"]
     check_arrays(q=q, optional={"sink": sink, "pse": pse, "query_rope": query_rope})
-    arrays["k"], _ = readable("k", listed("k", k), kv_dtype)
-    arrays["v"], kind = readable("v", listed("v", v), given.pop("kv_dtype"))
+    arrays["k"], kind = readable("k", listed("k", k), kv_dtype)
+    arrays["v"], kind_of_v = readable("v", listed("v", v), given.pop("kv_dtype"))
+    if kind != kind_of_v and hasattr(_first(k), "dtype") and hasattr(_first(v), "dtype"):  # not for an empty list
+        check_format("v", (_first(v), _first(arrays["v"]), kind_of_v), "k", (_first(k), _first(arrays["k"]), kind))
     arrays["kv_dtype"] = kind
     arrays["k_rope"] = None if key_rope is None else listed("key_rope", key_rope)
     options = options_of(_fa.DecodeAttentionOptions, given)

@@ -109,7 +109,9 @@ def attention_forward(
     else:
         (query,) = _autocast(query)
         given = {"dropout": dropout or None, "sinks": sinks, "indices": indices, "block_indices": block_indices}
-        _model_support.check_of_codes(query, cache=cache, **given)
+        inputs = {"query": query, "s_aux": s_aux, "position_bias": position_bias, "attention_mask": attention_mask}
+        _model_support.check_of_codes(inputs, cache=cache, **given)
+        _model_support.check_scales({"key": key, "value": value}, scales)
     sink = _model_support.sinks_of(query, s_aux, sinks)
     lists, block = _model_support.selection_of(module, query, key, indices, block_indices)
     if lists is not None and sinks is not None:

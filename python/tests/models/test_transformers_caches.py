@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import copy
+import pickle
 
 import pytest
 import torch
 from hf_models import model_of, tokens, with_attention
-from transformers import DynamicCache, LlamaConfig
-from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
+from transformers import DynamicCache, Gemma3Config, LlamaConfig
+from transformers.cache_utils import DynamicIndexedLayer, DynamicLayer, DynamicSlidingWindowLayer
 
 import fa.transformers
+from fa._model.caches import _Growing, _growing, _of_class
 from fa.transformers import CompressedCache, GrowingCache, attention_forward
 
 NEW = 20
@@ -55,8 +57,11 @@ def test_growing_caches_of_beams_and_assistants():
     model = model_of("mistral")
     ids = tokens(2, 15, seed=4)
     beams = {"num_beams": 3, "do_sample": False, "max_new_tokens": NEW}
-    for cache in (GrowingCache, CompressedCache):
-        assert model.generate(ids, past_key_values=cache(model.config), **beams).shape == (2, 15 + NEW)
+    for dtype in ("int8", "e4m3"):
+        got = model.generate(ids, past_key_values=CompressedCache(model.config, dtype), **beams)
+        kept = _Dequantised(model.config, dtype)
+        assert torch.equal(got, with_attention(model, "eager").generate(ids, past_key_values=kept, **beams))
+    model = with_attention(model, "fa")
     want = model.generate(ids, past_key_values=DynamicCache(config=model.config), **beams)
     assert torch.equal(model.generate(ids, past_key_values=GrowingCache(model.config), **beams), want)
     assisted = {"assistant_model": model_of("mistral"), "do_sample": False, "max_new_tokens": NEW}
@@ -87,6 +92,7 @@ def layers_of(window):
     return plain, GrowingCache(config).layers[0], CompressedCache(config).layers[0]
 
 
+@torch.no_grad()
 @pytest.mark.parametrize("window", [None, 6])
 @pytest.mark.parametrize("method", METHODS)
 def test_the_methods_of_layers_keep_their_meaning(method, window):
@@ -113,6 +119,7 @@ def test_the_methods_of_layers_keep_their_meaning(method, window):
             assert torch.equal(growing.keys, plain.keys) and torch.equal(growing.values, plain.values)
 
 
+@torch.no_grad()
 def test_rows_are_written_in_place():
     _, layer, _ = layers_of(None)
     layer.update(*states(8, 1))
@@ -126,7 +133,7 @@ def test_rows_are_written_in_place():
     _, sliding, _ = layers_of(6)
     for step in range(100):
         sliding.update(*states(1, step))
-    assert sliding.held["keys"].shape[2] <= 24  # the window does not grow
+    assert sliding.held["keys"][0].shape[2] <= 24  # the window does not grow
 
 
 def test_a_copy_of_a_cache_is_independent():
@@ -140,6 +147,105 @@ def test_a_copy_of_a_cache_is_independent():
         assert torch.equal(other.keys, kept)
         other.update(*states(1, 3))
         assert torch.equal(other.keys[:, :, :5], kept)
+
+
+def test_rows_that_were_returned_never_change():
+    with torch.no_grad():
+        for layer in layers_of(None)[1:]:
+            layer.update(*states(5, 1))
+            keys = layer.update(*states(1, 2))[0]
+            other, kept, scale = copy.copy(layer), keys.float(), getattr(keys, "_fa_scale", torch.zeros(1))
+            kept_scale = scale.clone()
+            layer.crop(-1)
+            layer.update(*states(2, 3))
+            assert torch.equal(keys.float(), kept) and torch.equal(scale, kept_scale)
+            whole = layer.keys.clone()
+            other.update(*states(3, 4))
+            assert torch.equal(keys.float(), kept) and torch.equal(layer.keys, whole)
+
+
+def test_only_rows_of_one_shape_are_joined():
+    four = [torch.randn(4, 2, 3, 8) for _ in range(2)]
+    with torch.no_grad():
+        for sizes in ((1, 2, 1, 8), (4, 1, 1, 8), (4, 2, 1, 1)):
+            plain, growing, compressed = layers_of(None)
+            new = [torch.randn(sizes) for _ in range(2)]
+            for layer in (plain, growing, compressed):
+                layer.update(*four)
+                with pytest.raises(RuntimeError if layer is not compressed else ValueError):
+                    layer.update(*new)
+        plain, growing, _ = layers_of(None)
+        for layer in (plain, growing):
+            layer.update(*[t.bfloat16() for t in four])
+        want, got = plain.update(*four)[0], growing.update(*four)[0]
+        assert got.dtype == want.dtype == torch.float32 and torch.equal(got, want)
+
+
+def test_a_reset_indexer_takes_another_batch():
+    kind = _growing(DynamicIndexedLayer, _Growing)
+    layers = DynamicIndexedLayer(), _of_class(kind, DynamicIndexedLayer(), {"held": {}})
+    with torch.no_grad():
+        for batch in (4, 1):
+            for step in range(2):
+                index, keys = torch.randn(batch, 3, 8), torch.randn(batch, 2, 3, 8)
+                want, got = (layer.update_indexer(index) for layer in layers)
+                assert torch.equal(got, want)
+                assert torch.equal(*(layer.update(keys, keys)[0] for layer in layers))
+            for layer in layers:
+                layer.reset()
+
+
+@torch.no_grad()
+def test_codes_and_scales_stay_together():
+    for window in (None, 6):
+        _, _, layer = layers_of(window)
+        layer.update(*states(4, 1))
+        with pytest.raises(ValueError, match="^invalid argument: values of the cache are torch.float64"):
+            layer.update(states(1, 2)[0], states(1, 2)[1].double())
+        assert layer.get_seq_length() == layer.scales.get_seq_length() == 4
+        key, value = layer.update(*states(1, 2))
+        assert key.shape[2] == key._fa_scale.shape[2] == 5
+        key._fa_scale = key._fa_scale[:, :, 1:]
+        with pytest.raises(ValueError, match=r"^invalid argument: key.shape=\[2, 2, 5, 8\], want \[2, 2, 4, D\]"):
+            attention_forward(torch.nn.Identity(), torch.randn(2, 2, 1, 8), key, value, None)
+        layer.values = layer.values[:, :, 1:]
+        with pytest.raises(ValueError, match=r"values of the cache have \[2, 2, 4\] rows and \[2, 2, 5\] scales"):
+            layer.update(*states(1, 3))
+
+
+def test_caches_can_be_pickled():
+    for cache in (GrowingCache, CompressedCache):
+        for window in (None, 6):
+            first = cache(LlamaConfig(num_hidden_layers=1, layer_types=["full_attention"]))
+            first.layers = [layers_of(window)[1 if cache is GrowingCache else 2]]
+            with torch.no_grad():
+                first.update(*states(3, 1), 0)
+                second = pickle.loads(pickle.dumps(first))
+                assert type(second) is cache and type(second.layers[0]) is type(first.layers[0])
+                pairs = zip(first.update(*states(1, 2), 0), second.update(*states(1, 2), 0), strict=True)
+                assert all(torch.equal(a.float(), b.float()) for a, b in pairs)
+
+
+def test_gradients_of_queries_pass_a_growing_cache():
+    gradients = []
+    for layer in layers_of(None)[:2]:
+        query, total = torch.ones(2, 2, 1, 8, requires_grad=True), 0
+        for step in range(3):
+            keys, values = layer.update(*states(1, step))
+            total = total + ((query @ keys.mT).softmax(-1) @ values).sum()
+        total.backward()
+        gradients.append(query.grad)
+    assert torch.equal(*gradients)
+
+
+def test_the_text_part_of_a_model_says_its_attention():
+    config = Gemma3Config(text_config={"num_hidden_layers": 1})
+    config._attn_implementation = "sdpa"
+    config.text_config._attn_implementation = "fa"
+    assert CompressedCache(config).layers
+    config.text_config._attn_implementation = "sdpa"
+    with pytest.raises(ValueError, match='config: has attn_implementation="sdpa", want "fa"'):
+        CompressedCache(config)
 
 
 def test_gradients_pass_through_a_growing_cache():
@@ -196,6 +302,7 @@ def test_a_prompt_in_parts_reads_the_codes():
     torch.testing.assert_close(torch.cat(parts, 1), want, rtol=1e-4, atol=1e-4)
 
 
+@torch.no_grad()
 def test_a_cache_of_16384_tokens_has_half_the_bytes():
     config = LlamaConfig(num_hidden_layers=1, num_attention_heads=8, num_key_value_heads=2, hidden_size=1024)
     rows = [torch.randn(1, 2, 16384, 128).bfloat16() for _ in range(2)]
@@ -206,7 +313,9 @@ def test_a_cache_of_16384_tokens_has_half_the_bytes():
         cache = CompressedCache(config, dtype)
         cache.update(*rows, 0)
         assert cache.nbytes == whole * 132 // 256  # 128 codes and a float32 in place of 256 bytes
-        assert sum(t.nbytes for t in cache.layers[0].held.values()) <= 1.25 * cache.nbytes
+        layer = cache.layers[0]
+        held = [t for t, _ in (*layer.held.values(), *layer.scales.held.values())]
+        assert len(held) == 4 and sum(t.nbytes for t in held) <= 1.25 * cache.nbytes
     growing = GrowingCache(config)
     growing.update(*rows, 0)
     assert growing.nbytes == whole
@@ -255,7 +364,11 @@ def test_errors_are_named():
         with pytest.raises(ValueError, match=f"{name}: given, want None with the keys of a CompressedCache"):
             attention_forward(module, query, key, value, None, **given)
     with pytest.raises(ValueError, match="query: requires a gradient"):
-        attention_forward(module, query.requires_grad_(), key, value, None)
+        attention_forward(module, query.clone().requires_grad_(), key, value, None)
+    for name, shape in (("s_aux", [4]), ("position_bias", [1, 4, 1, 3]), ("attention_mask", [1, 1, 1, 3])):
+        with pytest.raises(ValueError, match=f"^invalid argument: {name}: requires a gradient"):
+            given = {"attention_mask": None, name: torch.zeros(shape, requires_grad=True)}
+            attention_forward(module, query, key, value, **given)
 
 
 def test_the_classes_of_transformers_stay_as_they_are():

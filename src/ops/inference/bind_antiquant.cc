@@ -216,8 +216,10 @@ Status BindAntiquant(DecodeBinding& call) {
     FA_RETURN_IF_ERROR(CheckNone(call, /*combined=*/true));
     return BindCombined(call);
   }
+  // Faces with combined scales only have keys of these two types.
+  const bool of_faces = args.k[0].dtype == DType::kI8 || args.k[0].dtype == DType::kI4x8;
   if (args.antiquant_offset.data != nullptr ||
-      (args.k[0].dtype == DType::kI8 && args.k_scale.data == nullptr && args.v_scale.data == nullptr)) {
+      (of_faces && args.k_scale.data == nullptr && args.v_scale.data == nullptr)) {
     return Status::InvalidArgument(Arg("antiquant_scale").Says("missing (") + Arg("k", ".dtype") + " is " +
                                    Name(args.k[0].dtype) + ")");
   }

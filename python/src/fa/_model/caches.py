@@ -1,12 +1,13 @@
 """Caches of transformers whose layers write new keys and values in place.
 
-A layer keeps its keys in the front rows of a larger tensor and returns views. `keys` and `values` are such views too.
-So the other methods of transformers' layers, which cut, select and repeat them, keep their meaning. A layer whose
-tensors were replaced by such a method copies them into a tensor with room at its next update.
+A layer keeps its keys in rows of a larger tensor and returns views. `keys` and `values` are such views too. So the other
+methods of transformers' layers, which cut, select and repeat them, keep their meaning. A layer whose tensors were
+replaced by such a method copies them into a tensor with room at its next update. No row that was returned changes.
 """
 
 from __future__ import annotations
 
+import copy
 import functools
 from collections.abc import Callable
 from typing import Any
@@ -28,8 +29,8 @@ class GrowingCache(DynamicCache):
 
         model.generate(**inputs, past_key_values=fa.transformers.GrowingCache(model.config))
 
-    DynamicCache copies all keys and values in every step. Where gradients of keys or values are recorded, this cache
-    does so too. Layers of other kinds, such as linear attention, are those of DynamicCache.
+    DynamicCache copies all keys and values in every step. Where gradients are recorded, and once after rows were cut,
+    this cache does so too. Layers of other kinds, such as linear attention, are those of DynamicCache.
 
     config: the configuration of the model.
     """
@@ -69,7 +70,7 @@ class CompressedCache(GrowingCache):
     def __init__(self, config: PreTrainedConfig, dtype: str = "int8") -> None:
         if dtype not in CODES:
             raise ValueError(f"invalid argument: dtype={dtype!r}, want one of {', '.join(CODES)}")
-        named = getattr(config, "_attn_implementation", None)
+        named = getattr(config.get_text_config(decoder=True), "_attn_implementation", None)
         if named not in (None, "fa"):
             raise ValueError(f'invalid argument: config: has attn_implementation="{named}", want "fa"')
         rank = getattr(config.get_text_config(decoder=True), "kv_lora_rank", None)
@@ -105,7 +106,12 @@ class _Growing:
     """Replaces how a layer of transformers joins its tensors [.., S, D] with new ones."""
 
     growth = 2.0  # a new tensor has so many times the rows that are needed
-    held: dict[str, Tensor]  # the larger tensors, of which keys and values are parts
+    # The larger tensors, of which keys and values are parts, and the row after the last one that was returned.
+    held: dict[str, tuple[Tensor, int]]
+
+    def __reduce__(self) -> tuple:
+        """The class is made again. Copies have no larger tensors, so that no two layers write the same rows."""
+        return _restored, type(self).__bases__, self.__dict__ | {"held": {}}
 
     def lazy_initialization(self, *args: Any, **keywords: Any) -> None:
         super().lazy_initialization(*args, **keywords)
@@ -120,8 +126,9 @@ class _Growing:
     def joined(self, name: str, new: Tensor) -> Tensor:
         """Returns the earlier rows and the new ones."""
         old = getattr(self, name)
-        if torch.is_grad_enabled() and (new.requires_grad or old.requires_grad):
-            return torch.cat([old, new], -2)
+        alike = old.dtype == new.dtype and old.device == new.device
+        if torch.is_grad_enabled() or not (alike and _fits(old, new.shape)):
+            return torch.cat([old, new], -2)  # backward needs earlier rows as they were
         whole = self.with_room(name, old, new.shape, new.dtype)
         whole[..., whole.shape[-2] - new.shape[-2] :, :] = new
         return whole
@@ -130,13 +137,14 @@ class _Growing:
         """Returns a tensor with the rows of `old`, after which there are rows without contents for `shape`."""
         before = old.shape[-2] if old.dim() == len(shape) else 0
         rows = before + shape[-2]
-        held = self.held.get(name)
-        first = _first_row(old, held) if before else 0
-        if held is None or first is None or first + rows > held.shape[-2] or _is_frozen(held):
+        held, end = self.held.get(name, (None, 0))
+        first = _first_row(old, held) if before else None
+        if first is None or first + before != end or first + rows > held.shape[-2] or _is_frozen(held):
             held = torch.empty((*shape[:-2], int(rows * self.growth), shape[-1]), dtype=dtype, device=old.device)
             if before:
                 held[..., :before, :] = old
-            self.held[name], first = held, 0
+            first = 0
+        self.held[name] = held, first + rows
         return held[..., first : first + rows, :]
 
     def read(self, name: str, stored: Tensor) -> Tensor:
@@ -153,12 +161,29 @@ class _Compressed(_Growing):
     scales: Any  # a layer with float32 [B, Nkv, S, 1]
     fresh: dict[str, Tensor]  # the scales of the rows that were joined last
 
-    def joined(self, name: str, new: Tensor) -> Tensor:
-        if not (new.dtype in FLOATS and new.device.type == "cpu"):
+    def __reduce__(self) -> tuple:
+        *how, members = super().__reduce__()
+        return *how, members | {"scales": copy.copy(self.scales), "fresh": {}}
+
+    def check(self, name: str, new: Tensor) -> None:
+        """Raises ValueError for rows that cannot be joined, and if there is not one scale for each earlier row."""
+        if new.dtype not in FLOATS:
             raise ValueError(f"invalid argument: {name} of the cache are {new.dtype}, want float32, bfloat16 or float16")
+        if new.device.type != "cpu":
+            raise ValueError(f"invalid argument: {name} of the cache are on {new.device}, want cpu")
+        if self.is_initialized:
+            old, scale = getattr(self, name), getattr(self.scales, name)
+            if old.dim() != 1 and old.shape[:-1] != scale.shape[:-1]:
+                words = f"have {list(old.shape[:-1])} rows and {list(scale.shape[:-1])} scales"
+                raise ValueError(f"invalid argument: {name} of the cache {words}, want changes by the cache's methods only")
+            if not _fits(old, new.shape):
+                want = [*old.shape[:-2], new.shape[-2], old.shape[-1]]
+                raise ValueError(f"invalid argument: {name} of the cache.shape={list(new.shape)}, want {want}")
         if torch.is_grad_enabled() and new.requires_grad:
             words = "require a gradient, and codes of 8 bits have none; want torch.no_grad()"
             raise ValueError(f"invalid argument: {name} {words}")
+
+    def joined(self, name: str, new: Tensor) -> Tensor:
         batch, heads, rows, size = new.shape
         whole = self.with_room(name, getattr(self, name), new.shape, torch.uint8)
         codes = whole[..., whole.shape[-2] - rows :, :].view(self.codes)
@@ -176,8 +201,12 @@ def _with_scales(update: Callable) -> Callable:
     """Returns the method of a compressed layer that updates codes by `update`, and scales too."""
 
     def with_scales(self: Any, key_states: Tensor, value_states: Tensor, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
+        self.check("keys", key_states)
+        self.check("values", value_states)
         codes = update(self, key_states, value_states)
-        for of_side, scale in zip(codes, self.scales.update(self.fresh["keys"], self.fresh["values"]), strict=True):
+        with torch.no_grad():
+            scales = self.scales.update(self.fresh["keys"], self.fresh["values"])
+        for of_side, scale in zip(codes, scales, strict=True):
             setattr(of_side, _SCALE, scale)
         return codes
 
@@ -254,6 +283,16 @@ def _of_class(made: type, layer: Any, own: dict[str, Any]) -> Any:
     adapted = made.__new__(made)
     adapted.__dict__.update(layer.__dict__, **own)
     return adapted
+
+
+def _restored(rule: type, kind: type) -> Any:
+    made = _growing(kind, rule)
+    return made.__new__(made)
+
+
+def _fits(old: Tensor, shape: torch.Size) -> bool:
+    """Whether rows of this shape can follow `old`, which has one dimension if there are none yet."""
+    return old.dim() == 1 or (old.shape[:-2] == shape[:-2] and old.shape[-1:] == shape[-1:])
 
 
 def _first_row(part: Tensor, held: Tensor | None) -> int | None:

@@ -134,17 +134,24 @@ def check_no_codes(**tensors: Tensor) -> None:
             raise ValueError(f"invalid argument: {name}.dtype={tensor.dtype}, want {want}")
 
 
-def check_of_codes(query: Tensor, **refused: Any) -> None:
+def check_of_codes(inputs: dict[str, Tensor | None], **refused: Any) -> None:
     """Checks a call whose keys are those of a CompressedCache. Raises ValueError for an argument that is not served
-    together with them, and for gradients."""
+    together with them, and for inputs that require a gradient."""
     for name, value in refused.items():
         if value is not None:
             raise ValueError(f"invalid argument: {name}: given, want None with the keys of a CompressedCache")
-    if torch.is_grad_enabled() and query.requires_grad:
-        raise ValueError(
-            "invalid argument: query: requires a gradient, and there is none with the keys of a CompressedCache; "
-            "want torch.no_grad()"
-        )
+    for name, tensor in inputs.items():
+        if torch.is_grad_enabled() and tensor is not None and tensor.requires_grad:
+            words = "requires a gradient, and there is none with the keys of a CompressedCache; want torch.no_grad()"
+            raise ValueError(f"invalid argument: {name}: {words}")
+
+
+def check_scales(codes: dict[str, Tensor], scales: tuple[Tensor, Tensor]) -> None:
+    """Raises ValueError unless each row has one scale."""
+    for (name, tensor), scale in zip(codes.items(), scales, strict=True):
+        if tensor.shape[:-1] != scale.shape[:-1]:
+            want = f"[{', '.join(map(str, scale.shape[:-1]))}, D] (its scale)"
+            raise ValueError(f"invalid argument: {name}.shape={list(tensor.shape)}, want {want}")
 
 
 def check_dimensions(**tensors: Tensor) -> None:

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from .calls import PROMPT_NAMES, checked
 from .inference import MAX_TOKENS, Inference, Lengths, attend, refuse_given
-from .scales import NO_SCALES, SEPARATE, SEPARATE_V2, separate_scales
+from .scales import NO_SCALES, SEPARATE, SEPARATE_V2, KeySizes, separate_scales
 
 # Argument names: {the library's name: torch_npu's name}.
 _FUSED_NAMES = PROMPT_NAMES | {"product_scales": "dequant_scale1", "scale": "scale", "return_lse": "softmax_lse_flag"}
@@ -15,6 +15,7 @@ _FUSED_NAMES |= {"deq_scale1": "dequant_scale1", "deq_scale2": "dequant_scale2"}
 _FUSED_NAMES |= {"k_scale": "key_antiquant_scale", "v_scale": "value_antiquant_scale"}
 _FUSED_NAMES |= {"k_offset": "key_antiquant_offset", "v_offset": "value_antiquant_offset"}
 _INCRE_NAMES = _FUSED_NAMES | {"scale": "scale_value", "lengths_kv": "actual_seq_lengths"}
+_INCRE_NAMES |= {"k_scale": "antiquant_scale", "v_scale": "antiquant_scale"}
 _FUSED_V2_NAMES = _FUSED_NAMES | {
     "heads": "num_query_heads",
     "scale": "softmax_scale",
@@ -96,7 +97,8 @@ def npu_incre_flash_attention(
     if atten_mask is not None and atten_mask.dim() == 2:
         atten_mask = atten_mask[:, None]
     scales = dequant_scale1, quant_scale1, dequant_scale2
-    return attend(Inference.of(locals(), _INCRE_NAMES, lengths_q=None, product_scales=scales))[0]
+    own = NO_SCALES | {"antiquant_scale": antiquant_scale, "antiquant_offset": antiquant_offset}
+    return attend(Inference.of(locals(), _INCRE_NAMES, lengths_q=None, product_scales=scales, **own))[0]
 
 
 @checked
@@ -161,9 +163,10 @@ def npu_fused_infer_attention_score(
         actual_seq_lengths, actual_seq_lengths_kv: how many rows of each batch element are in use; one entry holds for
             all. For TND they are inclusive prefix sums, except for keys in pages, which have lengths.
         antiquant_scale, antiquant_offset: scales and offsets of these keys and values. Mode 0 is per tensor or column,
-            mode 1 per token. key_antiquant_scale, ... give them separately. They have more modes: 2 per head [Nkv], 3
-            per token and head [B,Nkv,S], and with block_table 4 per row [blocks,block size] and 5 per row and head
-            [blocks,Nkv,block size]. Both modes are equal, or 0 for key and 1 for value without block_table.
+            mode 1 per token. key_antiquant_scale, ... give them separately, and count instead. They have more modes: 2
+            per head [Nkv], 3 per token and head [B,Nkv,S] without block_table, and with it 4 per row [blocks,block
+            size] and 5 per row and head [blocks,Nkv,block size]. With block_table, mode 1 is for both. In layout TND,
+            scales need block_table.
         query_rope, key_rope: second parts of queries and keys, in the form of query and key, also in pages. Scores are
             then Q K^T + Qr Kr^T. Keys are read in place.
         query_padding_size, kv_padding_size, key_shared_prefix, value_shared_prefix, actual_shared_prefix_len,
@@ -186,14 +189,12 @@ def npu_fused_infer_attention_score(
     refuse_given("split heads are no int8", key_rope_antiquant_scale=key_rope_antiquant_scale)
     if antiquant_mode not in (0, 1):
         raise ValueError(f"invalid argument: antiquant_mode={antiquant_mode}, want 0 (per column) or 1 (per token)")
-    own = NO_SCALES | {"antiquant_scale": antiquant_scale, "antiquant_offset": antiquant_offset}
-    own["antiquant_per_token"] = antiquant_mode == 1
     keys, values = (key_antiquant_scale, key_antiquant_offset), (value_antiquant_scale, value_antiquant_offset)
-    if any(t is not None for t in (*keys, *values)):
-        refuse_given("keys have key_antiquant_scale", antiquant_scale=antiquant_scale)
-        modes = key_antiquant_mode, value_antiquant_mode
-        heads, paged = num_key_value_heads or num_heads, block_table is not None
-        own |= separate_scales(keys, values, modes, heads, paged, SEPARATE)
+    modes, in_pages = (key_antiquant_mode, value_antiquant_mode), (block_table, block_size)
+    sizes = [KeySizes.of(t, input_layout, num_key_value_heads or num_heads, *in_pages) for t in (key, value)]
+    combined = {"antiquant_scale": antiquant_scale, "antiquant_offset": antiquant_offset}
+    combined["antiquant_per_token"] = antiquant_mode == 1
+    own = NO_SCALES | (separate_scales(keys, values, modes, sizes, SEPARATE) or combined)
     scales = dequant_scale1, quant_scale1, dequant_scale2
     return attend(Inference.of(locals(), _FUSED_NAMES, product_scales=scales, **own))
 
@@ -274,8 +275,9 @@ def npu_fused_infer_attention_score_v2(
     )
     keys, values = (dequant_scale_key, dequant_offset_key), (dequant_scale_value, dequant_offset_value)
     modes = key_quant_mode, value_quant_mode
-    heads, paged = num_key_value_heads or num_query_heads, block_table is not None
-    own = NO_SCALES | separate_scales(keys, values, modes, heads, paged, SEPARATE_V2)
+    heads, in_pages = num_key_value_heads or num_query_heads, (block_table, block_size)
+    sizes = [KeySizes.of(t, input_layout, heads, *in_pages) for t in (key, value)]
+    own = NO_SCALES | separate_scales(keys, values, modes, sizes, SEPARATE_V2)
     return attend(Inference.of(locals(), _FUSED_V2_NAMES, product_scales=(None, None, None), **own))
 
 

@@ -7,28 +7,31 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from .._decode import PACKED
+
 
 def separate_scales(
     key_scales: tuple[Tensor | None, Tensor | None],
     value_scales: tuple[Tensor | None, Tensor | None],
     modes: tuple[int, int],
-    heads_kv: int,
-    paged: bool,
+    keys: tuple[KeySizes, KeySizes],
     names: ScaleNames,
 ) -> dict[str, Tensor | bool | None]:
-    """Returns the members of an `Inference` that hold separate scales and offsets of keys and values.
+    """Returns the members of an `Inference` that hold separate scales and offsets of keys and values. Without them,
+    returns an empty dict.
 
     Args:
         key_scales, value_scales: a scale and an offset each.
-        heads_kv: number of key heads.
+        keys: the sizes of keys and of values.
     """
+    paged = keys[0].paged
     for name, mode in zip(names.modes, modes, strict=True):
         if mode not in _MODES:
             raise ValueError(f"invalid argument: {name}={mode}, want one of {', '.join(map(str, _MODES))}")
         if paged is not (mode in _PAGED_MODES) and mode not in (0, 1, 2):
             want = "0, 1, 2, 4 or 5 with pages" if paged else "0 to 3 without pages"
             raise ValueError(f"invalid argument: {name}={mode}, want {want}")
-    if modes[0] != modes[1] and (modes != (0, 1) or paged):
+    if paged and modes[0] != modes[1] and 1 in modes:
         raise ValueError(f"invalid argument: {names.modes[1]}={modes[1]}, want {modes[0]} ({names.modes[0]})")
     pairs = tuple(zip(key_scales, value_scales, strict=True))
     for (own, other), pair in zip(zip(names.key, names.value, strict=True), pairs, strict=True):
@@ -42,16 +45,44 @@ def separate_scales(
             raise ValueError(f"invalid argument: {name[1]}.shape={list(offset.shape)}, {want}")
     if key_scales[0] is None:
         return {}
-    if modes == (1, 1):  # one per token is read by sequence in this form, also with pages
-        both = zip(pairs, names.pairs, strict=True)
-        scale, offset = (None if pair[0] is None else _stacked(pair, name) for pair, name in both)
-        return {"antiquant_scale": scale, "antiquant_offset": offset, "antiquant_per_token": True}
     own = {}
-    sides = ("k", key_scales, modes[0], names.key), ("v", value_scales, modes[1], names.value)
-    for side, scales, mode, name in sides:
+    sides = ("k", key_scales, modes[0], keys[0], names.key), ("v", value_scales, modes[1], keys[1], names.value)
+    for side, scales, mode, sizes, name in sides:
         for part, scale, called in zip(("scale", "offset"), scales, name, strict=True):
-            own[f"{side}_{part}"] = None if scale is None else _of_mode(scale, mode, heads_kv, called)
-    return own
+            own[f"{side}_{part}"] = None if scale is None else _of_mode(scale, mode, sizes, called)
+    if modes != (1, 1) or not paged:
+        return own
+    # One scale per token of a sequence in pages is read in this form only.
+    both = {part: tuple(own[f"{side}_{part}"] for side in "kv") for part in ("scale", "offset")}
+    stacked = {f"antiquant_{part}": _stacked(pair) for part, pair in both.items()}
+    return {**stacked, "antiquant_per_token": True}
+
+
+class KeySizes(NamedTuple):
+    """Sizes of keys or of values: the batch or the number of pages, heads, rows, which a page has if there are pages,
+    and columns. `sequences` is the batch."""
+
+    batch: int
+    heads: int
+    rows: int
+    columns: int
+    paged: bool
+    sequences: int
+
+    @classmethod
+    def of(
+        cls, keys: Tensor, layout: str, heads: int, block_table: Tensor | None, block_size: int
+    ) -> KeySizes:
+        shape = [*keys.shape, 1, 1, 1][: max(keys.dim(), 3)]
+        last = shape[-1] * (PACKED if keys.dtype == torch.int32 else 1)
+        paged, four = block_table is not None, len(shape) > 3
+        packed = layout.upper() == "TND" and not paged
+        columns = last if four or packed else last // max(heads, 1)
+        heads_first = four and layout.upper().startswith("BNSD")
+        if paged and four:  # the order in which pages are read
+            heads_first = shape[1] == heads and block_size in (0, shape[2])
+        sequences = block_table.shape[0] if paged and block_table.dim() > 0 else shape[0]
+        return cls(shape[0], heads, shape[2 if heads_first else 1], columns, paged, sequences)
 
 
 class ScaleNames(NamedTuple):
@@ -60,10 +91,6 @@ class ScaleNames(NamedTuple):
     key: tuple[str, str]
     value: tuple[str, str]
     modes: tuple[str, str]
-
-    @property
-    def pairs(self) -> tuple[tuple[str, str], ...]:
-        return tuple(zip(self.key, self.value, strict=True))
 
 
 SEPARATE = ScaleNames(
@@ -81,35 +108,45 @@ SEPARATE_V2 = ScaleNames(
 NO_SCALES = dict.fromkeys(("k_scale", "v_scale", "k_offset", "v_offset", "antiquant_scale", "antiquant_offset"))
 NO_SCALES |= {"antiquant_per_token": False}
 
-# For each mode, the dimensions of a scale. A scale gets the others as dimensions of 1.
-_MODES = {0: "[1] or columns", 1: "[B, S]", 2: "[Nkv]", 3: "[B, Nkv, S]", 4: "[blocks, rows]", 5: "[blocks, Nkv, rows]"}
+# Per tensor or column, token, head, token and head, row of pages, row and head of pages.
+_MODES = range(6)
 _PAGED_MODES = (4, 5)
 
 
-def _of_mode(scale: Tensor, mode: int, heads_kv: int, name: str) -> Tensor:
+def _of_mode(scale: Tensor, mode: int, sizes: KeySizes, name: str) -> Tensor:
     """Returns a scale in the shape that fa.decode_attention takes: [B, Nkv, S, groups], or with pages [blocks, Nkv,
     rows, groups]."""
-    shape = list(scale.shape)
+    shape, heads, columns = list(scale.shape), sizes.heads, sizes.columns
     if mode == 0:
         if scale.numel() == 1:
             return scale.reshape(1, 1, 1, 1)
-        if scale.numel() % heads_kv == 0 and shape[-1] * heads_kv in (scale.numel(), scale.numel() * heads_kv):
-            return scale.reshape(1, heads_kv, 1, -1)
+        per_head = shape[-1] == columns and [size for size in shape[:-1] if size != 1] in ([heads], [])
+        if scale.numel() == heads * columns and (per_head or shape[-1] == heads * columns):
+            return scale.reshape(1, heads, 1, -1)
+        want = f"[1], [{heads}, 1, {columns}], [{heads}, {columns}] or [{heads * columns}]"
     elif mode == 2:
-        if scale.numel() == heads_kv and shape[-1] == heads_kv:
-            return scale.reshape(1, heads_kv, 1, 1)
+        if scale.numel() == heads and shape[-1] == heads:
+            return scale.reshape(1, heads, 1, 1)
+        want = f"[{heads}]"
     else:
-        dimensions = 2 if mode in (1, 4) else 3
-        if len(shape) == dimensions + 1 and shape[0] == 1:
+        per_row = sizes.paged and mode == 1  # of sequences, whose length the library checks
+        front = [sizes.sequences if per_row else sizes.batch, *([] if mode in (1, 4) else [heads])]
+        more = mode in (1, 3)  # there may be numbers for more rows
+        if len(shape) == len(front) + 2 and shape[0] == 1:
             scale = scale[0]
-        if scale.dim() == dimensions:
-            return (scale[:, None] if dimensions == 2 else scale)[..., None]
-    raise ValueError(f"invalid argument: {name}.shape={shape}, want {_MODES[mode]} (mode {mode})")
+        rows = scale.shape[-1] if scale.dim() == len(front) + 1 else -1
+        fits = per_row or rows == sizes.rows or (more and rows > sizes.rows)
+        if rows >= 0 and list(scale.shape[:-1]) == front and fits:
+            return (scale[:, None] if len(front) == 1 else scale)[..., None]
+        least = "S" if per_row else f">={sizes.rows}" if more else str(sizes.rows)
+        want = f"[{', '.join(map(str, front))}, {least}]"
+    raise ValueError(f"invalid argument: {name}.shape={shape}, want {want} (mode {mode})")
 
 
-def _stacked(pair: tuple[Tensor, Tensor], names: tuple[str, str]) -> Tensor:
-    """Returns scales per token, of keys and of values, as one tensor [2, B, S]."""
-    key, value = (t[0] if t.dim() == 3 and t.shape[0] == 1 else t for t in pair)
-    if key.shape != value.shape:
-        raise ValueError(f"invalid argument: {names[1]}.shape={list(value.shape)}, want {list(key.shape)} ({names[0]})")
-    return torch.stack([key, value])
+def _stacked(pair: tuple[Tensor | None, Tensor | None]) -> Tensor | None:
+    """Returns scales per token of keys and of values, [B, 1, S, 1], as one tensor [2, B, S'], where S' is the smaller
+    number of rows. The library finds the one that has too few."""
+    if pair[0] is None:
+        return None
+    rows = min(t.shape[2] for t in pair)
+    return torch.stack([t[:, 0, :rows, 0] for t in pair])

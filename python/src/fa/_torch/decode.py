@@ -54,6 +54,7 @@ class DecodeCall(NamedTuple):
     antiquant_per_token: bool = False
     return_lse: bool = False
     key_rope: Sequence[Tensor] = ()
+    kv_dtype: str = ""  # "int4": keys and values are bytes that hold two numbers of 4 bits each
 
     def mask(self) -> Mask:
         make = getattr(Mask, self.rule)
@@ -76,7 +77,7 @@ _NUMBERS = DecodeCall._fields[DecodeCall._fields.index("next") + 1 : _OPTIONS.st
 
 def _shapes(query: Tensor, key: list[Tensor], value: list[Tensor], call: DecodeCall) -> tuple[tuple, tuple]:
     """Returns the shapes of the output and of lse."""
-    keys = _decode.unpacked_shape_of(key), _decode.unpacked_shape_of(value)
+    keys = _decode.unpacked_shape_of(key, call.kv_dtype), _decode.unpacked_shape_of(value, call.kv_dtype)
     out = decode_output_shape(call.layout, call.heads, query.shape, *keys, call.block_table is not None)
     return out, statistics_shape(call.layout, call.heads, query.shape) if call.return_lse else (0,)
 
@@ -102,6 +103,7 @@ def decode_operator(query, key, value, *arguments):
     del given["rule"], given["pre"], given["next"]
     given["head_num"], given["mask"] = given.pop("heads"), call.mask()
     given["key_rope"] = _one_or_all(call.key_rope) if call.key_rope else None
+    given["kv_dtype"] = call.kv_dtype or None
     result = _decode.decode_attention(query, _one_or_all(key), _one_or_all(value), **given)
     return result if call.return_lse else (result, query.new_empty(0, dtype=torch.float32))
 
@@ -222,8 +224,12 @@ def decode_attention(
         if found is not None:
             return found
     given = {name: value for name, value in locals().items() if name in _ALIKE}
-    keys = _typed("key", _tensors("key", key), kv_dtype)
-    values = _typed("value", _tensors("value", value), kv_dtype)
+    keys, values = _tensors("key", key), _tensors("value", value)
+    # Whether bytes are elements of int32 is known from their address, which a watched tensor does not have yet.
+    later = kv_dtype == "int4" and not possible(*(t for t in (*keys, *values) if isinstance(t, Tensor)))
+    given["kv_dtype"] = kv_dtype if later else ""
+    if not later:
+        keys, values = _typed("key", keys, kv_dtype), _typed("value", values, kv_dtype)
     given["key_rope"] = () if key_rope is None else _tensors("key_rope", key_rope)
     given["rule"], given["pre"], given["next"] = _rule(is_causal, window)
     call = DecodeCall(heads=head_num, **given)
