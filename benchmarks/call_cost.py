@@ -3,7 +3,7 @@
     benchmarks/call_cost.py [ROUNDS]
 
 A call computes one head of S rows and keys. The figure is the CPU time of the calling thread; each library has one
-thread. It is the least of ROUNDS (25) runs of 30 calls. Runs take turns, so that other programs disturb all of them
+thread. The smallest of ROUNDS (25) runs of 30 calls counts. Runs take turns, so that other programs disturb all of them
 equally. Results are first compared with PyTorch's. The row of C++ comes from calls_benchmark, if build/release has this
 program.
 """

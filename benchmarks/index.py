@@ -1,4 +1,4 @@
-"""Writes README.md, the list of CPUs that have results, into the folder that has a folder per CPU."""
+"""Writes the list of CPUs that have results: README.md, in the folder that has a folder per CPU."""
 
 import os
 

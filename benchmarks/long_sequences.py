@@ -42,7 +42,7 @@ def measure(implementation, tokens, type_name, output):
     kept = torch.ones_like(ids)
     kept[0, : tokens // 4] = 0
     with torch.inference_mode():
-        model(ids[:, :64], attention_mask=kept[:, :64])  # a first call, because its costs do not count
+        model(ids[:, :64], attention_mask=kept[:, :64])  # a first call, whose costs are not measured
         Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
         before, wall, cpu = status("VmRSS"), time.perf_counter(), time.process_time()
         hidden = model(ids, attention_mask=kept, use_cache=False).last_hidden_state

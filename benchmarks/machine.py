@@ -63,7 +63,7 @@ def parse_fields(cpuinfo):
 
 
 def microarchitecture(fields):
-    """Returns the name of the cores. If the tables lack them, returns None on x86-64, and the implementer and part on
+    """Returns the name of the cores. For unknown cores, returns None on x86-64, and the implementer and part on
     aarch64."""
     if "CPU part" in fields:
         part = fields.get("CPU implementer", ""), fields["CPU part"]

@@ -101,8 +101,8 @@ def step_of(model, work):
     with torch.no_grad():
         cache = model(ids, use_cache=True).past_key_values
 
-    # A sliding cache cannot drop its last token, so every step makes the context a token longer. This is the same for
-    # every implementation.
+    # A sliding cache cannot drop its last token, so the context grows by one token per step. This is the same for every
+    # implementation.
     return torch.no_grad()(lambda: _numbers(model(ids[:, :1], past_key_values=cache, use_cache=True)))
 
 

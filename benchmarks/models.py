@@ -4,8 +4,8 @@
     benchmarks/models.py --output build/models.json    takes minutes to hours
     benchmarks/models.py --report build/models.json docs/benchmarks/NAME    writes tables and, with matplotlib, a plot
 
---models, --works, --types and --seconds choose what --output measures. A run adds to the file, in which a new result
-replaces an old one of the same case.
+--models, --works, --types and --seconds choose what --output measures. A run adds its results to the file, and replaces
+older results of the same cases.
 
 All implementations have the same weights and tokens. Before the timing, their results for a few tokens are compared
 with "eager" in float64. Implementations take turns, one step each, and the order moves by one per round. Other programs
@@ -113,7 +113,7 @@ def _check_bound(model, work, dtype):
     exact = copy.deepcopy(model).double()
     exact.set_attn_implementation("eager")
     if hasattr(exact.config, "num_local_experts"):
-        exact.set_experts_implementation("eager")  # the other implementations of experts multiply no float64
+        exact.set_experts_implementation("eager")  # only this implementation of experts takes float64
     want = model_cases.step_of(exact, _checked(work))()
     model.set_attn_implementation("eager")
     error = disagreement(model_cases.step_of(model, _checked(work))(), want)

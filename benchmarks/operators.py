@@ -3,7 +3,7 @@
     operators.py --threads 2 --only 'sparse*' --out build/benchmarks/results.json
 
 fa and PyTorch take turns. Their results are compared before the timing. On an AMD CPU, PyTorch runs with MKL unlocked.
-A trial chooses PyTorch's chunks. report.py writes the table.
+PyTorch's chunk size is the fastest in a trial. report.py writes the table.
 """
 
 import argparse

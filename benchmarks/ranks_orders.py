@@ -1,11 +1,11 @@
-"""Predicts two orders in which ranks may sum dK and dV, for up to 1024 ranks: benchmarks/ranks_orders.py FA
+"""Predicts the speed of two orders in which up to 1024 ranks may sum dK and dV: benchmarks/ranks_orders.py FA
 
 In order (a), sums travel through the ranks in the order of the rows. In order (b), there are at most 64 fixed chunks of
 rows. The sum of each chunk starts at zero, and these sums are added in the order of chunks (docs/ranks.md). Both orders
 are simulated as src/ranks/plan/sum_schedule.cc does it. A block is one part of rows, one query head and one chunk of
 keys. List scheduling orders the blocks, and units follow one another. In (b), a chain ends at the end of a chunk of
-rows, and its sum goes to the rank that rounds it. The additions there cost nothing, because they are faster than the
-computation for which they wait. `fa plan` predicts (a) too, which shows whether the two models agree.
+rows, and its sum goes to the rank that rounds it. The additions of (b) cost nothing in the simulation. `fa plan`
+predicts (a) too, which shows whether the two models agree.
 """
 
 import heapq
@@ -79,8 +79,7 @@ def predict(begin, end, keys, few_chunks):
 
 
 class Blocks:
-    """The blocks of some parts of rows, and the chains in which their sums are added. A chain has blocks of one
-    group of parts only."""
+    """The blocks of some parts of rows, and the chains in which the sums of blocks are added."""
 
     def __init__(self, ranks, parts, chain_of):
         """@param chain_of  chain_of(part) returns the number of the part's chain; the parts of a chain are
@@ -175,8 +174,8 @@ class Blocks:
         return ordered
 
     def predicted_seconds(self):
-        """Returns the seconds that all units take. If the busiest rank needs longer to send its sums, returns the
-        time of sending."""
+        """Returns the larger of two times in seconds: that of all units, and that in which the busiest rank sends its
+        sums."""
         ordered = self.order()
         ends = dict.fromkeys(self.rank, 0.0)
         for _ in range(UNITS):

@@ -73,8 +73,8 @@ def headline_table(results, threads):
 
 
 def decode_table(pairs):
-    """Returns a table of decodes. It has each peer's milliseconds per step, the share of the peer's read rate that
-    these reach, and fa's read rates."""
+    """Returns a table of decodes: each peer's milliseconds per step, the fraction of its read rate that this is, and
+    fa's read rates."""
     names = peers_of(pairs)
     header = ["type", *(f"{NAMES[name]}, ms" for name in names), "fa: K and V, GB/s", "read at up to, GB/s"]
     rows = []
@@ -121,8 +121,8 @@ def operator_text(entry):
     return f"{own:.{1 if own < 100 else 0}f} {entry['unit']}, {own / other:.2f}"
 
 
-# A table has a note if other programs took a larger share of one CPU than this. compare.py and operators.py accept
-# rounds with as much by default.
+# If other programs took a larger share of one CPU than this, the table gets a note. By default compare.py and
+# operators.py accept rounds up to this share.
 QUIET = 0.1
 
 

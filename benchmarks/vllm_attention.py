@@ -1,4 +1,5 @@
-"""Attention layers of vLLM on a CPU, by vLLM's own classes and by fa.vllm's, in turn: CPU time and time per call.
+"""Times attention layers of vLLM on a CPU, with vLLM's own classes and with those of fa.vllm. Prints CPU time and time
+per call.
 
     benchmarks/vllm_attention.py [--cases decode] [--types f32,bf16] [--threads 2] [--rounds 9]
 
@@ -138,8 +139,8 @@ def sides_of(case, dtype):
 
 
 def check(sides, dtype, keys):
-    """Raises ValueError unless both sides give the same result but for a few roundings to the type, and for sums over
-    the keys in float32."""
+    """Raises ValueError if the results differ by more than a few roundings to the type and the error of float32 sums
+    over the keys."""
     want, got = (sides[name]().double() for name in ("vllm", "fa"))
     error = ((got - want).norm() / want.norm()).item()
     if not error <= 8 * torch.finfo(dtype).eps + keys**0.5 * torch.finfo(torch.float32).eps:

@@ -31,8 +31,8 @@ if(FA_SANITIZE)
   endif()
 endif()
 
-# FA_QUICK compiles the kernels in less time. The kernels are written out by hand, so the optimisations that are left out
-# here find little in them; -O1 would make calls slower.
+# FA_QUICK compiles the kernels in less time, without optimisations that gain little in hand-written kernels. -O1 would
+# make calls slower.
 set(fa_quick_flags "")
 if(FA_QUICK)
   set(fa_quick_flags -O2)
@@ -43,8 +43,8 @@ if(FA_QUICK)
   endif()
 endif()
 
-# Results must not depend on where the compiler sees a product next to a sum: it contracts only where the code asks for
-# it. No target may be compiled for the build machine (-march=native) or with -ffast-math.
+# The compiler must not contract a product and a sum on its own, because results would then depend on its choice. No
+# target may be compiled for the build machine (-march=native) or with -ffast-math.
 add_library(fa_library_flags INTERFACE)
 target_link_libraries(fa_library_flags INTERFACE fa_flags)
 target_compile_options(fa_library_flags INTERFACE -ffp-contract=off ${fa_quick_flags})

@@ -33,8 +33,8 @@ set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
 # dpkg-shlibdeps finds libfa and libfa_mpi here. The packages that need them name libfa's packages themselves.
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS_PRIVATE_DIRS ${PROJECT_BINARY_DIR}/src ${PROJECT_BINARY_DIR}/src/mpi)
 if(FA_DEBIAN_ARCHITECTURE)
-  # When cross-compiling, cpack and dpkg-shlibdeps would take this machine's processor for the packages' processor.
-  # Unpacked libraries belong to no installed package, so their packages are named below.
+  # Without these settings, cpack and dpkg-shlibdeps would take this machine's processor for the target's. Unpacked
+  # libraries belong to no installed package, so the dependency on libopenmpi3 is named here.
   set(CPACK_DEBIAN_PACKAGE_ARCHITECTURE ${FA_DEBIAN_ARCHITECTURE})
   list(APPEND CPACK_DEBIAN_PACKAGE_SHLIBDEPS_PRIVATE_DIRS ${FA_UNPACKED}/usr/lib/${CMAKE_LIBRARY_ARCHITECTURE})
   set(CPACK_PROJECT_CONFIG_FILE ${PROJECT_BINARY_DIR}/debian/cross.cmake)

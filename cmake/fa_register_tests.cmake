@@ -28,7 +28,7 @@ function(fa_register_gtest target cost)
     add_test(NAME ${target} COMMAND ${target} --gtest_output=xml:${report})
   endif()
   if("thread" IN_LIST FA_SANITIZE)
-    # At the end of a process, ThreadSanitizer waits for races between its threads and the end, by default for a second.
+    # By default ThreadSanitizer waits a second at the end of every process.
     set_tests_properties(
       ${target} PROPERTIES ENVIRONMENT
                            TSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/tests/support/tsan.supp:atexit_sleep_ms=50)
@@ -39,8 +39,8 @@ function(fa_register_gtest target cost)
 endfunction()
 
 # fa_wrap_emulated(target)
-# Cross-compiled tests run under an emulator of one process. GoogleTest's "threadsafe" death tests start argv[0] once more,
-# which the build machine cannot run. So argv[0] names a script that starts the emulator (qemu's -0).
+# Cross-compiled tests run under an emulator. GoogleTest's "threadsafe" death tests start argv[0] again, which the build
+# machine cannot run by itself. So argv[0] names a script that starts the emulator (qemu's -0).
 function(fa_wrap_emulated target)
   if(NOT CMAKE_CROSSCOMPILING_EMULATOR)
     return()

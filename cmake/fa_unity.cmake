@@ -1,8 +1,8 @@
 # Compiles several sources as one. Two sources that define the same local name cannot be compiled as one. When a new source
 # fails for this reason, rename what it defines, or name the source in the call of these functions.
 
-# fa_unite(ON|option target [source ...]) compiles the target's sources sixteen at a time if the option is on. The sources that
-# it names are compiled alone.
+# fa_unite(ON|option target [source ...]) compiles the target's sources sixteen at a time if the option is on. The named
+# sources are compiled alone.
 function(fa_unite option target)
   if(${option})
     set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 16)

@@ -33,7 +33,7 @@ except ModuleNotFoundError as error:
 
 from fa.torch import replace_scaled_dot_product_attention
 
-TOLERANCE = 1e-5  # this suffices because embeddings have length 1
+TOLERANCE = 1e-5  # a bound for absolute differences suffices, because embeddings have length 1
 
 SENTENCES = [
     "The kettle whistled and she poured the tea.",

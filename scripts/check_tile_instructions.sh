@@ -1,10 +1,10 @@
 #!/bin/sh
 # Usage: check_tile_instructions.sh BUILD_DIR
 #
-# On most CPUs the tests of the kernels of the tile unit (AMX) run on its emulation. This script reads the assembly that
-# the compiler made for the instructions themselves. The block of two by two tiles must have four products with their
-# registers, their loads and stores, and the softmax between them. The unit must be configured, and no other level may
-# have its instructions.
+# On most CPUs the tests run the kernels of the tile unit (AMX) on an emulation. So this script checks the assembly that
+# the compiler made for the real unit. The block of two by two tiles must have four products with the right registers,
+# their loads and stores, and the softmax between them. The unit must be configured, and no other level may have its
+# instructions.
 set -eu
 
 manifest=$1/isa_objects.txt
@@ -19,7 +19,7 @@ fail() {
   failed=1
 }
 
-# expect WHERE PATTERN, expect_none WHERE PATTERN: some line, or none, of the assembly matches.
+# expect WHERE PATTERN: some line of the assembly matches. expect_none WHERE PATTERN: no line matches.
 expect() { grep -qE "$2" "$assembly" || fail "$1: no line matches '$2'"; }
 expect_none() { if grep -qE "$2" "$assembly"; then fail "$1: a line matches '$2'"; fi; }
 
@@ -39,7 +39,7 @@ expect_block() {
   expect_none "$1" '	call'
 }
 
-# expect_only_in FILE PATTERN: of all sources only this one has the pattern.
+# expect_only_in FILE PATTERN: no other source has the pattern.
 expect_only_in() {
   found=$(cd "$(dirname "$0")/.." && grep -rlE "$2" src tools benchmarks examples tests include python/binding)
   [ "$found" = "$1" ] || fail "'$2' is in: $found, want $1"

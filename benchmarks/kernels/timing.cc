@@ -44,7 +44,7 @@ bench::BracketedTiming Time(benchmark::State& state, const std::vector<bench::Re
 
 void Register(const std::string& name, std::function<void(benchmark::State&)> run) {
   const auto run_or_fail = [run = std::move(run)](benchmark::State& state) {
-    const TileScope tiles;  // kernels of the tile unit leave the unit configured
+    const TileScope tiles;  // kernels may use tiles only while such an object exists
     try {
       run(state);
     } catch (const std::exception& error) {

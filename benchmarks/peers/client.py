@@ -60,7 +60,7 @@ def command_of(name, build):
 
 
 def unlocking_library(build):
-    """Returns the path of a library that, if it is preloaded, makes MKL choose its fast kernels."""
+    """Returns the path of a library to preload, which makes MKL choose its fast kernels."""
     return os.path.join(os.path.abspath(build), "benchmarks", "libmkl_unlock.so")
 
 

@@ -1,6 +1,5 @@
-// fa as a peer, through the functions that plan and run in one call, so that all costs of a user's call count. Only
-// this peer also measures the machine's peak: the measurement can then come between the calls that are compared with
-// it.
+// fa as a peer. It calls the functions that plan and run in one call, as a user does. This peer also measures the
+// machine's peak, between its calls.
 
 #include <memory>
 #include <optional>

@@ -199,8 +199,8 @@ class ChunkedAttention {
   std::vector<Chunk> chunks_;
 };
 
-/// Returns the name of the thread library for which oneDNN was built. Intel's and LLVM's OpenMP have a function that
-/// GNU's lacks.
+/// Returns the name of the thread library for which oneDNN was built. GNU's OpenMP lacks a function that Intel's and
+/// LLVM's have.
 std::string RuntimeName(const dnnl_version_t& version) {
   switch (version.cpu_runtime) {
     case DNNL_RUNTIME_OMP: return dlsym(RTLD_DEFAULT, "__kmpc_global_thread_num") == nullptr ? "libgomp" : "libiomp5";

@@ -16,7 +16,7 @@ constexpr int64_t kBlockSize = 1, kAttentionMode = 2;
 constexpr double kScale = 0.5;
 char layout[] = "BSND";
 
-// The device takes 16-bit types only. Here float works as well, and prints the same on every CPU.
+// The device takes 16-bit types only. This library also takes float, whose results print the same on every CPU.
 DeviceTensor Input(const std::vector<int64_t>& shape, double frequency) {
   return CreateTensor(Wave(ElementsOf(shape), frequency), shape, ACL_FLOAT);
 }

@@ -20,7 +20,7 @@ using Lengths = std::vector<int64_t>;  // inclusive prefix sums of the numbers o
 
 template <typename T>
 struct Layer {
-  // With this scale, sums of so many products of numbers around 1 stay around 1.
+  // Weights of this scale keep the results of a product around 1.
   static constexpr double kScale = 0.2;
   Matrix<T> query = RandomMatrix<T>(kModel, kModel, kScale, 1), key = RandomMatrix<T>(kModel, kModel, kScale, 2);
   Matrix<T> value = RandomMatrix<T>(kModel, kModel, kScale, 3), out = RandomMatrix<T>(kModel, kModel, kScale, 4);

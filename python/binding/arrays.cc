@@ -21,7 +21,7 @@ namespace nb = nanobind;
 namespace fa::python {
 namespace {
 
-// The address of an array without elements, and of an array whose memory a plan does not read.
+// The address that stands for arrays without elements, and for arrays whose memory a plan does not read.
 alignas(64) std::byte present;
 
 constexpr std::array kTypes = {DType::kF32, DType::kBF16, DType::kF16, DType::kI8,     DType::kU8,     DType::kBool,

@@ -30,8 +30,8 @@ template <typename Number>
 using FromPython = std::conditional_t<std::is_same_v<Number, float>, double, Number>;
 inline float Taken(double number) { return NearestFloat(number); }
 inline int64_t Taken(int64_t number) { return number; }
-// For each number that fa/options.h lists, FA_PARAMETER gives the constructor of options a parameter. The macros after
-// it give the parameter's keyword with the default of `Options`, and store the parameter.
+// These macros make the constructor of an options class from the numbers that fa/options.h lists: its parameters, their
+// keywords with defaults, and the assignments.
 #define FA_PARAMETER(type, name, text) FromPython<type> name,
 #define FA_KEYWORD(type, name, text) nb::arg(#name) = Options().name,
 #define FA_TAKE(type, name, text) options.name = Taken(name);

@@ -68,7 +68,7 @@ PlanCache<Args>& Plans() {
   return *plans;
 }
 
-/// Has the context's plans dropped when Python destroys the context. Null means the default context, which is never
+/// Drops the context's plans when Python destroys the context. Null means the default context, which is never
 /// destroyed.
 void ForgetPlansWith(const Context* context);
 

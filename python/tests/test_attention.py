@@ -405,8 +405,8 @@ def test_the_gil_is_free_while_the_library_works():
     during = ticks[0] - before
     stop.set()
     ticker.join()
-    # The call takes tens of milliseconds, and the other thread ticks every half a millisecond. If the call held the
-    # GIL, there would be at most one tick.
+    # The call takes tens of milliseconds, and the other thread ticks every half millisecond. If the call held the GIL,
+    # there would be at most one tick.
     assert during > 3
 
 

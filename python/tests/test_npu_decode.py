@@ -256,7 +256,7 @@ def test_modes_of_separate_scales(modes, kind):
     wide = {name: None if t is None else t.view(own) for name, t in zip(
         ("k_scale", "v_scale", "k_offset", "v_offset"), (*scales, *offsets), strict=True)}
     want, want_lse = fa.decode_attention(q, k, v, lengths_kv=LENGTHS, scale=SCALE, return_lse=True, **wide)
-    assert_close = torch.testing.assert_close  # both add the same numbers, in an order of their own
+    assert_close = torch.testing.assert_close  # both add the same numbers, but in different orders
     assert_close(out, want, rtol=1e-5, atol=1e-5)
     assert_close(lse[..., 0], want_lse, rtol=1e-5, atol=1e-5)
     second = {"dequant_scale_key": scales[0], "dequant_scale_value": scales[1], "dequant_offset_key": offsets[0]}

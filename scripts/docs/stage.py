@@ -38,12 +38,12 @@ LANGUAGES = {".cc": "cpp", ".h": "cpp", ".inc": "cpp", ".py": "python", ".sh": "
 # An inline link of Markdown: its text, its target, the anchor in it.
 LINK = re.compile(r"(\]\()([^)#\s]*)(#[^)\s]*)?(\))")
 FENCE = re.compile(r"^ *```")
-# A folder's page shows at most this much of its files, and no file that is longer.
+# A folder's page shows at most this many bytes of its files. It leaves out longer files.
 MOST_SHOWN_BYTES = 40_000
 
 
 class Site:
-    """The pages of the site. A page for the target of a link is laid out when a link first asks for it."""
+    """The pages of the site. The page for a link's target is made when the first link to it is found."""
 
     def __init__(self, pages):
         self.pages = pages

@@ -184,7 +184,7 @@ void RunAll(int64_t sequence) {
       }
     }
   }
-  // The ranks' rows begin inside a group of rows that kernels of pairs add at once.
+  // Kernels of bf16 pairs add a group of rows at once. Here the rows of a rank begin inside such a group.
   BackwardCase packed;
   packed.forward.dtype = DType::kBF16;
   packed.forward.layout = Layout::kTND;

@@ -76,7 +76,8 @@ struct Magnitudes {
   std::vector<double> rms_out;     ///< the root of the sum over keys j of (P z v)^2
   std::vector<double> score_out;   ///< sum_j P A z |v|, where A is the sum of the magnitudes of a score's terms
   std::vector<double> score;       ///< sum_j P A, with A as for score_out
-  std::vector<double> score_near;  ///< the largest A (see score_out) of the scores within 1 of the maximum
+  std::vector<double> score_near;  ///< the largest sum of magnitudes of a score's terms, among scores within 1 of the
+                                   ///< maximum
   std::vector<double> keys;        ///< the number of keys that the row sees
   std::vector<double> largest_v;   ///< the largest |z v| among the keys that the row sees
 };

@@ -249,8 +249,8 @@ _MERGE_NAMES = NAMES | {
 def check_arrays(
     *, optional: dict[str, Any] | None = None, names: dict[str, str] | None = None, **arrays: Any
 ) -> None:
-    """Raises TypeError for an argument that is no array, because Python code reads its shape. `optional` arguments may
-    be None. The error names an argument as `names` says."""
+    """Raises TypeError for an argument that is no array. `optional` arguments may be None. The error names an argument
+    as `names` says."""
     for name, array in {**arrays, **(optional or {})}.items():
         if (array is not None or name in arrays) and not (hasattr(array, "shape") and hasattr(array, "dtype")):
             error = argument_error(TypeError, name, f": want an array, got {type(array).__name__}")
@@ -312,7 +312,8 @@ def compute(function: Callable, arrays: dict[str, Any], *rest: Any, names: dict[
 
 @functools.cache
 def _of_pytorch() -> Any:
-    """Returns fa._pytorch, the module of PyTorch's private interfaces. It is imported late, as it imports PyTorch."""
+    """Returns fa._pytorch, the module of PyTorch's private interfaces. That module imports PyTorch, so it is imported
+    only here."""
     from . import _pytorch
 
     return _pytorch
@@ -420,7 +421,7 @@ class BoundCall:
         return AttentionGradients(*(None if t is None else self.empty(t.shape, t.dtype) for t in sources))
 
     def named(self, gradients: AttentionGradients) -> dict[str, Any]:
-        """Returns the gradients under the library's names, in which the gradient of slopes in pse is dslopes."""
+        """Returns the gradients under the library's names. The gradient of slopes in pse is named dslopes."""
         named = gradients._asdict()
         if self.pse_is_slopes:
             named["dslopes"] = named.pop("dpse")

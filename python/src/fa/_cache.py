@@ -11,7 +11,8 @@ from ._decode import listed, readable, shape_of
 from ._errors import argument_error
 from ._fa import Context
 
-# For each size of an element, a type that the library has. Arrays of a type that it lacks are moved as this type.
+# {bytes of an element: a type that the library has}. Arrays of types that the library lacks are moved as a type of
+# equal size.
 _BY_SIZE = {1: "uint8", 2: "float16", 4: "int32", 8: "int64"}
 _FLOATS = "float32", "float16", "bfloat16"  # types whose rows can be quantised
 _OWN = ("float32", "float16", "bfloat16", "int8", "uint8", "bool", "int32", "int64")
@@ -188,7 +189,7 @@ def _rows_and_cache(name: str, rows: Any, cache: Any, kv_dtype: str | None) -> d
     if rows is None or not codes or dtype_name(rows.dtype) not in _FLOATS:
         return {name: stored(name, rows), into: stored(into, cache, name, rows)}
     if dtype_name(rows.dtype) == "bfloat16" and not torch_of(rows) and not isinstance(rows, DescribedArray):
-        rows = rows.astype("float32")  # exact: NumPy's own functions cannot pass bfloat16 on
+        rows = rows.astype("float32")  # exact; NumPy cannot pass bfloat16 to the extension
     cache, word = (cache, None) if kind == "int8" else readable(into, cache, kv_dtype)
     return {name: rows, into: cache, f"{name}_codes": word}
 

@@ -1,4 +1,4 @@
-"""Errors that keep the arguments in their text apart from the words, so that every function can use its own names.
+"""Errors whose text is kept in parts, so that each function can put its own argument names into the text.
 
 Exceptions of the extension and of `argument_error` have a tuple `parts`. A part is either text or a tuple (name,
 member, index) for an argument under its C++ name, such as ("k", ".shape", "[2]").

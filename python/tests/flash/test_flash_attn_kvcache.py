@@ -320,8 +320,8 @@ def test_the_third_generations_names_are_its_own():
         third_generation.flash_attn_with_kvcache(**call, qv=qv, page_table=pages)
 
 
-# For each call, prints by how many MiB the peak of the process' memory rises. The caches of these calls, and one byte
-# per pair of row and key, would take far more.
+# For each call, prints by how many MiB the peak of the process' memory rises. A copy of a cache, or one byte per pair
+# of row and key, would take far more.
 MEMORY = """
 import resource, torch
 import fa.flash_attn as flash

@@ -178,8 +178,8 @@ def test_a_model_has_the_logits_of_eager_or_is_refused(kind, monkeypatch):
 
 
 def _check_that_it_is_not_run(kind: str) -> None:
-    """Checks that this type of `LISTED` still cannot be tested: `_of_eager` raises NotRun. If it does not, take the
-    type off its list in every_model.py. Types whose missing package is installed are not checked."""
+    """Checks that this type of `LISTED` still cannot be tested: `_of_eager` raises NotRun. If this check fails, take
+    the type off its list in every_model.py. Types whose missing package is installed are not checked."""
     package = NEEDS.get(kind)
     if package is None or importlib.util.find_spec(package) is None:
         with pytest.raises(NotRun):

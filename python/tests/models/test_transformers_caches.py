@@ -101,7 +101,7 @@ def test_the_methods_of_layers_keep_their_meaning(method, window):
         for codes, numbers in zip(compressed.update(*new), want, strict=True):
             scale = codes._fa_scale
             assert codes.shape == numbers.shape and scale.shape == (*numbers.shape[:-1], 1)
-            bound = numbers.abs().amax(-1, keepdim=True) / 127 * (0.5 + 2**-10)  # half a step
+            bound = numbers.abs().amax(-1, keepdim=True) / 127 * (0.5 + 2**-10)  # half the distance between two codes
             assert ((codes * scale - numbers).abs() <= bound).all()
         if step in (2, 4):
             for layer in (plain, growing, compressed):
@@ -121,7 +121,7 @@ def test_rows_are_written_in_place():
         before = layer.keys.data_ptr()
         layer.update(*states(1, step))
         moved += layer.keys.data_ptr() != before
-    assert layer.keys.shape[2] == 108 and moved == 3  # 16 rows, then 34, 70 and 142
+    assert layer.keys.shape[2] == 108 and moved == 3  # space for 16 rows, then for 34, 70 and 142
     assert layer.keys.data_ptr() != first
     _, sliding, _ = layers_of(6)
     for step in range(100):
@@ -160,7 +160,7 @@ def test_inference_mode_and_back():
 
 
 class _Dequantised(DynamicCache):
-    """Keeps every row as what its codes of 8 bits stand for, by the formula."""
+    """Keeps every row as the numbers that its 8-bit codes stand for, computed by the formula."""
 
     def __init__(self, config, dtype):
         super().__init__(config=config)

@@ -111,7 +111,7 @@ def test_masks_stay_broadcast(shape, monkeypatch):
         monkeypatch.setattr(_fa, name, noting(getattr(_fa, name)))
     for given in (mask, mask.expand(B, N, L, S)):
         assert torch.equal(scaled_dot_product_attention(q, k, v, given), want)
-    columns = S if shape[-1] == 1 else 1  # the call writes out a broadcast innermost dimension
+    columns = S if shape[-1] == 1 else 1  # the call copies a mask whose innermost dimension is broadcast
     assert sizes == [mask.numel() * columns] * 2
 
 

@@ -1,5 +1,5 @@
-// aclnnSparseFlashAttention and its gradients give the bits of C++ and the codes of refusals. Contents are read only
-// when the stream runs the operator.
+// Tests aclnnSparseFlashAttention and its gradients. They give the bits of the C++ functions, and an error code for
+// each refused call. Contents are read only when the stream runs the operator.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -80,8 +80,7 @@ class FuzzCall {
   [[nodiscard]] virtual ::testing::AssertionResult MatchesReference() = 0;
   /// Returns whether tensors may be moved to other memory. They may not if an output shares memory with an input.
   [[nodiscard]] virtual bool may_move() const { return true; }
-  /// Returns whether the call leaves some elements of its outputs as they were. Such outputs move with their contents
-  /// only, and may_move() is false.
+  /// Returns whether the call leaves some elements of its outputs as they were. If so, may_move() is false.
   [[nodiscard]] virtual bool keeps_elements() const { return false; }
 };
 

@@ -41,7 +41,7 @@ std::vector<uint8_t> CodesOf(DType format, const std::vector<float>& numbers) {
   return codes;
 }
 
-// Each code's number, the middle of each two neighbours, and the numbers next to that middle.
+// The numbers are those of all codes, the middles between neighbouring codes, and the floats next to each middle.
 TEST(QuantizeRows, RoundsToTheNearestCodeAndTiesToEven) {
   for (const DType format : kCodeTypes) {
     std::vector<float> codes;
@@ -190,7 +190,7 @@ TEST(QuantizeRows, IsPartOfThePlan) {
   EXPECT_THAT(plan->Run(other).message(), HasSubstr("key_scale_cache"));
 }
 
-/// A decode over pages that ScatterRows has written has the bits of one over the same codes and scales without pages.
+/// Pages that ScatterRows has written give a decode the same bits as the same codes and scales without pages.
 TEST(QuantizeRows, DecodeReadsThePagesAndTheirScales) {
   constexpr int64_t kHeads = 2, kSize = 32, kRows = 37, kPageRows = 8, kPages = 6;
   std::vector<float> key(kRows * kHeads * kSize), value = key, q(4 * kSize);

@@ -1,7 +1,7 @@
 // Tests every operator on an invented machine of two NUMA nodes, each with its own worker threads. A page lies on the
 // node of the thread that writes it first. So the test records which worker writes each cache line first, which shows
-// the node. The executor of this test gives no worker tasks from another worker's list, so the record is the same in
-// every run. tests/core/run/numa_binding_test.cc shows that a worker's tasks run on its node.
+// the node. In this test each worker runs only tasks of its own list, so the record is the same in every run.
+// tests/core/run/numa_binding_test.cc shows that a worker's tasks run on its node.
 #include <gtest/gtest.h>
 
 #include <algorithm>

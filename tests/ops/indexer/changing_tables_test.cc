@@ -25,8 +25,8 @@ int32_t* WordAt(const Tensor& tensor, int64_t offset) { return reinterpret_cast<
 constexpr int kCheckedCalls = 500;
 constexpr int kMostCalls = 1'000'000;
 
-/// Makes at least `calls` calls while another thread flips the words between right and wrong. If that thread rests
-/// while they are wrong, every call is refused. So more calls follow until one succeeds.
+/// Makes at least `calls` calls while another thread flips the words between right and wrong. If that thread sleeps
+/// while the words are wrong, every call is refused. So more calls follow until one succeeds.
 /// @return the number of calls that succeeded
 template <typename Call>
 int RunWhileFlipping(const Call& call, const std::vector<int32_t*>& words, Context* context, int calls = kCalls) {

@@ -110,7 +110,7 @@ TEST_P(SparseForwardNonFinite, ValuesSpoilTheOutputsOfTheTokensThatNameThem) {
     const SparseCase c = FewHeads(GetParam(), heads);
     const reference::SparseProblem usual = MakeReferenceProblem(c);
     const std::vector<int64_t> keys = KeysOf(usual, 0);
-    // Takes one key from each block of the token's keys, such that the other token does not name it.
+    // Takes one key from each block of the token's keys. The other token's list must not name it.
     for (const int64_t begin : {0, 64, 128}) {
       const auto block_end = keys.begin() + std::min(begin + 64, std::ssize(keys));
       const auto found =

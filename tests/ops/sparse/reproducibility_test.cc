@@ -44,7 +44,7 @@ TEST_P(SparseBits, DoNotDependOnThreads) {
   }
 }
 
-// Tokens wait for one another at every key, so another order of additions would change bits.
+// Many tokens add to the gradients of the same keys. Any other order of additions would change bits.
 TEST_P(SparseBits, OfManyTokensOnTheSameKeysDoNotDependOnThreads) {
   SparseCase c = Usual(true);
   c.tokens.lengths = {{80}, {12}};

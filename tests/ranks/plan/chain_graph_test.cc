@@ -344,7 +344,7 @@ TEST(ChainGraph, TilesTakeAsLongAsThePlanPredictsFromBlocks) {
       const Chains chains(masked);
       constexpr double kGroupPairs = 32.0 * 8;  // one unit of BackwardItem::cost is this many pairs
       constexpr double kTileGroups = 2;
-      // PredictedSeconds counts the cost kTileGroups per tile.
+      // PredictedSeconds adds kTileGroups to the cost of each tile.
       const double all = 1 + kTileGroups / (128 / 32 * 128 / 8);
       Ranks ranks(
           chains, of.workers,

@@ -109,8 +109,8 @@ TEST_P(RankedBackward, CutsThroughPackedSequencesAndTheirTail) {
   }
 }
 
-// Kernels of pairs add 2 rows of a sequence at once, and AMX kernels add 32. If a cut divides such a group, the rank
-// that holds the group's first row computes the whole group.
+// Kernels of bf16 pairs add 2 rows of a sequence at once, and AMX kernels add 32. If a cut divides such a group, the
+// rank that holds the group's first row computes the whole group.
 TEST_P(RankedBackward, MovesRowsThatAreSummedAtOnce) {
   BackwardCase c = LongCase(DType::kBF16, 3);
   c.forward.layout = Layout::kTND;

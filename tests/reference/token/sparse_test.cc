@@ -220,7 +220,7 @@ TEST_P(SparseReference, IndexerGradientsAgreeWithFiniteDifferences) {
   ExpectGradient(loss, &p.weights, g.dweights, "dweights");
 }
 
-/// Here the indexer's forward makes the lists, and the loss uses its values.
+/// The indexer's forward selects the keys. The loss uses the scores that the forward returns.
 TEST_P(SparseReference, IndexerValuesAgreeWithFiniteDifferences) {
   RandomSparse random(GetParam());
   IndexerProblem p = random.MakeIndexer(random.MakeSelection(1));

@@ -16,10 +16,9 @@
 
 namespace fa::test {
 
-/// Returns the levels on which calls over ranks are tested. Without a sanitizer these are all of IsaLevels. Sanitizers
-/// watch accesses and not values. So under a sanitizer only two levels are tested, the highest without tiles and the
-/// emulated tile unit. These two levels move rows in different ways: they add 1 or 2 rows at once, or 32. Other tests
-/// run the kernels of every level under AddressSanitizer; operator_executor_test does under ThreadSanitizer.
+/// Returns the levels on which calls over ranks are tested. Without a sanitizer these are all of IsaLevels(). A
+/// sanitizer watches only memory accesses, so two levels suffice: the highest level without tiles, and the emulated
+/// tile unit. The highest level adds 1 or 2 rows at once, and the tile unit adds 32.
 [[nodiscard]] std::vector<Isa> RankLevels();
 
 /// Returns the rows that a rank holds, one by one, by the definition of the cut.

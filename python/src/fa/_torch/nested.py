@@ -119,8 +119,8 @@ class _JaggedCall(NamedTuple):
 
 
 def _gaps_and_lengths(offsets: Tensor, lengths: Tensor | None, total: int) -> list[tuple[int, int]]:
-    """Returns, for each sequence, (the number of rows between the sequence before it and it, the number of its own
-    rows). The last entry is (the number of rows after the last sequence, 0)."""
+    """Returns (rows of the gap before the sequence, rows of the sequence) for each sequence. The last entry is (rows
+    after the last sequence, 0)."""
     begins, ends = offsets.tolist()[:-1], offsets.tolist()[1:]
     if lengths is not None:
         ends = [begin + length for begin, length in zip(begins, lengths.tolist(), strict=True)]

@@ -251,7 +251,8 @@ def _run(ranked: Any, run: _Run, call: Call, first_tag: int) -> None:
 
 @contextlib.contextmanager
 def _told(renamed: Callable[[Exception], Exception]) -> Iterator[None]:
-    """Raises the library's errors with the caller's argument names, and keeps their cause. Others pass unchanged."""
+    """Raises the library's errors with the caller's argument names, and keeps their cause. Other errors pass
+    unchanged."""
     try:
         yield
     except ERRORS as error:

@@ -15,8 +15,8 @@ from .ranked import NAMES, Cut, Ranks, ranks_of
 def positions(rows: int, group: Any = None, cut: Cut = "zigzag") -> Tensor:
     """Returns the numbers of the rows that this rank holds of a sequence of `rows` rows: int64 [rows held].
 
-    They come in the order in which the rank holds the rows. They are the positions of the rank's tokens, for example for
-    rotary embeddings.
+    The numbers come in the order in which the rank holds the rows. They are the positions of the rank's tokens, for
+    example for rotary embeddings.
     """
     group = process_group(group)
     return rows_held(rows, group, ranks_of(group, cut))
