@@ -166,8 +166,8 @@ def is_bound_by_memory(case):
 
 
 def read_facts(case, samples, reads):
-    """Returns the highest rate, in GB/s, at which a peer's threads read its keys and values, and the fraction of
-    this rate that its calls reach."""
+    """Returns the highest rate, in GB/s, at which the peer's threads read keys and values. Also returns the fraction of
+    this rate that the peer's calls reach."""
     return {"read_gbytes": max(map(max, reads)), "read_fraction": rounds.read_fraction(case.key_value_bytes(), samples, reads)}
 
 
@@ -195,8 +195,8 @@ def text_of(entry):
 
 
 def estimate(case, peers, round_count):
-    """Returns about how many seconds a case will take. The estimate counts the start, the reference, and for each
-    peer two calls and all rounds, at the speed of a slow peer."""
+    """Returns about how many seconds a case will take. The estimate counts the start, the reference, two calls per peer
+    and all rounds. It assumes the speed of a slow peer."""
     call = case.flops() / (75e9 * case.threads)
     return 2 + len(peers) * (2 * call + round_count * max(call, ROUND_SECONDS + 2 * (SETTLE_SECONDS + PEAK_SECONDS)))
 

@@ -5,8 +5,8 @@ SDPA.
     benchmarks/long_sequences.py --tokens 4096 --type bfloat16
 
 The layer is Llama's, with hidden size 1024 and 16 heads on 4 key heads. A quarter of the sequence is padding on the
-left. Each row of the table comes from its own process. Its memory is the amount by which the process grew during the
-call. The last hidden states of both implementations are compared.
+left. Each row of the table comes from its own process, and shows by how much that process grew during the call. The
+last hidden states of both implementations are compared.
 """
 
 import argparse

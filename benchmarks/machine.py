@@ -11,8 +11,8 @@ TICK = 1 / os.sysconf("SC_CLK_TCK")
 
 
 def parse_busy_ticks(stat):
-    """Returns the ticks for which all CPUs together were busy, from the text of /proc/stat. Busy ticks are user, nice,
-    system, irq, softirq and steal."""
+    """Returns the ticks for which all CPUs together were busy (user, nice, system, irq, softirq and steal), from the
+    text of /proc/stat."""
     ticks = [int(word) for word in stat.split("\n", 1)[0].split()[1:9]]
     user, nice, system, _idle, _iowait, irq, softirq, steal = ticks
     return user + nice + system + irq + softirq + steal
@@ -88,8 +88,8 @@ def folder_of(description):
 
 
 def is_same(description, other):
-    """Returns whether one file may hold figures of both machines. It may if the CPUs, their number and their
-    instructions are equal."""
+    """Returns whether one file may hold figures of both machines: whether their CPUs, numbers of CPUs and instructions
+    are equal."""
     return all(description.get(name) == other.get(name) for name in ("cpu", "microarchitecture", "cpus", "instructions"))
 
 

@@ -89,8 +89,8 @@ def works(name, size):
 
 
 def step_of(model, work):
-    """Returns a function without arguments that does the step `work` once, and returns numbers by which the result is
-    checked."""
+    """Returns a function without arguments that does the step `work` once. The function returns numbers by which the
+    result is checked."""
     kind, tokens = work.split()
     tokens = int(tokens)
     ids = torch.randint(2, model.config.vocab_size, (1, tokens), generator=torch.Generator().manual_seed(2))

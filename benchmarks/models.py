@@ -43,7 +43,7 @@ class AttentionTime:
         """Replaces the registered attention function `name` by one that also measures its time. @return `name`"""
         function = AttentionInterface()[name] if name != "eager" else None
         if function is None:
-            return name  # the eager functions are in the models' own modules and not registered
+            return name  # eager functions are not registered; they are in the models' own modules
 
         def timed(*arguments, **keywords):
             begin = time.perf_counter()
@@ -102,14 +102,14 @@ class Bound(NamedTuple):
 
 
 def _checked(work):
-    """Returns the step on which results are checked: the same step, but on at most 256 tokens."""
+    """Returns a step for checking results: the step `work`, but with at most 256 tokens."""
     kind, tokens = work.split()
     return f"{kind} {min(int(tokens), 256)}"
 
 
 def _check_bound(model, work, dtype):
     """Returns the result of "eager" in float64, and a bound for the error of other implementations. The bound is three
-    times the error of "eager" in `dtype`, or a few roundings if these are more."""
+    times the error of "eager" in `dtype`, but at least a few roundings."""
     exact = copy.deepcopy(model).double()
     exact.set_attn_implementation("eager")
     if hasattr(exact.config, "num_local_experts"):
@@ -138,8 +138,8 @@ def _case_of(entry):
 
 
 def _begin(output):
-    """Returns the results to which a run adds its own. These are the results in the file if they come from the same
-    machine and PyTorch, and otherwise none."""
+    """Returns the results to which a run adds its own: those in the file if they come from the same machine and
+    PyTorch, and otherwise none."""
     results = {"machine": machine.describe(), "torch": torch.__version__, "mkl_unlocked": is_unlocked(), "entries": []}
     if output and output.exists():
         before = json.loads(output.read_text(encoding="utf-8"))

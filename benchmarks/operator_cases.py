@@ -190,7 +190,8 @@ def sum_of_heads(weights, positive):
 
 
 def indexer(dtype):
-    """Returns the Problem of choosing the 2048 best of 8192 keys for each of 256 tokens, with 64 heads of size 128."""
+    """Returns the Problem of choosing keys for each of 256 tokens: the 2048 best of 8192 keys, with 64 heads of size
+    128."""
     tokens, keys, heads, d, count = 256, 8192, 64, 128, 2048
     q, k = normal(1, tokens, heads, d, dtype=dtype), normal(1, keys, 1, d, dtype=dtype)
     weights = normal(1, tokens, heads, dtype=dtype).abs()
@@ -237,8 +238,8 @@ def product_share(rows):
 
 
 def loss_of(p, positive, weights, allowed=None):
-    """Returns the KL loss of rows, and the gradients of weights and of max(0, q . k). Scores are summed in f32, because
-    they are exponents: rounding a score above 8 to bf16 could change its probability by 3 %."""
+    """Returns the KL loss of rows, and the gradients of weights and of max(0, q . k). Scores are summed in f32.
+    Rounding a score above 8 to bf16 could change its probability by 3 %."""
     scores = sum_of_heads(weights.float(), positive.float())
     if allowed is not None:
         scores = scores.masked_fill(~allowed, -torch.inf)
@@ -252,8 +253,8 @@ def loss_of(p, positive, weights, allowed=None):
 
 
 def sparse_loss(dtype):
-    """Returns the Problem of the loss on the selections of Sparse, with 64 heads, and an indexer with 64 heads of size
-    128."""
+    """Returns the Problem of the loss on the selections of Sparse. The attention and the indexer have 64 heads, those
+    of the indexer of size 128."""
     case = Sparse(dtype, 64)
     heads, d = 64, 128
     q, k = normal(1, case.tokens, heads, d, dtype=dtype), normal(1, case.keys, 1, d, dtype=dtype)

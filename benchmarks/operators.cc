@@ -96,7 +96,7 @@ void Register(const OperatorCase& bench, void (*run)(benchmark::State&, const Op
 struct Shape {
   const char* name;
   const char* sizes;
-  bool decode = false;  ///< whether it has one query row, and therefore no mask and no backward
+  bool decode = false;  ///< whether it has one query row: such shapes have no mask and no backward
 };
 constexpr Shape kShapes[] = {
     {"A_b1n16s1024d64", "1,16,16,1024,1024,64"},    {"B_b1n16s2048d128", "1,16,16,2048,2048,128"},

@@ -38,7 +38,7 @@ def distance(got, want):
 
 
 def best_chunk(problem):
-    """Returns the chunk size with which PyTorch's call is fastest. Each size is tried three times."""
+    """Returns PyTorch's fastest chunk size. Each size is tried three times."""
     if len(problem.chunks) == 1:
         return problem.chunks[0]
     return min(problem.chunks, key=lambda chunk: min(seconds_of(lambda: problem.peer(chunk)) for _ in range(3)))

@@ -65,8 +65,8 @@ def kept_pairs(begin, end, key_begin, key_end):
 
 
 def predict(begin, end, keys, few_chunks):
-    """@return how many seconds a block keeps the workers of a rank busy, and how many seconds later its last column
-    ends"""
+    """@return how many seconds the workers of a rank need for a block, and how many seconds later the block's last
+    column ends"""
     pairs, length = kept_pairs(begin, end, *keys), keys[1] - keys[0]
     columns = -(-length // COLUMN_KEYS)
     at_once = min(columns, AT_ONCE)
@@ -191,8 +191,7 @@ class Blocks:
 
 
 class ChunkSums(Blocks):
-    """Order (b): each chunk of rows sends its sum for a chunk of keys to the rank that holds most rows of these
-    keys."""
+    """Order (b): each chunk of rows sends its sum for a chunk of keys to the rank that holds most of these keys."""
 
     def ended(self, last, keys, ranks):
         parts = 2 * ranks

@@ -7,8 +7,8 @@ import numpy as np
 
 UNIT_ROUNDOFF = {"f32": 2.0**-24, "bf16": 2.0**-8, "f16": 2.0**-11}
 U = UNIT_ROUNDOFF["f32"]
-# The relative error that an exponential may have. It is 20 ulp, as in PyTorch's flash kernel, because the check must
-# only show that all peers compute the same thing.
+# The relative error that an exponential may have: 20 ulp, as in PyTorch's flash kernel. The check only has to show that
+# all peers compute the same function.
 EXP_ERROR = 20 * 2.0**-23
 F16_SUBNORMAL = 2.0**-25
 
@@ -177,7 +177,7 @@ def compare(expected, results, dtype):
     for want in expected:
         got = to_double(results[want.name][want.batch, want.head, want.row], dtype)
         off = np.abs(got - want.value)
-        # An element without an error gets the quotient 0, even if its bound is 0.
+        # If an element has no error, its quotient is 0, even if its bound is 0.
         of_bound = np.divide(off, want.bound, out=np.where(off == 0, 0.0, np.inf), where=want.bound != 0)
         error = max(error, *np.where(np.isnan(off), np.inf, off).tolist())
         share = max(share, *np.where(np.isnan(of_bound), np.inf, of_bound).tolist())

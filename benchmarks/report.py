@@ -35,7 +35,8 @@ def shape_text(case, most):
 
 
 def rate_text(entry):
-    """Returns, as text, the GFLOP/s of fa's best call, its share of the peak, and its ratio to the fastest peer."""
+    """Returns the GFLOP/s of fa's best call as text, with the fraction of the peak and the ratio to the fastest
+    peer."""
     rate, ratio = store.gflops(entry, "fa"), store.ratio_to_best(entry)
     if rate is None:
         return "–"

@@ -43,7 +43,7 @@ KEYS = {"forward": (32, 64, 96, 128, 160, 192, 224, 256), "backward": (32, 64, 1
 ROWS = (16, 32, 48, 64, 96, 128, 144, 160)
 # B, N, Nkv, Sq, Sk, D. The head sizes have different tiles. The sequences are so long that few tiles are partial.
 SHAPES = {f"d{d}": (1, 4, 4, 1024, 1024, d) for d in (64, 128, 256)}
-# The distance of fetching ahead also matters to short sequences, and to decodes in groups of 1, 4 and 8 rows.
+# The shapes for distances of fetching ahead: also short sequences, and decodes in groups of 1, 4 and 8 rows.
 FETCHED = {"d128": SHAPES["d128"], "short": (8, 12, 12, 128, 128, 64),
            **{f"decode{rows}": (8, 8 * rows, 8, 1, 4096, 128) for rows in (1, 4, 8)}}
 
@@ -134,7 +134,7 @@ def tune(case, args, log, libraries):
 
 
 class Libraries:
-    """The libraries of the variants. Each is built when it is first asked for."""
+    """The libraries of the variants. Each is built at its first use."""
 
     def __init__(self, build, folder):
         self.build, self.folder, self.made = variants.Build(build), folder, {}
@@ -162,8 +162,8 @@ def check(case, folder, candidate, expected):
 
 
 def tune_variants(case, args, log, libraries):
-    """@return {variant: the build's time divided by the variant's}, the best variant, and its quotient measured once
-    more"""
+    """@return {variant: the build's time divided by the variant's}, the best variant, and its quotient from a second
+    measurement"""
     folder = tempfile.mkdtemp(prefix="fa-tune-", dir="/dev/shm" if os.path.isdir("/dev/shm") else None)
     candidates = {"": Candidate(args, log)}
     try:

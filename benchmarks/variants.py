@@ -179,8 +179,8 @@ class Build:
 
 
 def compile_command(command, source, output, overlay):
-    """Returns the compiler's command with another source and output. The compiler then lists the files that it reads
-    next to the output, and looks for files in the overlay first."""
+    """Returns the compiler's command for another source and output. The compiler looks for files in the overlay first,
+    and lists next to the output which files it has read."""
     words = list(command)
     for flag, value in (("-c", source), ("-o", output), ("-MF", f"{output}.d")):
         words[words.index(flag) + 1] = value

@@ -14,8 +14,8 @@ add_library(fa_flags INTERFACE)
 target_compile_features(fa_flags INTERFACE cxx_std_20)
 target_compile_options(fa_flags INTERFACE -Wall -Wextra $<$<BOOL:${FA_WERROR}>:-Werror>)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
-  # g++ 12 wrongly warns of std::sort stepping past arrays of fewer than 16 elements, and of overlapping copies in
-  # std::string's operator+ (GCC bug 105651).
+  # g++ 12 warns wrongly of std::sort on arrays of fewer than 16 elements, and of std::string's operator+ (GCC bug
+  # 105651).
   target_compile_options(fa_flags INTERFACE -Wno-array-bounds -Wno-restrict)
 endif()
 if(FA_SANITIZE)

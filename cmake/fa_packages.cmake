@@ -10,8 +10,7 @@ endif()
 set(FA_MAINTAINER "${fa_maintainer}"
     CACHE STRING "Maintainer of the packages, \"Name <address>\"; by default DEBFULLNAME and DEBEMAIL, or a placeholder")
 set(CPACK_PACKAGE_CONTACT ${FA_MAINTAINER})
-# The text is empty, because cpack would put it before the descriptions of all packages. The first line of each
-# description is its summary.
+# The summary is empty, because cpack would put it before the descriptions of all packages.
 set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "")
 set(CPACK_PACKAGE_FILE_NAME fa-${PROJECT_VERSION}-${CMAKE_SYSTEM_NAME}-${CMAKE_SYSTEM_PROCESSOR})
 set(CPACK_RESOURCE_FILE_LICENSE ${PROJECT_SOURCE_DIR}/LICENSE)
@@ -73,7 +72,7 @@ set(CPACK_DEBIAN_TOOLS_PACKAGE_DEPENDS "${soname_package} (= ${PROJECT_VERSION})
 set(CPACK_COMPONENT_TOOLS_DESCRIPTION
     "Attention on CPUs: command line tool\nRuns attention operators on .npy files, shows plans and measures speed.")
 
-# Debian's policy wants a copyright file and a changelog per package. No other installation has them.
+# Debian's policy wants a copyright file and a changelog per package.
 configure_file(${PROJECT_SOURCE_DIR}/cmake/debian_copyright.in ${PROJECT_BINARY_DIR}/debian/copyright @ONLY)
 find_program(FA_GZIP gzip)
 if(FA_GZIP)

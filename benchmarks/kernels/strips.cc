@@ -13,7 +13,7 @@ namespace {
 // Checks of passes and products look at every third column and key. No vector's length is a multiple of 3, so all lanes
 // are checked.
 constexpr int64_t kCheckedStep = 3;
-// Relative errors of 2^x in f32 strips, and in strips of pairs, which round probabilities to bf16.
+// Relative errors of 2^x: in f32 strips, and in strips of bf16 pairs, which round probabilities to bf16.
 constexpr double kExp2Error = 4e-6, kRoundedError = 0x1p-8;
 
 bool MultipliesPairs(const StripKernels& kernels) { return kernels.operands == Operands::kBF16Pairs; }

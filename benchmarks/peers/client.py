@@ -103,7 +103,7 @@ def why_missing(name, build, vendor):
 class Peer:
     def __init__(self, name, build, threads, log, vendor="", variables=None):
         """Starts the peer.
-        @param log  the file that gets the peer's standard error
+        @param log  the file for the peer's standard error
         @param vendor  the CPU's vendor in /proc/cpuinfo
         @param variables  environment variables of the peer"""
         self.name, self.threads, self.library = name, threads, reading_library(build)
@@ -143,8 +143,8 @@ class Peer:
         return answer
 
     def read(self, seconds):
-        """@return the GB/s at which the peer's threads read the keys and values of its case, at the addresses that its
-        call reads"""
+        """@return the GB/s at which the peer's threads read the keys and values of the case. They read at the same
+        addresses as the call."""
         return self.ask("read", seconds=seconds, threads=self.threads, library=self.library)["gbytes"]
 
     def close(self):

@@ -1,5 +1,6 @@
 // This file is built with -ffast-math. Functions that compute exponentials are built once per vector width, so that the
-// compiler vectorises them. The naive peer shall be slow by its memory traffic, and not by its exponentials.
+// compiler vectorises them. The naive peer should be slow because of its memory traffic, not because of its
+// exponentials.
 
 #include "peers/naive_attention.h"
 

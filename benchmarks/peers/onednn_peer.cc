@@ -1,7 +1,7 @@
-// oneDNN's graph API as a peer. oneDNN compiles the pattern of scaled dot-product attention into one fused kernel. This
-// kernel computes all its keys for all its rows, even with a causal mask. So the peer cuts the query rows into chunks,
-// and gives each chunk only the keys up to its last row. The best size of a chunk depends on the case. The peer tries
-// all of kChunkRows and a single chunk, and times the fastest.
+// oneDNN's graph API as a peer. oneDNN compiles the pattern of scaled dot-product attention into one fused kernel. Even
+// with a causal mask, this kernel computes all keys for all rows. So the peer cuts the query rows into chunks, and
+// gives each chunk only the keys up to its last row. The peer tries all chunk sizes in kChunkRows and a single chunk,
+// and times the fastest.
 
 #include <dlfcn.h>
 

@@ -18,7 +18,7 @@ DeviceTensor Input(const std::vector<int64_t>& shape, double frequency) {
 }
 DeviceTensor Output(const std::vector<int64_t>& shape) { return CreateOutput<float>(shape, ACL_FLOAT); }
 
-// Converts a statistic [B, N1, S1, 8] of attention to the form that the loss takes, [B, N2, S1, N1 / N2].
+// Converts a statistic of attention, [B, N1, S1, 8], to the form that the loss takes, [B, N2, S1, N1 / N2].
 DeviceTensor OnePerRow(const DeviceTensor& statistic) {
   return CreateTensor(FirstOfEight(ToHost<float>(statistic)), {kBatch, kHeads, kTokens, 1}, ACL_FLOAT);
 }

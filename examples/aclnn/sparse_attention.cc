@@ -1,6 +1,6 @@
 // A training step of sparse attention as in DeepSeek-V3.2. The lightning indexer chooses keys for every query token,
-// and sparse attention attends to them. Then come its gradients, and a KL loss that teaches the indexer the attention's
-// weights.
+// and sparse attention reads these keys. Then come the gradients, and a KL loss that teaches the indexer the
+// attention's weights.
 #include "aclnnop/aclnn_lightning_indexer.h"
 #include "aclnnop/aclnn_sparse_flash_attention.h"
 #include "aclnnop/aclnn_sparse_flash_attention_grad.h"

@@ -46,7 +46,7 @@ Matrix<T> Gelu(Matrix<T> rows) {
   return rows;
 }
 
-/// Returns attention of every token to the tokens of its own sentence, computed by libfa.
+/// Computes attention of each sentence to itself with libfa.
 Matrix<float> FusedAttention(const Matrix<float>& q, const Matrix<float>& k, const Matrix<float>& v,
                              const Lengths& ends) {
   const fa::Dims shape = {static_cast<int64_t>(q.rows), static_cast<int64_t>(kHeads), static_cast<int64_t>(kHeadSize)};
@@ -63,7 +63,7 @@ Matrix<float> FusedAttention(const Matrix<float>& q, const Matrix<float>& k, con
   return out;
 }
 
-/// Returns attention of every token to the tokens of its own sentence, computed by its definition.
+/// Computes attention of each sentence to itself with plain loops.
 template <typename T>
 Matrix<T> PlainAttention(const Matrix<T>& q, const Matrix<T>& k, const Matrix<T>& v, const Lengths& ends) {
   Matrix<T> out(q.rows, q.columns);

@@ -44,18 +44,17 @@ Enum Named(const char* argument, const std::string& name, const Choices& choices
 /// Returns the strides of an array without gaps, outermost dimension first.
 Dims DenseStride(const Dims& shape);
 
-/// Returns a view of a DLTensor's memory. Returns nothing if the memory is not the CPU's, if its address or strides are
-/// missing, or if the library does not have the type.
+/// Returns a view of a DLTensor's memory. Returns nothing if the memory is not the CPU's, has no address or no strides,
+/// or has a type that the library lacks.
 std::optional<MutableTensorView> ViewOf(const nanobind::dlpack::dltensor& tensor);
 
-/// Returns whether `view` must be copied because the library cannot read it in place. With any_innermost, an innermost
-/// stride other than 1 is no reason for a copy. Statistics may have such a stride.
+/// Returns whether `view` must be copied because the library cannot read it in place. With any_innermost, the innermost
+/// stride need not be 1.
 bool WantsCopy(const TensorView& view, bool any_innermost);
 
 /// The arrays of one call, by name, as views for the library. The views share the arrays' memory by DLPack or the
-/// buffer protocol, and keep their strides. The library cannot read an input with a negative stride, an innermost
-/// stride that is not 1, or elements that are not aligned. RunChecked copies such an input after it has checked the
-/// call. This object keeps the views' memory alive.
+/// buffer protocol. RunChecked copies an input that the library cannot read: one with a negative stride, an innermost
+/// stride that is not 1, or unaligned elements. This object keeps the views' memory alive.
 class CallArrays {
  public:
   /// With kShapesToo, a tuple ("f32", size, ...) may replace an array. The tuple gives a type and a shape without
@@ -91,7 +90,7 @@ class CallArrays {
     const char* name = nullptr;
     Array array;
     TensorView source;  ///< a view of the array itself
-    TensorView view;    ///< the view that the call gets: of the array or of its copy
+    TensorView view;    ///< the view of the array, or of its copy if there is one
     bool wants_copy = false;
     std::unique_ptr<std::byte[]> copy;
   };

@@ -25,7 +25,7 @@ using Lengths = std::vector<int64_t>;
 float NearestFloat(double number);
 std::optional<float> NearestFloat(std::optional<double> number);
 
-/// The type in which Python passes a number that fa/options.h lists with type `Number`. Taken converts it to `Number`.
+/// The type in which Python passes a number whose type in fa/options.h is `Number`. Taken converts it to `Number`.
 template <typename Number>
 using FromPython = std::conditional_t<std::is_same_v<Number, float>, double, Number>;
 inline float Taken(double number) { return NearestFloat(number); }
@@ -60,8 +60,7 @@ void RunUnlocked(const Call& call) {
   Raise(status);
 }
 
-/// Runs a call on `arrays`. If an input must be copied, or an output has no memory, `check` runs before the copies are
-/// made.
+/// Runs a call on `arrays`. If an input must be copied or an output has no memory, `check` runs first.
 /// @param make_args  makes the arguments from `arrays`
 /// @param check  plans or checks the call in the library, without reading the arrays' memory
 template <typename MakeArgs, typename Check, typename Call>

@@ -55,8 +55,7 @@ std::optional<Inputs> Read(nb::handle query, nb::handle key, nb::handle value, n
   const auto sizes = SizesOf(in.q, in.k, in.v, options.layout);
   const int heads = options.layout == Layout::kBNSD ? 1 : 2;
   if (!sizes || in.k.shape[0] != sizes->batch || !(grouped || in.k.shape[heads] == sizes->heads)) return {};
-  // empty_like follows the query's innermost stride. For an innermost dimension of size 1 the view does not keep that
-  // stride, so this file does not take the call.
+  // empty_like follows the query's innermost stride. The view loses that stride if the innermost dimension has size 1.
   if (order == Order::kAsQuery && in.q.shape[3] == 1) return {};
   in.sizes = *sizes;
   return in;

@@ -3,7 +3,7 @@
 
 // Whole operators on PyTorch's tensors in one call from Python: attention in tensor_attention.cc, decode in
 // tensor_decode.cc. Each function reads the tensors in place, allocates the results and runs a plan. The plan of a
-// small call is kept. If a function cannot take a call, it returns None without effect, and the caller uses the general
+// small call is kept. A function that cannot take a call returns None without effect. The caller then uses the general
 // functions of the module.
 
 #include <nanobind/nanobind.h>

@@ -79,9 +79,9 @@ def tolerances(
 ) -> dict[str, Tensor]:
     """Returns bounds for the |error| of a call in `dtype`: of out, dq, dk, dv, of dbias for every pair, and of dsink.
 
-    u = 2^-24, and `unit` is the unit roundoff of dtype. Take a sum of n products whose magnitudes add up to A. Its
-    roundings count as a random walk, bounded at six standard deviations, so its error is at most u (4 sqrt(n) + 8) A.
-    An absolute error of a score becomes a relative error of its probability. Where all terms are 0, the bound is 0.
+    u = 2^-24, and `unit` is the unit roundoff of dtype. If the magnitudes of n products add up to A, the error of their
+    sum is at most u (4 sqrt(n) + 8) A. This bound takes the roundings as a random walk, at six standard deviations. An
+    absolute error of a score becomes a relative error of its probability. Where all terms are 0, the bound is 0.
     """
     u, unit = ROUNDOFF, torch.finfo(dtype).eps / 2
     narrow = dtype != torch.float32
@@ -155,8 +155,8 @@ def tolerances(
 
 
 def summed_to(bound: Tensor, shape: torch.Size, size: Tensor) -> Tensor:
-    """Returns the bound of a gradient that is summed over broadcast dimensions. `size` has the magnitudes of the summed
-    terms, from which the bound of the sum's own roundings follows."""
+    """Returns the bound of a gradient that is summed over broadcast dimensions. The bound includes the roundings of the
+    sum itself. `size` has the magnitudes of the summed terms."""
     terms = bound.numel() // max(shape.numel(), 1)
     return (bound + ROUNDOFF * 4 * terms**0.5 * size.abs()).sum_to_size(shape)
 

@@ -1,5 +1,5 @@
-"""Tensors that claim more elements than any memory holds (their strides are 0), and lengths that exceed every tensor.
-Every function refuses them in an error that states a number."""
+"""Every function refuses tensors that claim more elements than memory holds (by strides of 0), and lengths that exceed
+their tensor. The error states a number."""
 
 import re
 

@@ -96,7 +96,7 @@ def test_a_log_sum_exp_and_ones_are_statistics_too():
     d_out, lse = torch.randn_like(out), top + total.log()
     want = fa.flash_attention_grad(q, k, v, out, d_out, top, total).dq
     got = fa.flash_attention_grad(q, k, v, out, d_out, lse, torch.ones_like(lse)).dq
-    # Both calls' probabilities differ by the rounding of lse. A score's gradient is at most 2 |dP| times its
+    # The probabilities of the two calls differ by the rounding of lse. A score's gradient is at most 2 |dP| times its
     # probability.
     largest = 2 * D * d_out.abs().max() * v.abs().max() * k.abs().max() * D**-0.5
     assert torch.allclose(got, want, rtol=0, atol=float((lse.abs().max() + D + SK) * 2**-23 * largest))

@@ -350,8 +350,8 @@ def loss_and_gradients(inputs, dtype):
 
 
 def loss_bound(inputs):
-    """Returns a bound for the loss. A token's loss is a mean of ln p - ln y, weighted by p. Each of its two softmaxes
-    changes it by at most twice the error of the scores."""
+    """Returns a bound for the loss. A token's loss is a mean of ln p - ln y, weighted by p. The error of the scores
+    changes ln p and ln y by at most twice itself."""
     query, key, *index, _, _, _ = (t.double() for t in inputs)
     size = torch.einsum("bthd,bsd->bths", query.abs(), key[:, :, 0].abs()).max().item() * 0.25
 

@@ -17,11 +17,10 @@ def emulated() -> bool:
         return False
 
 
-# qemu ends a forked child if one of its new threads gets the number that a thread of the parent has.
+# Under qemu, a forked child ends if a new thread of it gets the number of a thread of the parent.
 starts_threads_in_a_forked_child = pytest.mark.skipif(emulated(), reason="threads of forked children under qemu")
 
 
 def seconds(limit: int) -> int:
-    """Returns `limit`, a number of seconds that is enough even on a busy machine, or ten times as many under an
-    emulator."""
+    """Returns `limit` seconds, which is enough on a busy machine, or ten times as many under an emulator."""
     return limit * _SLOWER if emulated() else limit

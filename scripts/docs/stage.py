@@ -3,9 +3,9 @@
 
     stage.py PAGES
 
-PAGES receives every page of docs/, the README and similar pages. It also receives one page for every file or folder of the
-repository that they link to, so that no link leads out of the site. mkdoxy makes PAGES/headers later. The exit status is
-1 if a link leads nowhere.
+PAGES receives every page of docs/, the README and similar pages. PAGES also receives a page for every linked file or
+folder of the repository, so that no link leads out of the site. mkdoxy makes PAGES/headers later. The exit status is 1
+if a link leads nowhere.
 """
 
 import os
@@ -58,7 +58,7 @@ class Site:
         path.write_text(text)
 
     def page_of(self, path):
-        """@return the page or file of the site that stands for `path` of the repository, or None if there is no such
+        """@return the page or file of the site for `path` of the repository, or None if the repository has no such
         path"""
         if path in PAGES_BY_PATH:
             return PAGES_BY_PATH[path]

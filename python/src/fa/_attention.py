@@ -210,7 +210,7 @@ def generate_dropout_mask(
 
 
 class DescribedArray:
-    """Stands for an argument of a call that `fa.plan` only describes: a shape and a type, and perhaps the array."""
+    """Stands for an argument of a call that `fa.plan` describes: a shape and a type, and perhaps the array."""
 
     def __init__(self, shape: Iterable[int], dtype: Any, array: Any = None) -> None:
         self.shape, self.dtype, self.array = tuple(shape), dtype, array
@@ -296,8 +296,8 @@ def integers(values: Iterable[int] | None, name: str = "lengths") -> list[int]:
 
 
 def compute(function: Callable, arrays: dict[str, Any], *rest: Any, names: dict[str, str] = NAMES) -> None:
-    """Calls function(arrays, *rest). Raises ValueError for an array that requires a gradient, because the call would
-    cut it off from autograd. Errors name arguments as `names` says."""
+    """Calls function(arrays, *rest). Raises ValueError for an array that requires a gradient, because autograd would
+    not see the call. Errors name arguments as `names` says."""
     if isinstance(next(iter(arrays.values())), DescribedArray):
         raise DescribedCall(function, arrays, rest, names)
     try:
@@ -349,7 +349,7 @@ def _one_by_one(arrays: dict[str, Any]) -> Iterable[tuple[str, Any]]:
 
 def empty_like_of(array: Any) -> Callable[[Iterable[int], Any], Any]:
     """Returns a function empty(shape, dtype) that allocates a result: with PyTorch if `array` is its tensor, otherwise
-    with NumPy. dtype None means float32. If `array` is only described, so is the result.
+    with NumPy. dtype None means float32. If `array` is a DescribedArray, so is the result.
 
     If memory cannot hold a result, the function returns a single element, broadcast to the shape. The library then
     checks the other arguments before it reports the lack of memory.
@@ -381,8 +381,7 @@ def dtype_name(dtype: Any) -> str:
 
 
 def _numpy_dtype(dtype: Any) -> np.dtype:
-    """Returns the NumPy type. For a type that NumPy lacks, returns float32, because the library will refuse the
-    array."""
+    """Returns the NumPy type, or float32 if NumPy lacks the type. The library then refuses the array."""
     try:
         return np.dtype("float32" if dtype is None else dtype_name(dtype))
     except TypeError:

@@ -63,10 +63,10 @@ def scatter_rows(
     """Writes rows of keys and values into paged caches, in place. Every place is checked before anything is written.
 
     Rows of floats are quantised into a cache of int8 or float8_e4m3fn. An element becomes the code nearest to
-    x / scale, ties to even, saturated. Such a cache has a given scale, or a scale of its own per place and head, which
-    is written: the largest |x| / 127 (int8) or / 448 (e4m3). A head with a number that is not finite gets the scale NaN
-    and codes of 0. `decode_attention` reads these codes and scales. A cache [B, Nkv, S, D] without pages has the form
-    "BnNBsD", and row s of element b has the place b * S + s.
+    x / scale, ties to even, saturated. The scale of such a cache is given, or is written per place and head: the
+    largest |x| / 127 (int8) or / 448 (e4m3). A head with a number that is not finite gets the scale NaN and codes of 0.
+    `decode_attention` reads these codes and scales. A cache [B, Nkv, S, D] without pages has the form "BnNBsD", and row
+    s of element b has the place b * S + s.
 
     Args:
         key, value: [T, N, D] and [T, N, Dv], of any type of real numbers; value may be None.
@@ -195,9 +195,8 @@ def _rows_and_cache(name: str, rows: Any, cache: Any, kv_dtype: str | None) -> d
 
 
 def stored(name: str, array: Any, like_name: str = "", like: Any = None) -> Any:
-    """Returns the array. If the library lacks its type, returns it as a type of the library whose elements have the
-    same size. Raises ValueError if its type differs from the type of `like`, or if no type of the library has that
-    size."""
+    """Returns the array, as a type of the library whose elements have the same size if the library lacks the array's
+    type. Raises ValueError if there is no such type, or if the array's type is not that of `like`."""
     if array is None or isinstance(array, DescribedArray):
         return array
     torch, kind = torch_of(array), dtype_name(array.dtype)

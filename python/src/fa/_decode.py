@@ -142,8 +142,8 @@ def decode_attention(
     """Computes softmax(mask(scale * Q K^T + pse)) V for few query rows and long keys per sequence, as a server does
     when it generates tokens.
 
-    Keys and values have one of three forms and are read in place, with their strides. Rows and pages that no query
-    looks at are not read. An array with a negative stride, or an innermost stride that is not 1, is copied.
+    Keys and values have one of three forms, and are read in place. Rows and pages that no query looks at are not read.
+    An array with a negative stride, or an innermost stride that is not 1, is copied.
 
     Args:
         q: [B, N, Sq, D]; float32, bfloat16, float16 or int8, in `layout` (any but TND; see `flash_attention`).

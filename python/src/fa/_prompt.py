@@ -13,7 +13,7 @@ from ._context import chosen_context, torch_of
 from ._fa import Context, Mask
 from ._layout import output_shape, statistics_shape
 
-# For TND, the arguments lengths_q and lengths_kv hold prefix sums, which the library calls cu_q and cu_kv.
+# In layout TND, lengths_q and lengths_kv hold prefix sums, which the library calls cu_q and cu_kv.
 _NAMES = NAMES | {"cu_q": "lengths_q", "cu_kv": "lengths_kv"}
 _QUANTIZATION = ("deq_scale1", "quant_scale1", "deq_scale2", "quant_scale2", "quant_offset2")
 ARRAYS = {
@@ -31,7 +31,8 @@ def output_dtype(q: Any, quant_scale2: Any) -> Any:
 
 
 def _unsigned(scale: Any) -> Any:
-    """Returns the scale, as uint64 if it is int64. torch_npu packs a float32 into int64; the library takes uint64."""
+    """Returns the scale, with int64 changed to uint64. torch_npu packs a float32 into int64, but the library takes
+    uint64."""
     if str(getattr(scale, "dtype", "")).removeprefix("torch.") != "int64":
         return scale
     return scale.view((torch_of(scale) or np).uint64)

@@ -167,7 +167,7 @@ def _read_mask(
     window: int | None,
 ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
     """Returns a mask as (rows, None, None) or (None, dense_mask, None) for ModelCall, or as (None, None, bias). Without
-    a mask, `ends`, the prefix sums of packed sequences, give the rows."""
+    a mask, the rows follow from `ends`, the prefix sums of packed sequences."""
     if attention_mask is None:
         return None if ends is None else rows_of_sequences(*ends, query.shape[2], causal, window), None, None
     if isinstance(attention_mask, ModelMask):
@@ -222,8 +222,8 @@ def _bias(bias: Tensor, name: str, query: Tensor, key: Tensor) -> Tensor:
 
 def _position_bias(position_bias: Tensor, query: Tensor, key: Tensor) -> Tensor:
     """Works like _bias, but copies a bias whose keys are not contiguous. The layers of a model share one bias tensor,
-    so the copy is stored with this tensor. Where gradients are recorded, no copy is stored, because checkpointing
-    computes single layers again."""
+    so the copy is stored with this tensor, unless gradients are recorded. Then checkpointing may compute single layers
+    again."""
     bias = _bias(position_bias, "position_bias", query, key)
     if torch.is_grad_enabled() or torch.compiler.is_compiling() or position_bias.is_inference():
         return keys_side_by_side(bias)

@@ -18,8 +18,8 @@ pytestmark = pytest.mark.usefixtures("one_torch_thread")
 
 
 class Caches:
-    """Caches of the keys and values of a few sequences. Elements that hold no key are NaN. places[b] has the indices at
-    which the rows of sequence b lie in a cache."""
+    """Caches of the keys and values of a few sequences. Elements without a key are NaN. places[b] has the indices of
+    sequence b's rows in a cache."""
 
     def __init__(self, case, lengths, capacity, form, leftpad):
         sequences = len(lengths)
@@ -119,8 +119,8 @@ def test_caches_are_read_and_written_where_they_lie(seed):
     for b in range(sequences) if new else ():
         place = caches.of(b, slice(case.lengths_k[b], case.lengths_k[b] + new))
         assert torch.equal(caches.tensors[1][place], v[b])
-        # Written keys were rotated in float32, the expected ones in float64. After the rounding to the caches' type
-        # they differ by at most two units in the last place.
+        # Written keys were rotated in float32, the expected ones in float64. After rounding to the caches' type, they
+        # differ by at most two units in the last place.
         bound = torch.finfo(case.dtype).eps * k[b].abs().max() * 2
         assert ((caches.tensors[0][place] - written[b]).abs() <= bound).all()
         before[0][place], before[1][place] = caches.tensors[0][place], v[b]
@@ -362,8 +362,8 @@ def test_neither_pairs_nor_caches_are_copied():
     done = subprocess.run([sys.executable, "-c", MEMORY], capture_output=True, text=True, timeout=seconds(300))
     assert done.returncode == 0, done.stderr
     rises = [float(line) for line in done.stdout.split()]
-    # A byte per pair of 16384 rows and 16384 keys would take 256 MiB. A cache takes 128 MiB, one of its sequences 32
-    # MiB. The biases of one row with 4 heads and 65536 keys for three sequences take 3 MiB.
+    # A byte per pair of 16384 rows and 16384 keys would take 256 MiB, and a copy of a cache 128 MiB. The biases of one
+    # row with 4 heads and 65536 keys for three sequences take 3 MiB.
     assert len(rises) == 7 and max(rises) < 24, rises
 
 

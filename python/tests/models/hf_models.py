@@ -135,8 +135,8 @@ _CLASSES = {
 
 
 def model_of(name: str, *, layers: int = 2, positions: int = 512) -> torch.nn.Module:
-    """Returns the model `name` in float32 with attention "fa". Its random weights are the same in every call, and so
-    large that the probabilities of keys are far from equal."""
+    """Returns the model `name` in float32 with attention "fa". Its random weights are the same in every call. They are
+    so large that the probabilities of keys differ much."""
     torch.manual_seed(7)
     config = (DECODERS | OTHERS)[name]()
     config._experts_implementation = "eager"  # the default implementation of experts refuses float64

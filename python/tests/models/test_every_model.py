@@ -1,5 +1,4 @@
-"""For every model type of transformers, "fa" gives the logits of "eager", or refuses the model in an error that names
-it."""
+"""For every model type of transformers, "fa" gives the logits of "eager", or an error that names the model."""
 
 from __future__ import annotations
 
@@ -153,7 +152,7 @@ def _distance(got: list[Tensor], want: list[Tensor]) -> float:
 @torch.no_grad()
 @pytest.mark.parametrize("kind", TYPES)
 def test_a_model_has_the_logits_of_eager_or_is_refused(kind, monkeypatch):
-    """Compares the logits of a prompt with padding on its left, of two greedy steps with a cache, and of the last rows
+    """Compares logits: of a prompt with padding on its left, of two greedy steps with a cache, and of the last rows
     alone."""
     if kind in LISTED:
         _check_that_it_is_not_run(kind)

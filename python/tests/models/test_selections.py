@@ -66,8 +66,8 @@ def _run(function, tensors, *arguments, **keywords) -> tuple[Tensor, tuple[Tenso
 
 
 def _check_run(tensors, mask, wanted_mask, added="position_bias", **keywords) -> None:
-    """Compares the results with and without gradients, and the gradients of query, key, value and, if there is a fourth
-    tensor, of the argument `added`."""
+    """Compares the results with and without gradients, and the gradients of query, key and value. A fourth tensor is
+    the argument `added`, whose gradient is compared too."""
     exact = [t.detach().double().requires_grad_() for t in tensors]
     want, wanted_gradients = _run(reference_attention, exact, wanted_mask, **keywords | {added: t for t in exact[3:]})
     keywords |= {added: t for t in tensors[3:]}

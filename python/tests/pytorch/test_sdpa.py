@@ -34,8 +34,8 @@ def bounds_of(query, key, value, attn_mask, d_out, is_causal=False, scale=None, 
 
 
 def check(query, key, value, attn_mask=None, **keywords):
-    """Compares the output and the gradients of all tensors, also of a mask that requires a gradient, with PyTorch's in
-    float64."""
+    """Compares the output and the gradients of all tensors with PyTorch's in float64. A mask may be one of these
+    tensors."""
     results = []
     d_out = None
     functions = {torch.float64: F.scaled_dot_product_attention, query.dtype: scaled_dot_product_attention}
@@ -177,9 +177,8 @@ def test_dropout_follows_the_generator_of_torch():
 
 
 def test_gradcheck_on_emulated_float64():
-    """Compares the gradients with finite differences of a function that computes in float32. The step 1e-2 balances two
-    errors of a difference: 2^-24 / step by rounding, and step^2 times the third derivative. The inputs are so small
-    that this derivative is below 1."""
+    """Compares the gradients with finite differences of a function that computes in float32. The step 1e-2 balances
+    rounding (2^-24 / step) and the third derivative (times step^2), which is below 1 for these small inputs."""
 
     def function(q, k, v, mask):
         return scaled_dot_product_attention(q.float(), k.float(), v.float(), mask.float()).double()

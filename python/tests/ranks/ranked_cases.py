@@ -1,5 +1,5 @@
 """The functions that test_context_parallel.py runs on every rank. A rank computes its own rows of a call, and compares
-them bit by bit with the same rows of a call without ranks."""
+them bit by bit with a call without ranks."""
 
 from __future__ import annotations
 
@@ -73,8 +73,8 @@ def attention(rank, ranks):
 
 
 def gradients(rank, ranks):
-    """Compares dq, dk and dv of own rows for all cuts, masks and types, and gradients that are sums over the batch or
-    over the heads of a group."""
+    """Compares dq, dk and dv of own rows for all cuts, masks and types. Also compares gradients that are sums over the
+    batch, or over the heads of a group."""
     strategies = itertools.cycle(("auto", "sequence", "heads"))
     for dtype, causal in itertools.product(TYPES, (False, True)):
         tensors = [t.requires_grad_() for t in inputs(dtype, batch=2)]
@@ -322,8 +322,8 @@ def npu_gradients(rank, ranks):
 
 
 def npu_biases_of_all_queries(rank, ranks):
-    """Computes calls with one bias row for all queries, whose gradient sums over all rows on every rank, or with 1024
-    rows."""
+    """Computes calls with one bias row for all queries, and calls with 1024. The gradient of the one row sums over all
+    rows on every rank."""
     for dtype, batch in ((torch.float32, 1), (torch.bfloat16, 2)):
         tensors = [t[..., :D].contiguous().requires_grad_() for t in inputs(dtype, batch=2)]
         pse = torch.randn(batch, N, 1, LENGTH, dtype=dtype, requires_grad=True)
@@ -411,8 +411,8 @@ def npu_packed(rank, ranks):
 
 @contextlib.contextmanager
 def products_by_rank(length, cut, ranks):
-    """For the call without ranks, makes linear layers compute the rows of each rank in a product of their own, because
-    products of other sizes may have other bits."""
+    """Makes linear layers compute the rows of each rank as a separate product, for the call without ranks. Products of
+    other sizes may have other bits."""
     at = [None] * ranks
     dist.all_gather_object(at, cp.positions(length, cut=cut))
     order = torch.argsort(torch.cat(at))

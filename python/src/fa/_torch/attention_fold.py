@@ -1,8 +1,8 @@
 """Attention under torch.vmap: the vmapped dimension becomes part of the batch, and one call computes all samples.
 
-A sink has one number per head, so with a sink the vmapped dimension becomes part of the heads instead. Calls with
-packed sequences or compressed masks are computed sample by sample. Each sample draws its dropout mask from its own
-state, and one mask holds the bits of all samples.
+With a sink, the vmapped dimension becomes part of the heads, because a sink has one number per head. Calls with packed
+sequences or compressed masks are computed sample by sample. Each sample has its own dropout state; one mask holds the
+bits of all samples.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def _folded_bits(bits: Tensor, blocks: int, pairs: int) -> Tensor:
 
 
 class _AttentionFold:
-    """Folds the samples of a call into its heads if it has a sink, and into its batch otherwise."""
+    """Folds the samples of a call into the heads if the call has a sink, and otherwise into the batch."""
 
     def __init__(self, size: int, query: Tensor, key: Tensor, dims: tuple, call: Call, call_dims: Call) -> None:
         self.call, self.dims, self.fold = call, call_dims, Fold(size)

@@ -52,7 +52,7 @@ def scatter(key, value, slot_mapping, key_cache, value_cache, form):
 def quantize(
     key, value, slots, sources, key_scale, value_scale, key_cache, value_cache, key_scales, value_scales, form
 ):
-    """Writes the rows of key and value into the caches, of which at least one has 8 bits, and the scales of places."""
+    """Writes rows of key and value into the caches, and the scales of places. At least one cache has 8 bits."""
     given = {"key_scale": key_scale, "value_scale": value_scale}
     given |= {"key_scale_cache": key_scales, "value_scale_cache": value_scales}
     _scatter_rows(key, value, slots, key_cache, value_cache, source_rows=sources, form=form, **given)
@@ -174,7 +174,8 @@ def gather_selection(
 
 
 def _rows(name: str, cache: Tensor, slots: Tensor | None) -> Tensor:
-    """Returns all rows of a cache [pages, page size, D] as a view [rows, 1, D], or a copy of the rows in these slots.
+    """Returns all rows of a cache [pages, page size, D], as a view [rows, 1, D]. With slots, returns a copy of the rows
+    in these slots.
     """
     if slots is None:
         return cache.flatten(0, 1).unsqueeze(1)

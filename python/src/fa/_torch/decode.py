@@ -66,10 +66,10 @@ class DecodeCall(NamedTuple):
 
 _TENSOR_SLICE = slice(2, DecodeCall._fields.index("layout"))
 _TENSORS = DecodeCall._fields[_TENSOR_SLICE]
-# The members that have the same names as arguments of decode_attention.
+# The members that have the names of arguments of decode_attention.
 _ALIKE = frozenset(DecodeCall._fields[2:])
 
-# The members that are options. _NUMBERS are those whose names are the same in the library.
+# The members that are options. _NUMBERS are those that have the same name in the library.
 _OPTIONS = slice(DecodeCall._fields.index("layout"), DecodeCall._fields.index("return_lse"))
 _NUMBERS = DecodeCall._fields[DecodeCall._fields.index("next") + 1 : _OPTIONS.stop]
 
@@ -133,7 +133,8 @@ def attend_cached(
     lengths_kv: Tensor | Sequence[int] | None,
     call: DecodeCall,
 ) -> tuple[Tensor, Tensor]:
-    """Returns the output and the lse. The arguments must be known to be tensors, and `call` must have no lengths."""
+    """Returns the output and the lse. The caller has checked that the arguments are tensors, and `call` has no
+    lengths."""
     key, value = list(key), list(value)
     if possible(query, *key, *value, *call.key_rope, *call[_TENSOR_SLICE]):
         lengths = integers(lengths_q, "lengths_q"), integers(lengths_kv, "lengths_kv")

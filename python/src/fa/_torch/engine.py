@@ -45,7 +45,7 @@ def recorded(*tensors: Any) -> bool:
 
 
 class _Result:
-    """Gives the extension a new capsule of a result each time it asks, because a capsule can be used only once."""
+    """Gives the extension a new capsule of a result for each use, because a capsule can be used only once."""
 
     __slots__ = ("tensor",)
 
@@ -138,7 +138,8 @@ _RESULTS = ("out", "softmax_max", "softmax_sum")
 
 
 def _empty(shape: Sequence[int], like: Tensor, by_row: bool) -> Tensor:
-    """Allocates a tensor [B, N, S, D]. In memory it lies as [B, S, N, D] with by_row, and as its shape otherwise."""
+    """Allocates a tensor [B, N, S, D]. With by_row it lies in memory as [B, S, N, D], and otherwise as its shape
+    says."""
     if not by_row:
         return like.new_empty(shape)
     batch, heads, rows, size = shape

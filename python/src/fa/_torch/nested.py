@@ -1,7 +1,7 @@
 """scaled_dot_product_attention of jagged nested tensors. Each sequence looks at its own keys, all in one call.
 
-A nested tensor may have gaps between its sequences, for example after torch.nested.narrow, but the operator takes
-packed sequences without gaps. So a gap becomes a sequence that has only rows or only keys.
+A nested tensor may have gaps between its sequences, for example after torch.nested.narrow. The operator takes no gaps,
+so a gap becomes a sequence that has only rows or only keys.
 """
 
 from __future__ import annotations

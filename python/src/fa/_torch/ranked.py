@@ -218,7 +218,7 @@ class _Ranked(torch.autograd.Function):
 class Traffic(NamedTuple):
     """Bytes of tensors that the calls of this process have sent to and received from other ranks. sent_bytes and
     received_bytes are counted message by message. planned_sent_bytes and planned_received_bytes are what the plans of
-    these calls predicted. They are equal to the counted numbers. A failed call counts in neither number."""
+    these calls predicted. The counted and predicted numbers are equal. Failed calls are not counted."""
 
     sent_bytes: int = 0
     received_bytes: int = 0

@@ -57,8 +57,8 @@ class Replacement:
                 script_builtins().pop(id(attention), None)
 
     def _choose(self) -> None:
-        """Installs the functions with fallback if an active context wants it, and else those without. A function that
-        other code has replaced in the meantime stays."""
+        """Installs the functions with fallback if an active context wants it, and otherwise those without. Functions
+        that other code has replaced meanwhile stay."""
         functional = torch.nn.functional
         chosen = self._own[self._with_fallback > 0]
         names = "scaled_dot_product_attention", "multi_head_attention_forward"

@@ -45,7 +45,7 @@ def attend(
     enable_gqa: bool = False,
 ) -> Tensor:
     """Computes fa.torch.scaled_dot_product_attention. `rule` says which keys a row looks at. If dropout_p is not 0 and
-    dropout_state is None, a state is drawn, but only after the call's arguments have been found right."""
+    dropout_state is None, draws a state after it has checked the arguments."""
     query, key, value, attn_mask = autocast(query, key, value, attn_mask)
     check_types(query=query, key=key, value=value, attn_mask=attn_mask)
     if query.is_nested or key.is_nested or value.is_nested:

@@ -1,4 +1,5 @@
-"""Which rows of a sequence each rank of a process group holds, and functions that cut sequences and join them again."""
+"""Which rows of a sequence each rank of a process group holds. Also functions that cut sequences and join them
+again."""
 
 from __future__ import annotations
 
