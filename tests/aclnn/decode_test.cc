@@ -205,7 +205,7 @@ TEST(IncreBits, Int4KeysInInt32) {
               Axis{"quantization", {Quantization::kPerTensor, Quantization::kPerChannel}});
 }
 
-// Returns a view of [B,N,1,D] as [B,1,N,D].
+// Returns the tensor, [B,N,1,D], with the shape [B,1,N,D].
 TensorView RowsBeforeHeads(TensorView tensor) {
   if (tensor.stride.empty()) tensor.stride = DenseStride(tensor.shape);
   std::swap(tensor.shape[1], tensor.shape[2]);
@@ -214,7 +214,7 @@ TensorView RowsBeforeHeads(TensorView tensor) {
 }
 
 // In layout BSND, pages have the device's order [pages, Nkv, blockSize, D]. This also holds if blockSize
-// equals Nkv, in which case the shape does not tell the order.
+// equals Nkv. The shape then does not show the order.
 TEST(IncreBits, PagesOfHeadsInLayoutBsnd) {
   for (const int64_t page_rows : {2, 16}) {
     for (const Quantization quantization : {Quantization::kNone, Quantization::kPerTensor}) {

@@ -238,8 +238,8 @@ using PlanCall = Result<PlanFor<Args>> (*)(const Args&, const AttentionOptions&,
                                            Context*);
 
 /// Runs the plan again and again. On rank 0's calling thread, every allocation from number `place` on fails, and
-/// `place` grows from run to run. No rank waits for ever. Messages need no allocation. If rank 0 lacks memory for
-/// threads, it computes with fewer.
+/// `place` grows from run to run. No rank may wait for ever. If rank 0 lacks memory for threads, it computes with
+/// fewer.
 template <typename Problem, typename Args>
 void RunWithoutMemory(const Problem& problem, const Args& args, const SequenceShards& shards,
                       const std::vector<Output>& outputs, PlanCall<Args> plan_call, int threads) {

@@ -53,8 +53,8 @@ struct Problem {
   std::vector<double> sink = {};  ///< one sink per head [N], or empty
 
   [[nodiscard]] int64_t batch() const { return static_cast<int64_t>(lengths.sq.size()); }
-  /// Returns the sum of the rows of all batch elements before b. In a tensor of `size` columns and `n` heads, n * size
-  /// times this many elements lie before b.
+  /// Returns the sum of the rows of all batch elements before b. A tensor of `size` columns and `n` heads has n * size
+  /// times this many elements before b.
   [[nodiscard]] int64_t RowsBefore(const std::vector<int64_t>& rows, int64_t b) const;
   /// Returns the index at which row i of (b, n) begins in q or out (`columns` = d or dv), or in a statistic (`columns`
   /// = 1).

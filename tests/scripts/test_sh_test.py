@@ -1,5 +1,5 @@
-"""Tests of scripts/test.sh in an invented source tree, with real ctest, tests of one line of shell, and no compiler.
-There is a test for each way in which test.sh can fail."""
+"""Tests of scripts/test.sh in an invented source tree, with real ctest, one-line shell tests and no compiler. Each way
+in which test.sh can fail has a test."""
 
 import os
 import subprocess

@@ -54,7 +54,7 @@ class OperatorCall {
   };
 
   /// Inputs are small values, and outputs are NaN. If memory is short, some descriptors are null, and the operator
-  /// reports them.
+  /// returns an error for them.
   explicit OperatorCall(Family family, Spacing spacing = Spacing::kDense) : OperatorCall(family, spacing, {}) {}
   OperatorCall(Family family, const ClaimedSize& claim) : OperatorCall(family, Spacing::kDense, claim) {}
   ~OperatorCall();

@@ -1,5 +1,5 @@
-// In turn, each allocation of an operator or of a runtime function fails, once alone and once together with all later
-// ones. The program gets an error code, the stream goes on, no memory is lost, and the next call is right.
+// In turn, each allocation of an operator or of a runtime function fails: once alone, and once with all later ones. The
+// program gets an error code, no memory is lost, and the next call is right.
 #include <gtest/gtest.h>
 
 #include <cstddef>

@@ -185,8 +185,8 @@ TEST(AclnnSparseFlashAttention, DescriptorsMayGoBeforeTheRun) {
   EXPECT_TRUE(SameBits(face.Outputs(), cpp.Outputs()));
 }
 
-// The stream reads the lengths when it runs the operator, after the first phase has chosen the size of the workspace.
-// So the workspace suffices for any lengths.
+// The stream reads the lengths when it runs the operator. The size of the workspace is chosen before, so it suffices
+// for any lengths.
 TEST(AclnnSparseFlashAttention, LengthsAreReadWhenTheStreamReachesTheOperator) {
   SparseCase c = Usual();
   c.tokens.layout = Layout::kTND;

@@ -39,7 +39,7 @@ TEST(Reentrancy, OutlivesTheTaskGroupOfItsFirstCall) {
     group.run([&] { faults += test::FaultsOfOneCall(context, 7); });
     group.wait();
     EXPECT_EQ(faults.load(), 0);
-    // Cancelling the program's own tasks must not cancel tasks of later calls.
+    // After the program's own tasks are cancelled, later calls must still run all their tasks.
     group.cancel();
     group.wait();
   }

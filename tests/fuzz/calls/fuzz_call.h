@@ -23,8 +23,7 @@
 
 namespace fa::test {
 
-/// The byte with which Run fills the workspace that it gives the call. Without a value, the call takes a workspace from
-/// the context's pool.
+/// The byte with which Run fills the workspace. Without a value, the call takes a workspace from the context's pool.
 using WorkspaceFill = std::optional<uint8_t>;
 
 /// Aligned memory of any size. It ends less than one alignment before an unreadable page. Overrun() returns whether the

@@ -25,8 +25,8 @@ void FuzzTables(std::span<const uint8_t> input);
 /// some that were never made.
 void FuzzFace(std::span<const uint8_t> input);
 
-/// Runs a command line made of words of valid lines, other words and any bytes. Either the command runs, or it is
-/// refused in one line and leaves every file as it was. The first call moves the process to a new folder.
+/// Runs a command line made of words of valid lines, other words and any bytes. Either the command runs, or it prints
+/// one line of error and changes no file. The first call moves the process to a new folder.
 void FuzzCommandLine(std::span<const uint8_t> input);
 
 struct FuzzTarget {
@@ -62,7 +62,7 @@ class InputBytes {
   }
   /// Returns a value less than `count`, which is at most 256.
   [[nodiscard]] size_t Below(size_t count) { return Take<uint8_t>() % count; }
-  /// Returns a number that is mostly small. Otherwise it lies at one end of int64_t's range.
+  /// Returns a number that is mostly small, and sometimes at one end of int64_t's range.
   [[nodiscard]] int64_t Number();
 
  private:

@@ -128,7 +128,7 @@ TEST(QuantizeRows, EveryFormTypeAndScaleOnAnyNumberOfThreads) {
   }
 }
 
-/// A scatter of 2 rows with 2 heads of 4 columns into one page of 3 rows, with a scale per place. A test may change it.
+/// A scatter of 2 rows into one page of 3 rows, with 2 heads of 4 columns and a scale per place. A test may change it.
 struct SmallQuantize {
   std::vector<float> key = std::vector<float>(16, 1.0F), scales = std::vector<float>(6, -1.0F), given = {1.0F, 2.0F};
   std::vector<int8_t> cache = std::vector<int8_t>(24, 77);

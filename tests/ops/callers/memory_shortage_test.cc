@@ -62,9 +62,9 @@ class MemoryShortage : public testing::TestWithParam<bool> {
   MemoryShortage() { alarm(HangSeconds(kSecondsToSpin)); }
   ~MemoryShortage() override { alarm(0); }
 
-  /// Makes the call in new processes, as the first call of each. The process has this level, and its default context
-  /// has two threads. In process number i, counted from 0, allocation 1 + i * step fails. `processes` counts the
-  /// processes.
+  /// Makes the call in new processes, as the first call of each. The level of these processes is `isa`, and their
+  /// default context has two threads. In process number i, counted from 0, allocation 1 + i * step fails. `processes`
+  /// counts the processes.
   void FirstCalls(const OperatorCall& call, Isa isa, int64_t step, int64_t* processes) {
     int64_t place = 1;
     *processes = 0;

@@ -52,8 +52,7 @@ class FirstTouch {
 };
 
 /// Runs the tasks on one thread, one worker's turn after the other. In its turn a worker runs the first task of its
-/// list of claims, or nothing if that task has to wait for another one. Workers that share one list take its tasks in
-/// turn.
+/// list of claims, unless that task waits for another one. Workers that share one list take its tasks in turn.
 class TurnTakingExecutor final : public core::Executor {
  public:
   explicit TurnTakingExecutor(FirstTouch& record) : record_(record) {}
@@ -204,7 +203,7 @@ TEST_F(NumaBuffers, OperatorsThatWriteOnlyOutputsHaveNone) {
   }
 }
 
-// There are two batch elements with two key heads each, so each of the four workers claims the tasks of one key head.
+// There are two batch elements with two key heads each. So each of the four workers claims the tasks of one key head.
 // The portable level packs f16 on every machine.
 TEST_F(NumaBuffers, APackedHeadLiesOnOneNode) {
   context_ = TwoNodes(Isa::kPortable);

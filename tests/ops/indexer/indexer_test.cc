@@ -185,8 +185,8 @@ TEST(Indexer, NanComesLastAndInfinityFirst) {
   }
 }
 
-// A row has many times more keys than slots, and all scores are equal. So some keys are left out although their score
-// is as large as that of the last slot.
+// All scores are equal, and a row has many times more keys than slots. So keys are left out although their scores equal
+// those of selected keys.
 TEST(Indexer, AllScoresZero) {
   for (const DType dtype : kTokenDTypes) {
     for (const int64_t tokens : {1, 20}) {

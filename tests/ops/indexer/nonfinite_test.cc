@@ -1,5 +1,5 @@
-// A non-finite key of the indexer or of the attention spreads by IEEE arithmetic into the gradients of the tokens that
-// see it. All other results keep the bits of a run on finite values. ReLU keeps a NaN; its derivative at a NaN is 0.
+// A non-finite key spreads by IEEE arithmetic into the gradients of the tokens that see it. All other results keep the
+// bits of a run on finite values. ReLU keeps a NaN; its derivative at a NaN is 0.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -40,7 +40,8 @@ std::vector<ExpectedOutput> WithoutTolerance(const reference::IndexerGradients& 
   return {{"dq", want.dq, {}}, {"dk", want.dk, {}}, {"dweights", want.dweights, {}}};
 }
 
-/// On every level, expects NaN and inf of `call` exactly where `expected` has them, and elsewhere the bits of `finite`.
+/// Expects on every level: NaN and inf of `call` are exactly where `expected` has them, and all other bits are those of
+/// `finite`.
 template <typename Call>
 void ExpectSpread(const Call& call, const std::vector<ExpectedOutput>& expected, const Call& finite) {
   for (const Isa isa : IsaLevels()) {

@@ -1,5 +1,5 @@
-// Tests which kernels other machines would run. The feature words of a CPU describe a machine, and shapes and types
-// describe a call.
+// Tests which kernels other machines would run. CPU feature words stand for a machine, and shapes and types stand for a
+// call.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -15,7 +15,7 @@ namespace fa::ops {
 namespace {
 
 /// A call with B = 2, S1 = 3, S2 = 5, N = 4, D = 8, Drope = 2, Dv = 6 and K = 4. All inputs share one memory, and all
-/// outputs another; each is large enough.
+/// outputs share another.
 struct Call {
   std::vector<float> inputs = std::vector<float>(1024), outputs = std::vector<float>(8 * 1024);
   std::vector<int32_t> lists = std::vector<int32_t>(2 * 3 * 4, 0), table = {0, 1, 2, 3};

@@ -1,5 +1,6 @@
-// A non-finite key spreads by IEEE arithmetic into the outputs and gradients of the tokens whose lists name it, and so
-// into the gradients of these tokens' other keys. All other results keep the bits of a run on finite values.
+// A non-finite key spreads by IEEE arithmetic into the outputs and gradients of the tokens whose lists name it. From
+// there it spreads into the gradients of these tokens' other keys. All other results keep the bits of a run on finite
+// values.
 #include <gtest/gtest.h>
 
 #include <algorithm>

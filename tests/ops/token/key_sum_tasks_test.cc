@@ -80,8 +80,8 @@ void YieldOften() {
   for (int i = 0; i < 1000; ++i) std::this_thread::yield();
 }
 
-/// Starts a thread that runs the tasks that write gradients, while the tasks [0, key_tasks), which clear the sums, have
-/// not run.
+/// Starts a thread for the tasks that write gradients. The tasks [0, key_tasks), which clear the sums, have not run
+/// yet.
 template <typename Run>
 std::thread StartWriting(const KeySumTasks& tasks, const Run& run_task) {
   std::atomic<bool> writing{false};

@@ -86,8 +86,8 @@ class Chains {
   std::vector<int64_t> no_slots_;
 };
 
-/// Simulates the graphs of all ranks as the executor runs them. The workers of a rank share a list of claims. A worker
-/// that completes a task runs the first task that this frees, and queues the others. The earliest queued task runs
+/// Simulates the graphs of all ranks as the executor runs them. The workers of a rank share a list of claims. When a
+/// task ends, its worker runs the first task that it has freed, and queues the others. The earliest queued task runs
 /// first. When all tiles of a block have run, the block's sums are sent to the next block.
 class Ranks {
  public:
@@ -166,8 +166,8 @@ class Ranks {
     }
   }
 
-  // Queues the tasks that a completed task or an arrival frees. If `next` is not null, stores the first of them there
-  // instead.
+  // Queues the tasks that a completed task or an arrival frees. If `next` is not null, the first of these tasks is
+  // stored there instead.
   void Release(int r, int32_t of, int32_t* next) {
     Rank& rank = ranks_[static_cast<size_t>(r)];
     const core::TaskGraph& graph = rank.graph->plan.graph;
@@ -331,7 +331,8 @@ TEST(ChainGraph, EveryColumnOfABlockHasOneFirstAndOneLastTile) {
   }
 }
 
-// The plan predicts a time from blocks. It must agree with the time of all tiles of all ranks, which Ranks simulates.
+// The plan predicts the time of blocks. The prediction must agree with the time of all tiles of all ranks, which Ranks
+// simulates.
 TEST(ChainGraph, TilesTakeAsLongAsThePlanPredictsFromBlocks) {
   std::vector<Case> cases = {{.sq = 1 << 14, .sk = 1 << 14, .group = 4, .heads_kv = 4, .ranks = 4, .workers = 8},
                              {.sq = 1 << 15, .sk = 1 << 15, .group = 4, .heads_kv = 4, .ranks = 8, .workers = 16},

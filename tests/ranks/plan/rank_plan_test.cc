@@ -233,8 +233,8 @@ TEST(RankPlan, RefusesMoreHeadsOfAGroupThanSixtyThreeBitsOfBytes) {
   EXPECT_THAT(RefusalOf(call), testing::HasSubstr(" bytes that travel between ranks, want at most"));
 }
 
-// With more heads in flight there are smaller chunks and more blocks. Memory may be too small for these, although it
-// suffices for the blocks of one head.
+// More heads in flight make smaller chunks and more blocks. Memory may be too small for these blocks, although it
+// suffices with one head in flight.
 TEST(RankPlan, AChoiceThatMemoryCannotHoldIsNotTaken) {
   RankCall call = WeakScalingCall(16);
   call.backward = true;
@@ -366,8 +366,8 @@ TEST(RankPlan, RowsThatAreSummedAtOnceGoToTheRankOfTheFirst) {
   EXPECT_EQ(of_this_cut.moved_rows, 0);
 }
 
-// If two intervals of a rank touch in reverse order, they divide a group of rows just as a cut between ranks does. But
-// no row moves to another rank.
+// Two intervals of one rank that touch in reverse order divide a group of rows, as a cut between ranks does. But no row
+// moves to another rank.
 TEST(RankPlan, RanksComputeCopiesWhereTheirRowsChange) {
   Sizes sizes;
   sizes.lengths = {{101, 101}, {155, 155}, {128, 128}};

@@ -37,8 +37,8 @@ bool Keeps(const Sequence& sequence, Interval rows, Interval keys) {
 }
 
 // Expects that the schedule adds in the order of one process. The blocks of a chunk have ascending heads and rows, and
-// each block sends its sums to the next one. The blocks of the same rows take their chunks in one direction. For every
-// head, each part that keeps a key of a chunk has a block.
+// each block sends its sums to the next one. The blocks of the same rows take their chunks in one direction. Each head
+// has a block for each part and chunk of which the mask keeps a pair.
 void ExpectTheChainsOfOneProcess(const Sequence& sequence, const RowShards& q, int64_t group, int workers,
                                  bool head_by_head = false) {
   const std::vector<Sequence> sequences{sequence};
@@ -249,8 +249,7 @@ SumSchedule ScheduleOfCutSequences(int64_t cut_sequences) {
   return MakeSumSchedule({.sequences = sequences, .of = {0, cut_sequences + 1}, .q = q});
 }
 
-// A chunk's number is the tag of its messages. If two chunks had the same number, a rank could mistake the sums of one
-// for those of the other.
+// A chunk's number is the tag of its messages. If two chunks had the same number, a rank could mix up their sums.
 TEST(SumSchedule, NumbersChunksThatTravel) {
   const SumSchedule schedule = ScheduleOfCutSequences(3);
   std::set<int32_t> numbers, of_blocks;

@@ -1,6 +1,6 @@
-// In a run, ranks exchange tensors and one status word per rank, and nothing else. Once the ranks have agreed to run,
-// no rank fails for lack of threads. If a task of a rank throws, the rank sends NaN instead of its results. So no other
-// rank waits for them for ever or takes them for valid.
+// In a run, ranks exchange only tensors and one status word per rank. Once the ranks have agreed to run, no rank fails
+// for lack of threads. If a task of a rank throws, the rank sends NaN instead of its results. So no other rank waits
+// for ever, or takes the results for valid.
 #include <gtest/gtest.h>
 
 #include <atomic>

@@ -33,7 +33,7 @@ struct Selection {
   /// Returns the keys that the token's list names, in the list's order. Only the first ceil(limit / block_size) entries
   /// are read, up to the first -1. Entries of blocks that do not begin below the limit are skipped.
   [[nodiscard]] std::vector<SelectedKey> KeysOf(int64_t b, int64_t t) const;
-  /// Returns every key below the limit, as a list of all of them in ascending order would.
+  /// Returns every key below the limit, in ascending order.
   [[nodiscard]] std::vector<SelectedKey> EveryKey(int64_t b, int64_t t) const;
 };
 

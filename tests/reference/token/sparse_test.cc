@@ -68,8 +68,8 @@ TEST(IndexerForward, UnusedEntriesAndEmptyRows) {
   EXPECT_EQ(r.values, (std::vector<double>{-kInf, -kInf, -3, -kInf}));
 }
 
-/// Makes small random problems. The lists have duplicates, -1 before their end, entries beyond the limit, and in the
-/// middle the block that the limit cuts.
+/// Makes small random problems. The lists have duplicates, -1 before their end, and entries beyond the limit. In the
+/// middle they have the block that the limit cuts.
 class RandomSparse {
  public:
   explicit RandomSparse(int seed) : random_(static_cast<unsigned>(seed)) {}

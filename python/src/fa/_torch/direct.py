@@ -60,9 +60,9 @@ def attend_plainly(
 
 
 def _attend_with_mask(query, key, value, attn_mask, scale, enable_gqa) -> Tensor | None:
-    """Computes attention with a mask. Returns None in three cases: if a gradient is recorded, because autograd must see
-    how the mask broadcasts; for a padding mask in a large call, which the operator turns into a rule; and for a mask
-    that is not contiguous, because its inverse would take more memory."""
+    """Computes attention with a mask. Returns None if a gradient is recorded, because autograd must see how the mask
+    broadcasts. Also returns None for a padding mask in a large call, which the operator turns into a rule, and for a
+    mask that is not contiguous, because its inverse would take more memory."""
     if not is_plain(attn_mask) or not attn_mask.is_contiguous() or recorded(query, key, value, attn_mask):
         return None
     biased = attn_mask.dtype is not torch.bool

@@ -41,8 +41,8 @@ class _Way:
 
 
 def _splits_evenly(heads: int, mesh: tuple[int, ...]) -> bool:
-    """Returns whether every possible number of shards divides `heads`. It is a product of some of the mesh's sizes, and
-    at most `heads`."""
+    """Returns whether every possible number of shards divides `heads`. Such a number is a product of some of the mesh's
+    sizes, and at most `heads`."""
     counts = {1}
     for size in mesh:
         counts |= {size * count for count in counts}
