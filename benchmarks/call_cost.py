@@ -27,8 +27,8 @@ SIZES = (1, 2, 4, 8, 16, 32, 64)
 D = 64
 BASE = "PyTorch"
 IN_C = "build/release/benchmarks/calls_benchmark"
-# A bound for the difference of two f32 results. Each is a sum of at most 64 products of unit normals, and is below 8.
-# The bound allows a hundred roundings of such numbers.
+# A bound for the difference of two f32 results. A result is a sum of at most 64 products of unit normals, and is below
+# 8. The bound allows a hundred roundings of such numbers.
 TOLERANCE = 100 * 8 * 2.0**-24
 
 

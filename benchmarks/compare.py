@@ -139,8 +139,8 @@ class Driver:
         return timed
 
     def time_once(self, name, case):
-        """Times a round of one peer. Before and after the calls, fa measures the machine's peak. If memory bounds the
-        case, the peer also measures how fast it reads memory. @return the round, and whether it was quiet"""
+        """Times a round of one peer. fa measures the machine's peak before and after the calls. If reading memory
+        limits the case, the peer also measures how fast it reads memory. @return the round, and whether it was quiet"""
         peer = self.peers[name]
 
         def measure():

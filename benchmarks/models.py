@@ -1,4 +1,4 @@
-"""Times whole models with fa's and with PyTorch's attention, and measures attention's share of the time, and memory.
+"""Times whole models with fa's and with PyTorch's attention. Also measures attention's share of the time, and memory.
 
     benchmarks/models.py --quick                       takes some seconds; shows that everything runs and agrees
     benchmarks/models.py --output build/models.json    takes minutes to hours

@@ -1,8 +1,8 @@
 """Operators for which no other library has a single call, each with a careful implementation in PyTorch.
 
 The implementation computes in chunks whose intermediate results stay in cache. Products are batched matrix products in
-the input's type, and the softmax is in f32. Gradients follow their formulas and not autograd. Work that does not depend
-on the call's data is done before the timing."""
+the input's type, and the softmax is in f32. Gradients are computed by their formulas, without autograd. Work that does
+not depend on the call's data is done before the timing."""
 
 import math
 from dataclasses import dataclass
@@ -73,8 +73,8 @@ def prompt(dtype):
 
 
 def paged_decode(dtype):
-    """Returns the Problem of eight sequences with one query row and 4096 keys each, in pages of 128 rows. 32 query
-    heads use 8 key heads of size 128."""
+    """Returns the Problem of eight sequences with one query row and 4096 keys each, in pages of 128 rows. There are 32
+    query heads and 8 key heads of size 128."""
     batch, heads, heads_kv, keys, d, page = 8, 32, 8, 4096, 128, 128
     q = normal(batch, 1, heads, d, dtype=dtype)
     k, v = (normal(batch * keys // page, page, heads_kv, d, dtype=dtype) for _ in range(2))

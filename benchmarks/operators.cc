@@ -1,6 +1,6 @@
-// Times the operators through the public API, on the shapes of common models. It times every type, mask and layout, on
-// one thread and on all. A call's result is compared with double before the call is timed. The peak is measured right
-// before and after each call (peak/bracketed_rounds.h).
+// Times the operators through the public API, on the shapes of common models. Every type, mask and layout is timed, on
+// one thread and on all. Before the timing, results are compared with a computation in double. The peak is measured
+// right before and after each call (peak/bracketed_rounds.h).
 //
 //   build/release/benchmarks/operators_benchmark --benchmark_filter='BM_Forward/f32/B_.*/causal/BNSD'
 

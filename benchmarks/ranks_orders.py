@@ -34,8 +34,8 @@ def overhead(rows):
 
 
 def key_chunks(ranks):
-    """Cuts all keys into chunks of whole columns. @return (begin, end) of each chunk; as under a causal mask, the last
-    chunk comes first"""
+    """Cuts all keys into chunks of whole columns. @return (begin, end) of each chunk, from the last chunk to the first,
+    as under a causal mask"""
     steps, parts = ROWS * ranks // COLUMN_KEYS // AT_ONCE, 2 * ranks
     count = min(steps, min(max(MOST_BLOCKS // (parts * GROUP), parts), CHUNKS_PER_PART * parts))
     ends = [steps * (c + 1) // count * AT_ONCE * COLUMN_KEYS for c in range(count)]
@@ -55,8 +55,8 @@ def tile_rows(rows, columns, few_chunks):
 
 
 def kept_pairs(begin, end, key_begin, key_end):
-    """Counts the pairs of rows [begin, end) and these keys that a causal mask keeps: a row keeps the keys up to its
-    own."""
+    """Counts the pairs of rows [begin, end) and these keys that a causal mask keeps. A row keeps the keys up to its own
+    number."""
     def below(row):  # counts the pairs of the rows before `row`
         full = max(0, row - key_end)
         edge = max(0, min(row, key_end) - key_begin)
@@ -138,8 +138,8 @@ class Blocks:
         return path
 
     def order(self):
-        """Orders the blocks by list scheduling. When a rank is free, it takes the earliest head among its ready
-        blocks. Of that head's blocks it takes the one with the longest path."""
+        """Orders the blocks by list scheduling. A free rank takes a ready block of the earliest head. Of these blocks
+        it takes the one with the longest path."""
         path, waits, ready_at = self.paths(), list(self.waits), [0.0] * len(self.rank)
         ready, running, events, made, ordered = {rank: [] for rank in self.rank}, {}, [], 0, []
 

@@ -1,5 +1,5 @@
 """Attention of single rows in double, and bounds for the error of a correct computation. The peers' results are checked
-against these before the timing. The headers of tools/check derive the bounds."""
+with these bounds before the timing. The headers of tools/check derive the bounds."""
 
 from dataclasses import dataclass
 
@@ -106,8 +106,8 @@ class Head:
 
 
 def key_gradients(group, key):
-    """Computes rows of dk and dv for a key, summed over the query heads that share it. @return dk, its bound, dv, its
-    bound"""
+    """Computes the rows of dk and dv for a key, summed over the query heads that share the key. @return dk, its bound,
+    dv, its bound"""
     dk = dv = dk_bound = dv_bound = 0.0
     terms = sum(len(head.q) for head in group) + 8
     for head in group:
@@ -171,8 +171,8 @@ def expected_rows(case, inputs):
 
 
 def compare(expected, results, dtype):
-    """@return the largest error, and the largest error divided by its bound. A result is wrong if this quotient is
-    above 1. Both are infinite if a result, its expected value or its bound is NaN."""
+    """@return the largest error, and the largest quotient of an error and its bound. A result is wrong if the quotient
+    is above 1. Both are infinite if a result, its expected value or its bound is NaN."""
     error = share = 0.0
     for want in expected:
         got = to_double(results[want.name][want.batch, want.head, want.row], dtype)

@@ -104,8 +104,8 @@ def step_text(entry, name):
 
 
 def operators_table(operators, most):
-    """Returns a table with a row per operator and a column per type. A cell has fa's rate, and its ratio to the rate of
-    PyTorch in chunks."""
+    """Returns a table with a row per operator and a column per type. A cell has fa's rate, and this rate divided by
+    that of PyTorch in chunks."""
     types = sorted({key.rsplit("/", 2)[1] for key in operators}, reverse=True)
     rows = {}
     for key, entry in operators.items():

@@ -24,8 +24,8 @@ class Round:
     reads: tuple  # GB/s of reading memory before and after; None if this is not measured
 
 
-# The largest difference of the two peaks around a quiet round, as a fraction. BracketedRounds in tools/peak allows as
-# much.
+# The largest difference of the two peaks around a quiet round, as a fraction. BracketedRounds in tools/peak has the
+# same limit.
 PEAK_AGREEMENT = 0.03
 
 

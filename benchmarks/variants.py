@@ -1,5 +1,5 @@
 """Builds variants of libfa, each with another constant. One or two sources of a build folder are compiled again with a
-changed text. They are linked with the folder's other objects. Neither the checkout nor the build folder is changed."""
+changed text. They are linked with the folder's other objects. The checkout and the build folder stay unchanged."""
 
 import os
 import re
@@ -79,8 +79,8 @@ def outer_blocks(registers, source):
 
 
 def tile(operation, rows, keys):
-    """Returns a variant with another tile of rows and keys. If a number is 0, the rules choose it. Rows are rounded to
-    whole strips, and are at most as many as the rules may choose."""
+    """Returns a variant with another tile of rows and keys. For a number 0, the planner chooses. Rows are rounded to
+    whole strips, and are at most as many as the planner may choose."""
     file = TILES[operation]
     strips = f"std::clamp(int64_t{{{rows}}} / machine.strip_rows, int64_t{{1}}, (kFullBlockQ + machine.strip_rows - 1) / machine.strip_rows)"
     if operation == "forward":
@@ -148,8 +148,8 @@ class Build:
         raise ValueError(f"{self.folder}: no command compiles {path}; build it with CMake and Ninja")
 
     def make(self, variant, folder):
-        """Builds the variant's libfa in an empty folder. Raises CalledProcessError if it does not compile. Raises
-        ValueError if the compiler did not read a changed file."""
+        """Builds the variant's libfa in an empty folder. Raises CalledProcessError if the variant does not compile.
+        Raises ValueError if the compiler did not read a changed file."""
         overlay = os.path.join(folder, "src")
         changed = [write(os.path.join(overlay, file), text) for file, text in edited(variant).items()]
         objects, was_read = {}, ""

@@ -1,5 +1,5 @@
-# The packages that cpack makes of the install components: the Debian packages libfa0, libfa-mpi0, libfa-dev, fa-tools
-# and fa-tools-mpi, and one tarball. scripts/packages.sh makes and checks them.
+# The packages that cpack makes: the Debian packages libfa0, libfa-mpi0, libfa-dev, fa-tools and fa-tools-mpi, and one
+# tarball. scripts/packages.sh makes and checks them.
 
 set(CPACK_PACKAGE_NAME fa)
 # The maintainer is named by the variables that Debian's own tools read (see dch(1)).
@@ -29,7 +29,7 @@ set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
 set(CPACK_DEBIAN_PACKAGE_SECTION libs)
 set(CPACK_DEBIAN_PACKAGE_CONTROL_STRICT_PERMISSION ON)
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
-# dpkg-shlibdeps finds libfa and libfa_mpi here. The packages that need them name libfa's packages themselves.
+# dpkg-shlibdeps finds libfa and libfa_mpi here. Dependencies on libfa's own packages are named below.
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS_PRIVATE_DIRS ${PROJECT_BINARY_DIR}/src ${PROJECT_BINARY_DIR}/src/mpi)
 if(FA_DEBIAN_ARCHITECTURE)
   # Without these settings, cpack and dpkg-shlibdeps would take this machine's processor for the target's. Unpacked

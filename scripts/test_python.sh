@@ -19,8 +19,8 @@ fi
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 
-# The suite starts some 60 interpreters. Container images often turn bytecode on disk off. With bytecode on disk,
-# `import torch` costs each interpreter less than half the CPU time.
+# The suite starts some 60 interpreters. With bytecode on disk, `import torch` takes less than half the CPU time.
+# Container images often turn bytecode on disk off.
 unset PYTHONDONTWRITEBYTECODE
 export PYTHONPYCACHEPREFIX="$scratch/bytecode"
 

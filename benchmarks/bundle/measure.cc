@@ -1,8 +1,8 @@
 // Tests and measures one machine in one run. bundle.sh makes the folder of this program, and the script `measure` in it
-// starts the program. The program finds the CPUs that other programs disturb least. It runs the tests of kernels and
-// operators at every level of the CPU. Then it measures the arithmetic units, the memory and single kernels. It times
-// every operator of `fa bench` on one CPU, on half of the CPUs and on all. PyTorch is timed too if python3 has it. All
-// timings come from quiet rounds (peak/bracketed_rounds.h).
+// starts the program. All steps use the CPUs that other programs disturb least. First come the tests of kernels and
+// operators at every level of the CPU. Then the arithmetic units, the memory and single kernels are measured. Every
+// operator of `fa bench` is timed on one CPU, on half of the CPUs and on all. PyTorch is timed too if python3 has it.
+// All timings come from quiet rounds (peak/bracketed_rounds.h).
 
 #include <fmt/format.h>
 

@@ -15,8 +15,8 @@
 namespace fa::core::kernels {
 namespace {
 
-/// Returns the object that measures the peak of one thread's arithmetic unit for a type. It is made once and measures
-/// in every round.
+/// Returns the object that measures the peak of one thread's arithmetic unit for a type. There is one object per level
+/// and type.
 bench::PeakRate& PeakOf(Isa isa, DType dtype) {
   static std::map<std::pair<Isa, DType>, bench::PeakRate> peaks;
   return peaks.try_emplace({isa, dtype}, 1, isa, dtype).first->second;

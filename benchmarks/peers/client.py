@@ -76,7 +76,7 @@ def is_unlocked():
 
 def restart_unlocked(program, build, vendor):
     """If MKL is locked, starts this Python program again with unlocking_library preloaded. The restart is needed
-    because MKL checks the CPU's vendor only when it is first used."""
+    because MKL has already checked the CPU's vendor."""
     library = unlocking_library(build)
     if vendor == LOCKED_VENDOR and library not in os.environ.get(PRELOAD, ""):
         if not os.path.exists(library):

@@ -133,8 +133,8 @@ class FaPeer : public Peer {
   void Release() override { problem_.reset(); }
   std::vector<std::span<const std::byte>> Memory() override { return problem_->KeysAndValues(); }
 
-  /// "peak" answers with the GFLOP/s of the type's multiply-adds, measured for `seconds`. "plan" answers with kernels,
-  /// FLOPs of kept pairs, and tile of the case.
+  /// "peak" answers with the GFLOP/s of the type's multiply-adds, measured for `seconds`. "plan" answers with the
+  /// case's kernels, FLOPs of kept pairs, and tile.
   json Answer(const json& request) override {
     const std::string what = request.at("do");
     if (what == "plan") return problem_->Kernels();

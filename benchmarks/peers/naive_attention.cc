@@ -52,8 +52,8 @@ FA_EVERY_WIDTH float SoftmaxRow(float* s, int64_t kept, int64_t keys) {
   return max + std::log(sum);
 }
 
-/// Turns the `kept` scores in `p` into probabilities, and the probabilities' gradients in `ds` into gradients of the
-/// scores. All other elements become 0.
+/// Turns the `kept` scores in `p` into probabilities, and the gradients of the probabilities in `ds` into gradients of
+/// the scores. All other elements become 0.
 FA_EVERY_WIDTH void GradientRow(float* p, float* ds, int64_t kept, int64_t keys, float lse, float delta) {
   for (int64_t j = 0; j < kept; ++j) {
     p[j] = std::exp(p[j] - lse);

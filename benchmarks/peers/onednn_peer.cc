@@ -49,8 +49,7 @@ Type TypeOf(DType dtype) {
   }
 }
 
-/// The sizes of a tensor [B, Nkv, G, S, D]. G is the number of query heads that share a key head. For keys and values
-/// it is 1.
+/// The sizes of a tensor [B, Nkv, G, S, D]. G is the number of query heads per key head, or 1 for keys and values.
 struct Sizes {
   int64_t batch, heads_kv, group, d;
 };
@@ -261,8 +260,8 @@ class OneDnnPeer : public Peer {
   }
 
  private:
-  /// Times a call in chunks of `rows` rows. If it takes less than `least` seconds, keeps these chunks and lowers
-  /// `least` to that time.
+  /// Times a call in chunks of `rows` rows. If the call takes less than `least` seconds, keeps these chunks and sets
+  /// `least` to the call's time.
   void TryChunks(const Sizes& sizes, int64_t rows, double& least) {
     using Clock = std::chrono::steady_clock;
     auto attention = std::make_unique<ChunkedAttention>(engine_, *bench_, sizes, rows);

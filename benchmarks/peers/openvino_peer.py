@@ -60,8 +60,8 @@ class OpenVinoPeer:
         return min(run() for _ in range(TRIES))
 
     def chunk(self, arrays, first, end, mask):
-        """Compiles attention of query rows [first, end) to the keys that they see. The rows of all heads of a group
-        become rows of one head."""
+        """Compiles attention of query rows [first, end) to the keys that these rows see. The rows of all heads of a
+        group become rows of one head."""
         case = self.case
         q, k, v = arrays
         keys = case["sk"] if mask is None else end

@@ -1,7 +1,7 @@
 """Attention of PyTorch tensors as a peer: torch_peer.py [KERNEL].
 
-KERNEL is flash (the default; scaled_dot_product_attention restricted to its flash kernel), flex (compiled
-flex_attention), zentorch (AMD's operator) or fa (the installed Python package). The backward is autograd's."""
+KERNEL is flash (scaled_dot_product_attention with its flash kernel; the default), flex (compiled flex_attention),
+zentorch (AMD's operator) or fa (the installed Python package). autograd computes the backward."""
 
 import sys
 import time

@@ -11,8 +11,8 @@
 #include "fa/tensor.h"
 #include "files/tensors.h"
 
-/// The part of a C++ peer that talks with compare.py: it reads one JSON object per line from standard input, and writes
-/// one answer per line to standard output. benchmarks/peers/worker.py does the same in Python and lists the requests.
+/// The part of a C++ peer that talks with compare.py. Standard input has one JSON object per line, a request; standard
+/// output has one answer per line. benchmarks/peers/worker.py does the same in Python and lists the requests.
 namespace fa::peers {
 
 /// An attention call on dense BNSD tensors.

@@ -52,8 +52,8 @@ Matrix<T> Sum(Matrix<T> a, const Matrix<T>& b) {
   return a;
 }
 
-/// Returns a matrix of numbers in [-scale, scale). They are the same in every run and with every standard library, and
-/// exact in float.
+/// Returns a matrix of numbers in [-scale, scale). The numbers are the same in every run and with every standard
+/// library, and are exact in float.
 template <typename T>
 Matrix<T> RandomMatrix(size_t rows, size_t columns, double scale, uint32_t seed) {
   Matrix<T> a(rows, columns);

@@ -19,8 +19,8 @@
 
 namespace fa::python {
 
-/// If the status is an error, throws ValueError, MemoryError or RuntimeError with its message. The exception's
-/// attribute `parts` splits the message into words and, for each argument that it mentions, (name, member, index).
+/// If the status is an error, throws ValueError, MemoryError or RuntimeError with its message. The exception has an
+/// attribute `parts`: the words of the message, and (name, member, index) for each argument in the message.
 void Raise(const Status& status);
 /// Throws a Python exception of this type. Its attribute `parts` splits the message as that of Raise(status) does.
 [[noreturn]] void Raise(PyObject* type, const ErrorText& error, std::string_view prefix = {});
@@ -62,18 +62,18 @@ class CallArrays {
   enum Kind : uint8_t { kArrays, kShapesToo };
   explicit CallArrays(nanobind::dict arrays, Kind kind = kArrays) : arrays_(std::move(arrays)), kind_(kind) {}
 
-  /// Returns a view of the array `name`. Returns a view without data if the dictionary has no such name or maps it to
+  /// Returns a view of the array `name`. The view has no data if the dictionary has no such name, or maps the name to
   /// None. If the array must be copied, the view has no contents before Complete. `name` must outlive this object.
   [[nodiscard]] TensorView In(const char* name) { return Input(name, /*any_innermost=*/false); }
   /// Works like In for statistics, which the library reads with any innermost stride.
   [[nodiscard]] TensorView Statistics(const char* name) { return Input(name, /*any_innermost=*/true); }
   /// Returns views of the arrays of a Python list, which errors call NAME[0], NAME[1], and so on. A single array counts
-  /// as a list of one. The result is empty if the dictionary has no such name or maps it to None.
+  /// as a list of one. The result is empty if the dictionary has no such name, or maps the name to None.
   [[nodiscard]] std::vector<TensorView> List(const char* name);
   /// Returns the string that the dictionary maps `name` to. Returns an empty one for None and for an unknown name.
   [[nodiscard]] std::string Word(const char* name) const;
-  /// Returns a view of the output `name`. If the output has a broadcast dimension, the caller could not allocate its
-  /// memory, and Complete will return kOutOfMemory.
+  /// Returns a view of the output `name`. A broadcast dimension means that the caller could not allocate the output.
+  /// Complete then returns kOutOfMemory.
   [[nodiscard]] MutableTensorView Out(const char* name);
 
   /// Returns whether an input still has to be copied or an output has no memory. The call can then only be checked.

@@ -42,8 +42,8 @@ Layout LayoutOf(const std::string& name);
 /// Returns the pse type with this number, 0 to 3. Throws ValueError for any other number.
 PseType PseTypeOf(int64_t number);
 
-/// ForwardArgs and BackwardArgs make the arguments of the dense forward and backward. Each member is looked up in
-/// `arrays` by its own name. The arguments refer to cu_q and cu_kv without a copy.
+/// ForwardArgs and BackwardArgs make the arguments of the dense forward and backward. Each member is the array of the
+/// same name in `arrays`. The arguments refer to cu_q and cu_kv without a copy.
 AttentionArgs ForwardArgs(CallArrays& arrays, const AttentionOptions& options, const Lengths& cu_q,
                           const Lengths& cu_kv);
 AttentionGradArgs BackwardArgs(CallArrays& arrays, const AttentionOptions& options, const Lengths& cu_q,

@@ -32,8 +32,7 @@ class Views {
 };
 
 // Plans are kept for calls of at most this many rows over all heads and batch elements. Making a plan takes
-// microseconds, and a kept plan takes memory per tile. Calls of more rows take milliseconds, and gain little from a
-// kept plan.
+// microseconds. Calls of more rows take milliseconds, and their plans take more memory.
 constexpr int64_t kRowsOfSmallCalls = 4096;
 
 /// The sizes of a call in layout BNSD or BSND.
@@ -60,8 +59,7 @@ struct Sizes {
 /// Returns a view of a result's memory. Without a tensor the view has no data.
 [[nodiscard]] MutableTensorView Output(const nanobind::object& tensor);
 
-/// Returns the kept plans of calls with `Args`. The cache is never destroyed, because at exit the library's static
-/// objects may be destroyed before it.
+/// Returns the kept plans of calls with `Args`. The cache is never destroyed, because the library may end before it.
 template <typename Args>
 PlanCache<Args>& Plans() {
   static auto* plans = new PlanCache<Args>;

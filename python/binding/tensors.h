@@ -14,8 +14,8 @@ namespace fa::python {
 /// much. Without the table, `ReadTensor` takes no tensor.
 
 /// Returns a view of a tensor in the CPU's memory. The object's class must be exactly torch.Tensor or
-/// torch.nn.Parameter. Its memory must hold its elements, so wrappers, negated views and tensors with lazy zeros are
-/// not taken. Returns nothing for any other object. The caller must keep the tensor alive.
+/// torch.nn.Parameter. Wrappers, negated views and tensors with lazy zeros are not taken, because their memory does not
+/// hold their elements. Returns nothing for any other object. The caller must keep the tensor alive.
 [[nodiscard]] std::optional<MutableTensorView> ReadTensor(nanobind::handle object);
 
 /// Copies a negated view of PyTorch, because DLPack would drop its signs. Returns any other object as it is.

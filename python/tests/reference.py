@@ -1,9 +1,8 @@
 """Attention in torch float64 by its definition, and bounds for the error of a computation in float32 or a 16-bit type.
 
-`attention` takes BNSD tensors and uses nothing of the library. Its gradients are those of autograd. In another type
-than float64 it is the naive computation of the project's rule: on large tensors an output may have at most twice the
-naive error, a gradient three times. `tolerances` takes tensors of any size, and bounds the rounding error of each
-element.
+`attention` takes BNSD tensors and uses nothing of the library. Its gradients are those of autograd. In other types than
+float64 it is the naive computation: on large tensors an output may have at most twice its error, a gradient three
+times. `tolerances` takes tensors of any size, and bounds the rounding error of each element.
 """
 
 from __future__ import annotations
@@ -165,8 +164,8 @@ def assert_within(got: Tensor, want: Tensor, bound: Tensor, name: str = "") -> N
     assert got.shape == want.shape, name
     assert bound.isfinite().all(), f"{name}: a bound that lets anything pass"
     off = (got.detach().double() - want.detach().double()).abs() - bound.detach()
-    # A rounding to a subnormal number of a 16-bit type is off by at most half the smallest such number. This allows
-    # twice as much.
+    # A rounding to a subnormal number of a 16-bit type is off by at most half the smallest such number. The bound is
+    # twice as large.
     smallest = torch.finfo(got.dtype).smallest_normal * torch.finfo(got.dtype).eps
     assert off.numel() == 0 or off.max().item() <= smallest, f"{name}: {off.max().item():.3e} past its bound"
 
@@ -176,8 +175,8 @@ def error(got: Tensor, want: Tensor) -> float:
 
 
 def assert_no_worse_than_naive(got: Tensor, want: Tensor, naive: Tensor, factor: float, name: str = "") -> None:
-    """Checks the project's rule: the largest error is at most `factor` times the largest naive error. The two errors
-    are comparable only if there are thousands of elements."""
+    """Checks that the largest error is at most `factor` times the largest naive error. The two errors are comparable
+    only if there are thousands of elements."""
     assert got.shape == want.shape and got.numel() >= 4096, name
     assert error(got, want) <= factor * error(naive, want), (
         f"{name}: error {error(got, want):.3e}, naive {error(naive, want):.3e}"

@@ -26,7 +26,7 @@ def random_qkv(dtype=torch.float32, sq=SQ, keys=S):
 
 def kept(lengths=LENGTHS, sq=SQ, keys=S, left=None, right=None):
     """Returns which keys the rows look at, [B, 1, Sq, S]. left and right bound a window around each row's place. The
-    last row of a sequence is at its last key."""
+    last row's place is the last key."""
     ends = torch.tensor(lengths)[:, None, None]
     i, j = torch.arange(sq)[:, None], torch.arange(keys)
     diagonal = i + ends - sq

@@ -1,4 +1,5 @@
-"""Errors that another package raises, such as PyTorch, leave every function of fa unchanged and keep their cause."""
+"""Errors that another package raises, such as PyTorch, pass through every function of fa unchanged and keep their
+cause."""
 
 import pytest
 import torch

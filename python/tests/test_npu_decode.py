@@ -233,7 +233,7 @@ def test_int8_keys_of_both_faces():
     assert_right(out, q, k * 0.02, v * 0.02)
 
 
-MODES = {  # (mode of keys, of values): shapes of the scales on the device, and their shapes in fa.decode_attention
+MODES = {  # (mode of keys, mode of values): shapes of the scales on the device, and their shapes in fa.decode_attention
     (0, 0): ((1,), (1, 1, 1, 1)),
     (2, 2): ((NKV,), (1, NKV, 1, 1)),
     (3, 3): ((B, NKV, S), (B, NKV, S, 1)),

@@ -9,8 +9,8 @@ _SLOWER = 10
 
 
 def emulated() -> bool:
-    """Returns whether the emulator qemu-user runs this interpreter. qemu-user answers /proc/self/exe with the emulated
-    program. But it passes /proc/thread-self/exe to the kernel, which answers with qemu itself."""
+    """Returns whether the emulator qemu-user runs this interpreter. For /proc/self/exe qemu-user gives the emulated
+    program. For /proc/thread-self/exe the kernel gives qemu itself."""
     try:
         return os.readlink("/proc/self/exe") != os.readlink("/proc/thread-self/exe")
     except OSError:

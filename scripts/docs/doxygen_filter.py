@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""An input filter for Doxygen. A comment after `T a, b;` belongs to both names, but Doxygen gives it to the last one
-only.
+"""An input filter for Doxygen. A comment after `T a, b;` belongs to both names, but Doxygen gives it only to the last
+name.
 """
 
 import re

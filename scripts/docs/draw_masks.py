@@ -3,8 +3,8 @@
 
     draw_masks.py FOLDER
 
-One SVG per rule: rows are queries, columns keys, filled cells kept pairs. python/tests/test_mask_pictures.py compares
-the cells with what the library keeps.
+Makes one SVG per mask. Rows are queries, columns are keys, and filled cells are kept pairs.
+python/tests/test_mask_pictures.py compares the cells with what the library keeps.
 """
 
 import sys

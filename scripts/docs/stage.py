@@ -96,7 +96,7 @@ class Site:
         self.write(page, self.relinked((SOURCE / path).read_text(), path, page))
 
     def add_files(self):
-        """Adds the pages of files and folders that links lead to, and of those that these pages link to."""
+        """Adds pages for the files and folders that links lead to, and for those to which the new pages link."""
         done = set()
         while self.wanted - done:
             path = min(self.wanted - done)

@@ -1,4 +1,4 @@
-// Programs may have their own floating-point settings. No float holds the scale of this test exactly. It must be
+// Programs may have their own floating-point settings. No float holds the scale of this test exactly. The scale must be
 // rounded as under the default settings, so that every operator gives the same bits. After the call the program has its
 // settings again.
 #include <gtest/gtest.h>

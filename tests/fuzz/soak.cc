@@ -1,7 +1,7 @@
-// Eight threads call every operator on shared contexts, and make and destroy contexts of their own, for FA_SOAK_SECONDS
-// (default 120). In that time all threads end and new ones begin, 60 times. Each result must have the bits that the
-// call has alone. Resident memory is measured whenever no thread runs. It may grow by at most 1 MiB after a quarter of
-// the time. The exit status is 1 if bits differ, a call fails or memory grows more.
+// Eight threads call every operator on shared contexts, and make and destroy contexts of their own. This lasts
+// FA_SOAK_SECONDS (default 120), in which all threads are replaced 60 times. Each result must have the bits that the
+// call has alone. Resident memory is measured whenever no thread runs. After a quarter of the time, it may grow by at
+// most 1 MiB. The exit status is 1 if bits differ, a call fails or memory grows more.
 #include <malloc.h>
 #include <unistd.h>
 
@@ -85,8 +85,8 @@ class Caller {
   size_t turn_ = 0;
 };
 
-/// A call so long that all threads, started together, are inside it at once on any machine. It makes a context create
-/// as many executors and workspaces as the soak ever needs.
+/// A call so long that all threads are inside it at once. It makes a context create as many executors and workspaces as
+/// the soak ever needs.
 class LongCall {
  public:
   explicit LongCall(Context* context) : context_(context) {}

@@ -111,7 +111,7 @@ void CallOverACommunicator(int rank, int ranks) {
 
 /// How the last rank's call differs from the calls of the other ranks.
 struct Fault {
-  // The end of the message on all ranks. The number of the last rank stands before it.
+  // What follows the last rank's number in the message on all ranks.
   const char* message;
   SequenceShards::Cut cut = SequenceShards::Cut::kZigzag;
   SequenceShards::Strategy strategy = SequenceShards::Strategy::kAuto;
@@ -196,8 +196,8 @@ void RunAll(int64_t sequence) {
   ExpectOneErrorOfEachFault(rank, ranks);
 }
 
-/// Makes transports again and again. In each round one allocation of rank 0 and all later ones fail. All ranks get the
-/// error, and none waits for ever.
+/// Makes transports again and again. In each round one allocation of rank 0 and all later ones fail. All ranks must get
+/// the error, and none may wait for ever.
 void MakeTransportsWithoutMemory() {
   int rank = 0;
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);

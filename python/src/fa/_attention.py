@@ -279,8 +279,8 @@ def integer(value: Any, name: str) -> int:
 
 
 def integers(values: Iterable[int] | None, name: str = "lengths") -> list[int]:
-    """Returns the values as ints. An error names the argument `name`: TypeError if a value is no integer, ValueError if
-    a value exceeds 64 bits."""
+    """Returns the values as ints. Raises TypeError for a value that is no integer, and ValueError for a value that
+    exceeds 64 bits. The error names the argument `name`."""
     if values is None:
         return []
     try:

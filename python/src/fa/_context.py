@@ -43,8 +43,8 @@ def _check(context: Any) -> None:
 
 
 def context_of_tensors() -> Context | None:
-    """Returns the default context of calls with PyTorch's tensors. If no default has been set, it has as many threads
-    as PyTorch uses in this thread now."""
+    """Returns the default context of calls with PyTorch's tensors. If no default has been set, the context has as many
+    threads as PyTorch uses in this thread now."""
     return _of_threads(sys.modules["torch"].get_num_threads()) if _default is None else _default
 
 

@@ -245,7 +245,8 @@ def attend_backward(
     by_row: bool,
     context: Context | None,
 ) -> tuple[Any, Any, Any] | None:
-    """Returns (dq, dk, dv). They lie in memory as [B, S, N, D] with by_row, else in the order of their shapes."""
+    """Returns (dq, dk, dv). With by_row they lie in memory as [B, S, N, D], and otherwise in the order of their
+    shapes."""
 
 def attend_cache(
     query: Any,
@@ -262,5 +263,5 @@ def attend_cache(
     return_lse: bool,
     context: Context | None,
 ) -> Any:
-    """Returns the output, or with return_lse (output, lse). The output lies in memory as [B, S, N, Dv] with by_row,
-    else in the order of its shape."""
+    """Returns the output, or with return_lse (output, lse). With by_row the output lies in memory as [B, S, N, Dv], and
+    otherwise in the order of its shape."""

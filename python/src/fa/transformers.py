@@ -187,8 +187,8 @@ def _requires_grad(*tensors: Tensor | None) -> bool:
 
 
 def _up_to_their_places(position_ids: Tensor | None, query: Tensor, key: Tensor) -> Tensor:
-    """Returns bool [B|1, 1, Sq, Sk], True for the keys up to each row's place. Without position_ids, the last row is at
-    the last key."""
+    """Returns bool [B|1, 1, Sq, Sk], True for the keys up to each row's place in position_ids. Without position_ids,
+    the last row is at the last key."""
     rows, keys = query.shape[2], key.shape[2]
     if position_ids is None:
         position_ids = torch.arange(keys - rows, keys)

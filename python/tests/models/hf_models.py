@@ -167,8 +167,8 @@ def _listed(module, scores: Tensor, indices: Tensor | None, block_indices: Tenso
 def reference_attention(
     module, query, key, value, attention_mask, dropout=0.0, scaling=None, is_causal=None, **others
 ) -> tuple[Tensor, None]:
-    """Computes attention as transformers' eager functions do, but takes the softmax in the type of query, not in
-    float32. Rows that look at no key are 0. In a bool mask, True keeps the key. A float mask is added to the scores."""
+    """Computes attention as transformers' eager functions do, but the softmax is in the type of query, not in float32.
+    Rows that look at no key are 0. In a bool mask, True keeps the key. A float mask is added to the scores."""
     groups = query.shape[1] // key.shape[1]
     key, value = (t.repeat_interleave(groups, 1) for t in (key, value))
     scores = query @ key.transpose(2, 3) * (query.shape[-1] ** -0.5 if scaling is None else scaling)

@@ -1,5 +1,5 @@
-"""A model gets a ModelMask in place of eager's mask. The ModelMask must give eager's results, whatever the model
-does with it."""
+"""A model gets a ModelMask in place of eager's mask. The results must be eager's, whatever the model does with the
+mask."""
 
 from __future__ import annotations
 

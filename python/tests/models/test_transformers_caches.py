@@ -43,7 +43,7 @@ def generated(model, cache, **keywords):
 @pytest.mark.parametrize("name", [*DENSE, *LATENT, "minimax_m3_vl"])
 def test_growing_caches_give_the_bits_of_dynamic_ones(name, padded):
     if padded and name == "minimax_m3_vl":
-        padded = False  # the blocks that it selects depend on rows without keys
+        padded = False  # the blocks that the model selects depend on rows without keys
     model = model_of(name)
     got = generated(model, GrowingCache(model.config), padded=padded)
     want = generated(model, DynamicCache(config=model.config), padded=padded)

@@ -1,5 +1,5 @@
-"""The forward turns boolean masks of padding into intervals of keys. It then computes fewer pairs, and gives the same
-bits as with the mask in memory."""
+"""The forward turns boolean masks of padding into intervals of keys. This computes fewer pairs, with the same bits as
+the mask in memory."""
 
 import pytest
 import torch

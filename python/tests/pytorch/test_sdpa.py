@@ -352,8 +352,8 @@ def test_two_threads_train_at_once():
 
 @pytest.mark.parametrize("bias", [-1e4, -1e9, -1e30, torch.finfo(torch.float32).min, 1e9])
 def test_rows_whose_keys_all_have_a_large_bias_have_gradients(bias):
-    """In models with additive masks, some rows have a large bias at every key. Their scores are rounded to float32, and
-    the probabilities in the gradients must follow from the rounded scores."""
+    """In models with additive masks, some rows have a large bias at every key. The probabilities in the gradients must
+    follow from scores that are rounded with this bias."""
     q, k, v = (t.requires_grad_() for t in random_qkv(heads=2, heads_kv=2, sq=150, sk=150))
     mask = torch.zeros(2, 1, 150, 150)
     mask[0, :, :70] = bias

@@ -24,8 +24,8 @@ TYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 
 def intervals(rows: int, ranks: int) -> list[list[tuple[int, int]]]:
-    """Returns the intervals of rows that each rank has. They are out of order: the last rank has the first rows, and
-    rank 0 has two intervals. With four ranks, one rank has no rows."""
+    """Returns the intervals of rows of each rank. The last rank has the first rows, and rank 0 has two intervals. Of
+    four ranks, one has no rows."""
     held: list[list[tuple[int, int]]] = [[] for _ in range(ranks)]
     held[0] += [(512, rows), (256, 384)]
     held[1 % ranks] += [(384, 512)]
@@ -454,8 +454,8 @@ def modules(rank, ranks):
 
 
 def transformers_models(rank, ranks):
-    """Compares the logits of Llama, and of Mistral with its window, with "sdpa" and with "fa". Checks what is refused,
-    and that all replaced functions are restored."""
+    """Compares the logits of Llama, and of Mistral with its window, with "sdpa" and with "fa". Checks which calls are
+    refused, and that all replaced functions are restored."""
     from transformers import AttentionInterface, AttentionMaskInterface, LlamaConfig, LlamaForCausalLM
     from transformers import MistralConfig, MistralForCausalLM
 
@@ -511,8 +511,8 @@ def transformers_models(rank, ranks):
 
 
 def models_with_few_rows(model, tokens):
-    """Fewer rows than a block of 128 are an error. One rank would hold them all, and transformers' models fail on a
-    rank without rows."""
+    """Fewer rows than a block of 128 are an error. One rank would hold all rows, and transformers' models fail on ranks
+    without rows."""
     own, at = cp.shard(tokens, 1), cp.positions(tokens.shape[1])[None]
     with torch.no_grad(), cp.enable():
         text = r"input_ids: rows \[100, 0\] on the ranks"
@@ -521,8 +521,8 @@ def models_with_few_rows(model, tokens):
 
 
 def chunks():
-    """Llama 4 has chunked attention in some layers. A chunk that is as long as the sequence changes nothing, so it is
-    taken. A smaller one is an error."""
+    """Llama 4 has chunked attention in some layers. A chunk as long as the sequence changes nothing, so it is allowed.
+    A smaller chunk is an error."""
     from transformers import Llama4ForCausalLM, Llama4TextConfig
 
     sizes = {"vocab_size": 97, "hidden_size": 32, "intermediate_size": 48, "intermediate_size_mlp": 48}

@@ -11,7 +11,7 @@
 
 namespace fa::test {
 
-/// A case of the backward as a program calls the interface. The tensors are those of a BackwardProblem; this object
+/// A case of the backward as a program calls the interface. The tensors are those of a BackwardProblem. This object
 /// makes the statistics itself.
 class BackwardFace {
  public:

@@ -44,7 +44,7 @@ class Statistics {
   std::vector<float> values_;
 };
 
-/// A case of the forward as a program calls the interface. The tensors are those of a ForwardProblem; this object makes
+/// A case of the forward as a program calls the interface. The tensors are those of a ForwardProblem. This object makes
 /// the statistics itself.
 class ForwardFace {
  public:

@@ -31,8 +31,8 @@ std::ostream& operator<<(std::ostream& os, Family family);
 /// workspace.
 enum class Spacing : uint8_t { kDense, kSpread };
 
-/// A false size: all tensors of a call claim `claimed` for each dimension that really has the size `size`. Inputs then
-/// have strides of 0, and outputs have no memory. Such a call runs its first phase only.
+/// Sizes that are not true: every dimension of size `size` claims to have the size `claimed`. Inputs then have strides
+/// of 0, and outputs have no memory. Such a call runs its first phase only.
 struct ClaimedSize {
   int64_t size = 0, claimed = 0;
 };

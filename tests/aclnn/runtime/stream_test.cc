@@ -454,8 +454,8 @@ TEST_F(Streams, TensorsMayGetTheirAddressesAfterTheFirstPhase) {
 void EndWithWorkQueued() {
   aclrtStream stream = nullptr;
   aclrtCreateStream(&stream);
-  // This thread is the first to use oneTBB. Otherwise ThreadSanitizer would not see that another thread's first use of
-  // oneTBB comes before this thread ends oneTBB.
+  // This thread is the first to use oneTBB. Otherwise ThreadSanitizer would report a race between another thread's
+  // first use of oneTBB and its end in this thread.
   SmallCall first(2048);
   first.Plan();
   first.Start(stream);

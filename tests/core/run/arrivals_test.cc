@@ -247,8 +247,8 @@ TEST_P(ArrivalsTest, PollsUntilWhatTasksMakeHasBeenSent) {
   EXPECT_EQ(round, kRounds);
 }
 
-// Only one task is ready at a time, so the calling thread often finds none. A task that runs on another thread ends
-// only after the caller has polled kPolls times.
+// Only one task is ready at a time, so the calling thread often finds none. A task on another thread ends only after
+// the caller has polled kPolls times.
 TEST_P(ArrivalsTest, PollsUntilTheLastTaskHasRunThoughNothingHasToBePolledFor) {
   constexpr int kTasks = 20, kPolls = 20;
   for (int run = 0; run < 3; ++run) {

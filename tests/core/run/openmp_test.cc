@@ -134,7 +134,8 @@ class ArrivesAfter final : public Arrivals {
 };
 
 TEST_F(SharedOpenMp, TasksThatWaitForInputsRunOnAllItsThreads) {
-  // Task 0 runs at once. Tasks 1, 2 and 3 wait for the input and then for each other, so no worker may leave before.
+  // Task 0 runs at once. Tasks 1, 2 and 3 wait for the input and then for each other. So no worker may leave before
+  // them.
   TaskGraph graph = test::FlatGraph(1 + kThreads, kThreads);
   graph.predecessor_count = {0, 1, 1, 1};
   graph.successor_begin = {0, 0, 0, 0, 0, kThreads};

@@ -1,5 +1,5 @@
 // Tests calls from inside tasks that the program itself gives to oneTBB. ThreadSanitizer does not run these tests,
-// because it does not see how oneTBB hands over the program's own tasks.
+// because it does not see how oneTBB starts such tasks.
 
 #include <gtest/gtest.h>
 #include <tbb/parallel_for.h>

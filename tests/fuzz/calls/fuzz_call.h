@@ -26,8 +26,8 @@ namespace fa::test {
 /// The byte with which Run fills the workspace. Without a value, the call takes a workspace from the context's pool.
 using WorkspaceFill = std::optional<uint8_t>;
 
-/// Aligned memory of any size. It ends less than one alignment before an unreadable page. Overrun() returns whether the
-/// bytes between the end and that page were written.
+/// Aligned memory of any size. Its end is less than one alignment before an unreadable page. Overrun() returns whether
+/// the bytes between were written.
 class ExactWorkspace {
  public:
   ExactWorkspace(size_t bytes, uint8_t fill)
@@ -64,7 +64,7 @@ class FuzzCall {
   /// Restores inputs that an in-place output has overwritten. The fuzzer calls it before each Run.
   virtual void RestoreInputs() {}
   /// Runs the call with its present arguments. The workspace has exactly the bytes that the plan wants, and lies before
-  /// a page that cannot be read.
+  /// an unreadable page.
   [[nodiscard]] virtual Status Run(Context* context, WorkspaceFill fill) = 0;
   /// Returns a plan of the call, or nothing if the operator has no plans.
   [[nodiscard]] virtual std::optional<Result<Plan>> MakePlan(Context* /*context*/) const { return {}; }

@@ -190,7 +190,8 @@ TEST(QuantizeRows, IsPartOfThePlan) {
   EXPECT_THAT(plan->Run(other).message(), HasSubstr("key_scale_cache"));
 }
 
-/// Pages that ScatterRows has written give a decode the same bits as the same codes and scales without pages.
+/// A decode gives the same bits from pages that ScatterRows has written as from unpaged copies of their codes and
+/// scales.
 TEST(QuantizeRows, DecodeReadsThePagesAndTheirScales) {
   constexpr int64_t kHeads = 2, kSize = 32, kRows = 37, kPageRows = 8, kPages = 6;
   std::vector<float> key(kRows * kHeads * kSize), value = key, q(4 * kSize);

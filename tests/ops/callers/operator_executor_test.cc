@@ -1,5 +1,5 @@
-// Tests every operator on two executors: one on std::threads, all of which ThreadSanitizer sees, and one on oneTBB. Any
-// order of tasks must give the bits of one thread, without a race.
+// Tests every operator on two executors. One uses std::threads, all of which ThreadSanitizer sees, and one uses oneTBB.
+// Any order of tasks must give the bits of one thread, without a race.
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// Another thread changes lists and block tables during a call. Results may be anything, but no address may lie outside
+// Another thread changes lists and block tables during a call. Results may be anything, but no access may be outside
 // the tensors, which lie between unreadable pages.
 #include <gtest/gtest.h>
 

@@ -205,8 +205,8 @@ TEST(Indexer, AllScoresZero) {
   }
 }
 
-// Keys beyond the limit or the length hold NaN, as the whole buffer does, and are not read. A non-finite key below the
-// limit reaches only the rows that may see it.
+// Keys beyond the limit or the length hold NaN, and are not read. A non-finite key below the limit affects only the
+// rows that see it.
 TEST(Indexer, NonFiniteKeysAreSeenBelowTheLimitOnly) {
   IndexerCase c{.heads = 3, .d = 16, .values = IndexerValues::kSmallIntegers};
   c.tokens.lengths = {{4}, {40}};

@@ -102,7 +102,7 @@ RowErrors ErrorsOf(const reference::LossProblem& problem, int64_t b, int64_t t, 
                           4 * kUnit * (2 * largest + given));
   }
   if (problem.l1) {
-    // Until the division by the row's sum, errors.p are the errors of the undivided p.
+    // kL1 divides p by the sum of the row, which has an error of its own.
     double sum_error = 0;
     for (const double error : errors.p) sum_error += error;
     const double relative = sum_error / row.p_sum + ErrorOfSum(std::ssize(keys));
@@ -112,8 +112,8 @@ RowErrors ErrorsOf(const reference::LossProblem& problem, int64_t b, int64_t t, 
 }
 
 /// How far the loss may be off. `linear` adds up errors that may all have one sign. `squares` adds up the squares of
-/// independent errors, each taken at six standard deviations. `by_scale` is the derivative of the loss by a common
-/// factor of all attention scores.
+/// independent errors at six standard deviations. `by_scale` is the derivative of the loss by a common factor of all
+/// attention scores.
 struct LossError {
   double linear = 0, squares = 0, by_scale = 0;
   void AddShared(double error) { linear += std::fabs(error); }

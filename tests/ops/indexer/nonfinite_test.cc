@@ -55,8 +55,8 @@ void ExpectSpread(const Call& call, const std::vector<ExpectedOutput>& expected,
 
 class IndexerNonFinite : public ::testing::TestWithParam<DType> {};
 
-// The key `finite` gives products with the same signs as `poison`, so ReLU has the same derivatives. Only the gradients
-// of the weights and of one column of queries change.
+// `finite` and `poison` give products of the same signs, so ReLU has the same derivatives. Only the gradients of the
+// weights and of one column of queries change.
 TEST_P(IndexerNonFinite, KeysSpoilWeightsAndAColumnOfQueries) {
   const IndexerCase c{.tokens = Tokens(GetParam()), .heads = 18, .d = 40};
   for (const auto& [poison, finite] : {std::pair{kNan, 0.0}, {kInf, 1.0}, {-kInf, -1.0}}) {

@@ -81,8 +81,8 @@ TEST_P(SparseBackwardNonFinite, ValuesLeaveTheGradientsOfValuesAlone) {
   }
 }
 
-/// Returns a case of so few heads that kernels read keys in place. Up to two heads take blocks of 64 keys, so a list
-/// has three blocks. More heads take blocks of 128 keys, so a list has two.
+/// Returns a case of so few heads that kernels read keys in place. With up to two heads, blocks have 64 keys, and a
+/// list has three blocks. With more heads, blocks have 128 keys, and a list has two.
 SparseCase FewHeads(DType dtype, int64_t heads) {
   SparseCase c{.heads = heads, .d = 24, .d_rope = 8, .dv = 24};
   c.tokens.dtype = dtype;

@@ -35,7 +35,7 @@ std::vector<SparseSequences> Cases() {
 struct Program {
   explicit Program(const SparseSequences& of)
       : sequences(of), tasks(sequences, kColumns, sequences.tokens, /*workers=*/3, workspace) {
-    // The memory begins at a multiple of 64 bytes, as that of a Workspace does.
+    // The memory begins at a multiple of 64 bytes, like the memory of a Workspace.
     memory.assign(workspace.total_bytes() + 64, std::byte{0xff});
     const auto address = reinterpret_cast<uintptr_t>(memory.data());
     data = memory.data() + (64 - address % 64) % 64;

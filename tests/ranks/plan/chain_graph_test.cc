@@ -249,9 +249,9 @@ std::vector<Case> SmallCases() {
   return cases;
 }
 
-// Tiles take any time and run in any order. Still, each column gets its additions in the order of one process: head by
-// head, with ascending rows, on one rank after another. Every row group takes its columns in one direction. Only one
-// chunk at a time uses a copy of K and V.
+// Tiles take any time and run in any order. But each column gets its additions in the order of one process: head by
+// head, with ascending rows, on one rank after another. Every row group takes its columns in one direction. A copy of K
+// and V is used by one chunk at a time.
 TEST(ChainGraph, AddsInTheOrderOfOneProcessWhateverTilesTake) {
   const auto check = [](const Case& of, uint64_t seed) {
     const Chains chains(of);

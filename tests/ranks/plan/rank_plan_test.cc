@@ -284,8 +284,8 @@ TEST(RankPlan, TheBackwardTakesTheHeadsInFlightThatItsMemoryAllows) {
   EXPECT_GE(single.efficiency, 0.95);
 }
 
-// A rank's memory for staged rows grows with the heads in flight. So a plan chooses all heads only if the caller asks
-// for them.
+// A rank needs more memory for staged rows with more heads in flight. So a plan chooses all heads only if the caller
+// asks for it.
 TEST(RankPlan, NeverChoosesAllHeads) {
   for (const auto& [heads_kv, most] : {std::pair{1, 1}, {2, 1}, {3, 2}, {8, 4}}) {
     for (const Strategy strategy : {Strategy::kSequence, Strategy::kHeads}) {
@@ -346,8 +346,8 @@ TEST(RankPlan, RowsThatAreSummedAtOnceGoToTheRankOfTheFirst) {
   call.rows_may_move = true;
   const RankPlan plan = MakeRankPlan(call);
   EXPECT_TRUE(plan.as_one_process);
-  // The third sequence begins at row 201. The cuts lie at rows 55, 311 and 567 of it. The groups of rows that kernels
-  // add at once end at its rows 64, 320 and 576.
+  // The third sequence begins at row 201. In it, the cuts are at rows 55, 311 and 567. The groups of rows that kernels
+  // add at once end at rows 64, 320 and 576.
   EXPECT_EQ(plan.moved_rows, 9 + 9 + 9);
   EXPECT_THAT(plan.q.Of(1), testing::ElementsAre(PlacedRows{{265, 521}, 0}));
   EXPECT_EQ(RowsBetween(call, plan, 1, 0).held, (std::vector<PlacedRows>{{{256, 265}, 0}}));

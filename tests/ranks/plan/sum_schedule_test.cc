@@ -94,7 +94,7 @@ void ExpectTheChainsOfOneProcess(const Sequence& sequence, const RowShards& q, i
       EXPECT_EQ(of_chunk[c].back().to, -1);
       EXPECT_TRUE(of_chunk[c].back().ends_heads);
     }
-    // A block that ends a head lies on the rank on which the chunk ends.
+    // A block that ends its heads lies on the rank on which the chunk ends.
     for (const SumBlock& block : of_chunk[c]) EXPECT_TRUE(!block.ends_heads || block.rank == chunk.last);
   }
   EXPECT_EQ(keys, sequence.sk);

@@ -1,4 +1,4 @@
-// Tests how ranks, which are threads, send and add sums, without a real backward. Each tile adds one number to a
+// Tests how ranks, which are threads, send and add sums. There is no real backward. Each tile adds one number to a
 // column's sum, so that the order of additions shows.
 #include "ranks/run/chain_messages.h"
 

@@ -30,8 +30,8 @@ using Strategy = SequenceShards::Strategy;
 constexpr int kRanks = 3;
 constexpr unsigned kSecondsToDeadlock = 300;
 
-/// Returns a causal case with as many kv heads as query heads. With a contiguous cut, no rows or sums are sent to rank
-/// 0.
+/// Returns a causal case with as many kv heads as query heads. With a contiguous cut, rank 0 receives no rows and no
+/// sums.
 BackwardCase CausalCase() {
   BackwardCase c = LongCase(DType::kF32, 3);
   c.forward.heads_kv = c.forward.heads;

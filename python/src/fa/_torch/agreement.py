@@ -57,8 +57,8 @@ def process_group(group: Any) -> dist.ProcessGroup:
 
 
 def gather(group: dist.ProcessGroup, mine: Tensor) -> list[Tensor]:
-    """Returns `mine` of every rank. Its shape and type must be equal everywhere, and all ranks must call this
-    function."""
+    """Returns `mine` of every rank. The shape and type of `mine` must be equal on all ranks, and all ranks must call
+    this function."""
     parts = [torch.empty_like(mine, memory_format=torch.contiguous_format) for _ in range(group.size())]
     group.allgather([parts], [mine.contiguous()]).wait()
     return parts

@@ -47,8 +47,8 @@ class Call(NamedTuple):
     @classmethod
     def of_rule(cls, rule: int, layout: str, scale: float | None, **others: Any) -> Call:
         """Makes a call in which `rule` says which keys a row looks at: EVERY_KEY, CAUSAL_TOP_LEFT or
-        CAUSAL_BOTTOM_RIGHT. A dense_mask applies in addition. The operator takes the number of heads from the
-        tensors, and adds pse after scaling."""
+        CAUSAL_BOTTOM_RIGHT. A dense_mask drops more keys. The operator takes the number of heads from the tensors, and
+        adds pse after scaling."""
         pse_type = 1 if others.get("pse") is None else 0
         if rule == CAUSAL_TOP_LEFT and others.get("dense_mask") is not None:
             # With a mask in memory, mode 2 wants the device's compressed mask. Mode 0 with this band keeps the same

@@ -1,9 +1,9 @@
-"""scaled_dot_product_attention of plain tensors in eager mode, without PyTorch's dispatcher. This makes tiny calls
-faster, which take microseconds.
+"""scaled_dot_product_attention of plain tensors in eager mode, without PyTorch's dispatcher. This saves much of the
+time of tiny calls, which take microseconds.
 
-An operator goes through the dispatcher twice, and its tensors go through DLPack's Python protocol. Both cost several
-times what a tiny call computes. The operator is still called for second derivatives, and if anything but autograd's
-backward observes calls: a transform, a mode, a tracer, a profiler or a subclass.
+An operator goes through the dispatcher twice, and its tensors go through DLPack's Python protocol. Both take several
+times as long as the computation of a tiny call. The operator is still called for second derivatives, and if anything
+but autograd's backward observes calls: a transform, a mode, a tracer, a profiler or a subclass.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A multi_head_attention_forward for torch.nn.functional whose output fa computes even if the caller wants weights.
+"""A multi_head_attention_forward for torch.nn.functional. fa computes its output even if the caller wants weights.
 
 PyTorch's own function calls scaled_dot_product_attention only if the caller wants no weights.
 """

@@ -1,5 +1,5 @@
 """Turns a padding mask, which is the same for all rows and heads, into one interval of keys per sequence. The engine
-then computes only the pairs inside the interval. With a mask in memory it would compute every pair."""
+then computes only the pairs inside the interval, instead of every pair."""
 
 from __future__ import annotations
 

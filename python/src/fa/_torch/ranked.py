@@ -54,7 +54,7 @@ class Ranks(NamedTuple):
 
 
 def ranks_of(group: dist.ProcessGroup, cut: Any, strategy: str = "auto") -> Ranks:
-    """Makes Ranks from a cut: "zigzag", "contiguous", or a list with the intervals (begin, end) of each rank. Raises
+    """Makes Ranks from a cut: "zigzag", "contiguous", or the list of each rank's intervals (begin, end). Raises
     ValueError or TypeError for any other cut."""
     if isinstance(cut, str):
         name, intervals = cut, []

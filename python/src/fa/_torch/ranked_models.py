@@ -1,4 +1,4 @@
-"""Attention of whole models over the ranks of a process group. While a context is active, it replaces the functions
+"""Attention of whole models over the ranks of a process group. A context replaces, while it is active, the functions
 that PyTorch and transformers look up."""
 
 from __future__ import annotations

@@ -71,8 +71,8 @@ replacement = Replacement()
 
 
 def _or_else(own: Callable, pytorchs: Callable) -> Callable:
-    """Returns a function that calls `own`, or `pytorchs` if `own` refuses the call. If an argument's class overrides
-    PyTorch's functions, `own` alone is called."""
+    """Returns a function that calls `own`, and then `pytorchs` if `own` refuses the call. `pytorchs` is not called if
+    an argument's class overrides PyTorch's functions."""
 
     @functools.wraps(own)
     def handing(*arguments, **keywords):

@@ -1,4 +1,5 @@
-"""scaled_dot_product_attention after a check that its arguments are tensors: shapes, types, and the operator."""
+"""The steps of scaled_dot_product_attention after the check that its arguments are tensors: shapes, types and the
+operator."""
 
 from __future__ import annotations
 
@@ -101,7 +102,7 @@ def check_arguments(query, key, value, attn_mask, dropout_p, is_causal, scale) -
 
 
 def rule_of(mask: CausalBias, query: Tensor, key: Tensor) -> int:
-    """Returns the rule that `mask` stands for. Raises ValueError if its sizes are not those of query and key."""
+    """Returns the rule that `mask` stands for. Raises ValueError if the mask's sizes are not those of query and key."""
     if mask.variant == CausalVariant.UPPER_LEFT or mask.seq_len_q == mask.seq_len_kv:
         return CAUSAL_TOP_LEFT
     want = [query.shape[-2], key.shape[-2]]

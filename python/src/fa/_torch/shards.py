@@ -38,7 +38,7 @@ def shard(whole: Tensor, dim: int, group: Any = None, cut: Cut = "zigzag") -> Te
     """Returns this rank's rows of a tensor that every rank has: the rows of `positions` along dimension `dim`.
 
     A tensor [..., rows, ...] becomes [..., rows held, ...]. Nothing is communicated, and not every rank needs to call
-    it. The gradient of other ranks' rows is 0.
+    this function. The gradient of other ranks' rows is 0.
     """
     group = process_group(group)
     held = _intervals(whole.shape[dim], group, ranks_of(group, cut))
@@ -46,12 +46,12 @@ def shard(whole: Tensor, dim: int, group: Any = None, cut: Cut = "zigzag") -> Te
 
 
 def unshard(own: Tensor, dim: int, group: Any = None, cut: Cut = "zigzag") -> Tensor:
-    """Returns the whole tensor on every rank. `own` are this rank's rows of it. It is the reverse of `shard`.
+    """Returns the whole tensor on every rank. `own` are this rank's rows of it. This is the reverse of `shard`.
 
     A tensor [..., rows held, ...] becomes [..., rows, ...].
 
-    The gradient of `own` is the part of the whole tensor's gradient that belongs to its rows. It is right only if every
-    rank computes the same from the whole tensor.
+    The gradient of `own` is its part of the whole tensor's gradient. This gradient is right only if every rank computes
+    the same from the whole tensor.
 
     Raises:
         ValueError: the ranks' shapes, types or numbers of rows do not fit each other.

@@ -28,8 +28,8 @@ def openmp_runtime(files: Iterable[str], torch_folder: str) -> str | None:
 
 
 def share_openmp_threads() -> None:
-    """Makes calls share PyTorch's OpenMP threads. Does nothing if FA_SHARE_OPENMP is 0, if PyTorch is built without
-    OpenMP, or if its runtime is not found."""
+    """Makes calls share PyTorch's OpenMP threads. Does nothing if FA_SHARE_OPENMP is 0, or if PyTorch has no OpenMP
+    runtime or the runtime is not found."""
     if os.environ.get("FA_SHARE_OPENMP") == "0" or not torch.backends.openmp.is_available():
         return
     try:

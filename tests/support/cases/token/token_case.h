@@ -92,8 +92,8 @@ class TokenTensors {
 
   /// Makes a tensor [B, S1, heads, size] or [T, heads, size].
   [[nodiscard]] RowTensor MakeQuerySide(DType dtype, int64_t heads, int64_t size) const;
-  /// Makes a tensor [B, S1, size] or [T, size], for example `weights`, with one column per head, or `p_head_mean`, with
-  /// one column per list entry.
+  /// Makes a tensor [B, S1, size] or [T, size]. For example, `weights` has one column per head, and `p_head_mean` has
+  /// one per list entry.
   [[nodiscard]] RowTensor MakeFlatQuerySide(DType dtype, int64_t size) const;
   /// Makes an f32 tensor [B, heads_kv, S1, group] or [heads_kv, T, group], which holds a statistic per query head.
   [[nodiscard]] RowTensor MakeStatistic(int64_t heads_kv, int64_t group) const;
