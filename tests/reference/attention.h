@@ -11,7 +11,7 @@
 namespace reference {
 
 /// Values that depend on batch element b, head n, row i and key j. The value is values[offset[b] + n*head[b] + i*row[b]
-/// + j]. So batch elements, heads or rows may share values.
+/// + j]. Batch elements, heads or rows may share values.
 template <typename T>
 struct PairValues {
   std::vector<T> values;
@@ -31,7 +31,7 @@ struct Seed {
 };
 
 /// One dense attention call. Each tensor has one batch element after another, each of shape [heads, rows, size]. Values
-/// are double, whatever type is tested.
+/// are double for every tested type.
 struct Problem {
   int64_t heads = 1, heads_kv = 1, d = 1, d_rope = 0, dv = 1;
   Lengths lengths = {};
@@ -56,8 +56,8 @@ struct Problem {
   /// Returns the sum of the rows of all batch elements before b. A tensor of `size` columns and `n` heads has n * size
   /// times this many elements before b.
   [[nodiscard]] int64_t RowsBefore(const std::vector<int64_t>& rows, int64_t b) const;
-  /// Returns the index at which row i of (b, n) begins in q or out (`columns` = d or dv), or in a statistic (`columns`
-  /// = 1).
+  /// Returns the index at which row i of (b, n) begins: in q or out with `columns` = d or dv, or in a statistic with
+  /// `columns` = 1.
   [[nodiscard]] int64_t QueryRow(int64_t b, int64_t n, int64_t i, int64_t columns) const;
   /// Returns the index at which key j of (b, n_kv) begins in k or v.
   [[nodiscard]] int64_t KeyRow(int64_t b, int64_t n_kv, int64_t j, int64_t columns) const;
@@ -69,7 +69,7 @@ struct Problem {
 /// Returns the index at which pair (i, j) reads pse.values. The mask must keep the pair.
 [[nodiscard]] int64_t PseIndex(const Problem& problem, int64_t b, int64_t n, int64_t i, int64_t j);
 
-/// Sums of magnitudes for an analysis of rounding errors (support/compare/tolerance.h). P is normalised, and z is the
+/// Sums of magnitudes for the analysis of rounding errors (support/compare/tolerance.h). P is normalised, and z is the
 /// factor of dropout. Each sum has the shape of out or of max.
 struct Magnitudes {
   std::vector<double> abs_out;     ///< the sum over keys j of P z |v|
@@ -91,9 +91,8 @@ struct ForwardResult {
 /// Computes attention in double by plain loops.
 [[nodiscard]] ForwardResult Forward(const Problem& problem);
 
-/// Computes a naive forward in f32 from inputs of `format`. The library's error is compared with the error of this
-/// computation. It computes whole rows, rounds P to a 16-bit format before the product with V, and rounds the output
-/// once.
+/// Computes a naive forward in f32 from inputs of `format`, with whose error the library's error is compared. Each row
+/// is computed as a whole. P is rounded to a 16-bit format before the product with V, and the output is rounded once.
 [[nodiscard]] ForwardResult NaiveForward(const Problem& problem, Format format);
 
 struct Gradients {
@@ -104,13 +103,13 @@ struct Gradients {
   std::vector<double> dsink;    ///< [N]
 };
 
-/// Computes the gradients of sum(out * d_out) in double. `forward` gives out, max and sum. They are exact if Forward
-/// computed them, and rounded if a library did.
+/// Computes the gradients of sum(out * d_out) in double. `forward` gives out, max and sum: exact ones from Forward, or
+/// rounded ones from a library.
 [[nodiscard]] Gradients Backward(const Problem& problem, const ForwardResult& forward,
                                  const std::vector<double>& d_out);
 
-/// Computes a naive backward in f32. The library's error is compared with the error of this computation. It rounds P
-/// and dS to a 16-bit format before their products, and rounds gradients once.
+/// Computes a naive backward in f32, with whose error the library's error is compared. P and dS are rounded to a 16-bit
+/// format before their products. Gradients are rounded once.
 [[nodiscard]] Gradients NaiveBackward(const Problem& problem, const ForwardResult& forward,
                                       const std::vector<double>& d_out, Format format);
 

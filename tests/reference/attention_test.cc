@@ -1,5 +1,5 @@
-// Checks the reference without a second implementation: with pictures of masks in the vendor's documents, with values
-// worked out by hand, and with finite differences.
+// Checks the reference without a second implementation. The checks use pictures of masks in the vendor's documents,
+// values worked out by hand, and finite differences.
 #include "reference/attention.h"
 
 #include <gtest/gtest.h>

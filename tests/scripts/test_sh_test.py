@@ -9,7 +9,7 @@ from pathlib import Path
 
 SOURCE = Path(__file__).resolve().parents[2]
 
-# A fake cmake. It configures by copying a prepared build folder, and fails to build if the folder has a file `broken`.
+# A fake cmake. It configures by copying a prepared build folder. It fails to build if the folder has a file `broken`.
 # It prints its arguments.
 FAKE_CMAKE = """\
 #!/bin/sh

@@ -114,7 +114,7 @@ BackwardCall::References BackwardCall::Compute() const {
 }
 
 // Checks that the error is at most 3 times the error of the naive computation in the same type. `exact` is rounded to
-// that type, which may change either error by one rounding.
+// that type, so either error may change by one rounding.
 ::testing::AssertionResult BackwardCall::TensorMatches(const std::string& flag, const npy::Array& exact,
                                                        const npy::Array& naive) const {
   const npy::Array got = npy::Load(PathOf(flag));

@@ -1,4 +1,4 @@
-// For every argument of every operator that the command line runs, there is a flag, and the command has this flag.
+// Every argument of every operator that the command line runs has a flag, and the operator's command has this flag.
 #include "flags/flag_names.h"
 
 #include <gmock/gmock.h>

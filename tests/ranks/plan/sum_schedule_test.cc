@@ -142,8 +142,8 @@ TEST(SumSchedule, HasNoMoreBlocksThanItSays) {
               Axis{"heads_kv", {1, 4}});
 }
 
-// In each unit of heads, rank 0 has the first and the last block, and rank 1 the middle one. While a rank waits for the
-// other, it has no other work.
+// In each unit of heads, rank 0 has the first and the last block, and rank 1 the middle block. A rank that waits for
+// the other has no other work.
 TEST(SumSchedule, ARankThatWaitsInEveryUnitIsPredictedToWaitInEveryUnit) {
   SumSchedule schedule;
   schedule.chunks = {{.keys = {0, 128}}};
@@ -230,7 +230,7 @@ TEST(SumSchedule, TilesAreSmallWhereColumnsRunSideBySide) {
   }
 }
 
-/// Returns a schedule of two ranks. They hold the rows of each cut sequence alternately, 128 rows at a time. One more
+/// Returns a schedule of two ranks, which hold the rows of each cut sequence alternately, 128 rows at a time. One more
 /// sequence lies on rank 0 alone.
 SumSchedule ScheduleOfCutSequences(int64_t cut_sequences) {
   constexpr int64_t kRows = 1024, kKeys = 6 * kColumnKeys * kRows / 128;  // as many chunks as a sequence can have

@@ -1,5 +1,5 @@
-// A transport moves messages only during calls of its functions. So a rank that has messages under way must call Test
-// between its tiles.
+// A transport moves messages only inside its functions. So a rank with messages under way must call Test between its
+// tiles.
 #include <gtest/gtest.h>
 
 #include <chrono>

@@ -38,7 +38,7 @@ TEST_P(RankedBackward, HasTheBitsOfOneProcessForEveryCutAndMask) {
   ForEachCase(check, Axis{"dtype", {DType::kF32, DType::kBF16}}, Axis{"mode", {0, 3, 4, 5}});
 }
 
-// If a transport can only wait, messages arrive between blocks; otherwise they arrive at any time. Both kinds are
+// With transports that can only wait, messages arrive between blocks; otherwise they arrive at any time. Both kinds are
 // tested, on one thread and on several.
 TEST_P(RankedBackward, TransportsThatCanOnlyWaitGiveTheSameBits) {
   for (const DType dtype : {DType::kF32, DType::kBF16}) {

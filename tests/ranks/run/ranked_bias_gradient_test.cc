@@ -158,8 +158,8 @@ TEST_P(RankedBiasGradient, OneRowForTheOnlyQueryIsWrittenAsInOneProcess) {
   }
 }
 
-/// The biases of packed sequences lie one after another. A rank passes its own rows of each bias, but the whole mask of
-/// TND.
+/// The biases of packed sequences lie one after another. A rank passes its own rows of each bias, but the whole TND
+/// mask.
 TEST_P(RankedBiasGradient, TakesBiasMaskAndSlopesOfPackedSequences) {
   for (const PseForm form : {PseForm::kFull, PseForm::kSlopes}) {
     BackwardCase c = LongCase(DType::kF32, 3);

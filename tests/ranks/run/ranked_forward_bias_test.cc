@@ -1,4 +1,4 @@
-// Tests biases, slopes and masks of the forward over ranks: which rows a rank passes, and that the bits equal those of
+// Tests biases, slopes and masks of the forward over ranks. Each rank passes the right rows, and the bits are those of
 // one process.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

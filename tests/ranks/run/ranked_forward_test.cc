@@ -85,8 +85,8 @@ TEST_P(RankedForward, CutsThroughPackedSequencesAndTheirTail) {
               Axis{"cut", {Cut::kContiguous, Cut::kZigzag}}, Axis{"strategy", {Strategy::kSequence, Strategy::kHeads}});
 }
 
-// Few rows have special kernels, and long keys are cut into parts. Both choices must depend on the whole sequence, not
-// on one rank's rows.
+// Few rows have special kernels, and long keys are cut into parts. The whole sequence must decide both, not one rank's
+// rows.
 TEST_P(RankedForward, ChoosesKernelsByTheWholeSequence) {
   for (const int64_t sq : {int64_t{12}, int64_t{130}, int64_t{257}}) {
     ForwardCase c = LongForwardCase(DType::kF32, 3);

@@ -1,5 +1,5 @@
-// Tests a call over ranks while memory is short. In turn, each allocation of the ranks fails, either alone or with all
-// later ones. Each rank gets a status, and none waits for ever. No memory is lost, and the next call has the bits of
+// Tests a call over ranks while memory is short. In turn, each allocation of the ranks fails: alone, or with all later
+// ones. Each rank must get a status, and none may wait for ever. No memory is lost, and the next call has the bits of
 // one process.
 #include <gtest/gtest.h>
 #include <unistd.h>

@@ -21,8 +21,8 @@ struct IndexerProblem {
   [[nodiscard]] double Score(int64_t token, int64_t key) const;
 };
 
-/// Returns the first `slots` of the keys 0, 1, ... in the operator's order: by descending score, and by ascending key
-/// where scores are equal. -0 equals +0, and NaN comes last. If there are fewer scores than slots, all keys are
+/// Returns the first `slots` of the keys 0, 1, ... in the operator's order. Larger scores come first, and equal scores
+/// are in the order of their keys. -0 equals +0, and NaN comes last. If there are fewer scores than slots, all keys are
 /// returned.
 [[nodiscard]] std::vector<int64_t> TopKeys(std::span<const double> scores, int64_t slots);
 

@@ -19,13 +19,13 @@ enum class DropoutForm : uint8_t { kNone, kMask, kSeed };
 /// The buffers in which q, k, v and out lie.
 enum class Packing : uint8_t {
   kApart,  ///< each has its own buffer, padded as `padding` says
-  /// They share one buffer (B,S,slot,N,D), in which each tensor is one slot. A slot has as many heads as the tensor
+  /// All tensors share one buffer (B,S,slot,N,D), in which each has one slot. A slot has as many heads as the tensor
   /// with the most heads, and rows as long as the longest rows.
   kTogether
 };
 
-/// The description of one dense forward call with its tensors. The value of an element depends on its logical index
-/// only, not on the layout and the strides.
+/// The description of one dense forward call with its tensors. An element's value depends only on its logical index,
+/// not on layout and strides.
 struct ForwardCase {
   uint64_t seed = 1;
   DType dtype = DType::kF32;

@@ -112,8 +112,8 @@ void PickBandMode(Dice* dice, ForwardCase* c) {
   }
 }
 
-/// Picks a mask that lists the keys of each row. Both bounds grow from row to row. Some rows keep no key: their end is
-/// at or below their begin.
+/// Picks a mask that lists the keys of each row. Both bounds grow from row to row. Rows whose end is at or below their
+/// begin keep no key.
 void PickRows(Dice* dice, ForwardCase* c) {
   reference::MaskRule& mask = c->mask;
   mask.mode = reference::MaskRule::kRows;

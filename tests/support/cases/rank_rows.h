@@ -66,8 +66,8 @@ class RankTensors {
 
 /// Returns whether a call over ranks accepts the case's tensors.
 [[nodiscard]] bool TakenOverRanks(const ForwardCase& c);
-/// Returns `wanted`, or the only strategy that the case allows. There is only one if the rows of its pse or dense mask
-/// must stay with their rank.
+/// Returns `wanted`, or the only strategy that the case allows. Only one is allowed if the rows of pse or of the dense
+/// mask must stay with their rank.
 [[nodiscard]] SequenceShards::Strategy StrategyFor(const ForwardCase& c, SequenceShards::Strategy wanted);
 
 /// Returns the level at which two ranks compute together, if one has level a and the other level b.

@@ -1,5 +1,5 @@
-// Tests what must hold for every plan of the backward. There is a tile exactly where the mask keeps a pair. Every row
-// and every key has one order of additions. No choice that affects bits depends on the machine.
+// Tests properties of every plan of the backward. There is a tile exactly where the mask keeps a pair. Every row and
+// every key has one order of additions. No choice that affects bits depends on the machine.
 
 #include <gtest/gtest.h>
 

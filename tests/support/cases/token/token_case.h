@@ -25,8 +25,8 @@ enum class ListForm : uint8_t {
   kEveryKey,  ///< a list has all blocks in ascending order
 };
 
-/// What the calls of all sparse operators have: sequences of query tokens and keys, and a list of keys per token. The
-/// value of an element depends on its logical index only, not on the layout and the strides.
+/// What the calls of all sparse operators have: sequences of query tokens and keys, and a list of keys per token. An
+/// element's value depends only on its logical index, not on layout and strides.
 struct TokenCase {
   uint64_t seed = 1;
   DType dtype = DType::kF32;
