@@ -1,4 +1,4 @@
-"""Reads facts about this machine, and about the programs that are busy on it, from Linux."""
+"""Asks Linux about this machine, and about the programs that are busy on it."""
 
 import os
 import platform

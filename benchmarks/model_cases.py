@@ -1,4 +1,4 @@
-"""Builds models of transformers with random weights from their configurations, and the steps that models.py times."""
+"""Builds models of transformers with random weights, and the steps that models.py times."""
 
 from dataclasses import dataclass
 

@@ -27,7 +27,7 @@ class Problem:
     peer: Callable  # takes the number of rows, tokens or sequences in a chunk
     chunks: tuple  # all chunk sizes that are tried
     work: float  # FLOPs, or bytes if unit is GB/s
-    depth: int  # the number of terms of the longest dot product before a result
+    depth: int  # the number of terms of the longest dot product on the way to a result
     unit: str = "GFLOP/s"
     # The number of roundings to bf16 that a result has in fa and PyTorch together. Each rounds the result, and the
     # probabilities or the gradients of scores.

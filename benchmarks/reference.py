@@ -55,7 +55,7 @@ class Head:
         return kept(self.mask, rows, len(self.q), len(self.k))
 
     def forward(self, rows):
-        """@return rows of the output, their bounds, and as columns their log-sum-exp and its error"""
+        """@return rows of the output with their bounds, and as columns their log-sum-exp with its error"""
         keep, q = self.kept(rows), self.q[rows]
         depth = q.shape[1] + 6
         scores = np.where(keep, self.scale * (q @ self.k.T), -np.inf)
@@ -71,7 +71,7 @@ class Head:
         return out, bound, largest + np.log(total), depth * U * magnitude + terms * U + EXP_ERROR
 
     def facts(self, rows):
-        """@return numbers of rows that the backward needs, as columns: log-sum-exp, its error, delta = dO . O, its
+        """@return columns with one number per row, for the backward: log-sum-exp, its error, delta = dO . O, its
         error"""
         parts = []
         for begin in range(0, len(rows), 256):

@@ -93,7 +93,7 @@ def distinct(case, folder, candidates):
 
 
 def ratios(by_tile, rule, seconds, round_count):
-    """@return {tile: the time of the rules' tile divided by the time of this tile}, both of the best calls"""
+    """@return {tile: the time of the planner's tile divided by the time of this tile}, both of the best calls"""
     best = dict.fromkeys(by_tile, float("inf"))
     for candidate in by_tile.values():
         candidate.peer.ask("time", seconds=seconds)
@@ -104,7 +104,7 @@ def ratios(by_tile, rule, seconds, round_count):
 
 
 def sweep(case, args, folder, log, libraries, rule, choices, again=1):
-    """@return {tile: the time of the rules' tile divided by the time of this tile}"""
+    """@return {tile: the time of the planner's tile divided by the time of this tile}"""
     built = [libraries.get(variants.tile(case.operation, *choice)) for choice in choices]
     by_tile = distinct(case, folder, [rule, *(Candidate(args, log, library) for library in built if library)])
     try:
@@ -116,7 +116,7 @@ def sweep(case, args, folder, log, libraries, rule, choices, again=1):
 
 
 def tune(case, args, log, libraries):
-    """@return the rules' tile, the best tile, and the time of the rules' tile divided by that of the best"""
+    """@return the planner's tile, the best tile, and the time of the planner's tile divided by that of the best"""
     folder = tempfile.mkdtemp(prefix="fa-tune-", dir="/dev/shm" if os.path.isdir("/dev/shm") else None)
     rule = Candidate(args, log)
     try:
@@ -186,7 +186,7 @@ def tune_variants(case, args, log, libraries):
 
 
 def print_tiles(case, args, log, libraries):
-    """@return the time of the rules' tile divided by that of the best tile"""
+    """@return the time of the planner's tile divided by that of the best tile"""
     own, best, ratio = tune(case, args, log, libraries)
     name = case.key.rsplit("/", 1)[0]
     print(f"| {name} | {own[0]} x {own[1]} | {best[0]} x {best[1]} | {100 * (ratio - 1):.1f} % |", flush=True)

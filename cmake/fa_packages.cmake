@@ -2,7 +2,7 @@
 # tarball. scripts/packages.sh makes and checks them.
 
 set(CPACK_PACKAGE_NAME fa)
-# The maintainer is named by the variables that Debian's own tools read (see dch(1)).
+# The maintainer's name comes from the variables of Debian's own tools (see dch(1)).
 set(fa_maintainer "The fa authors <maintainer@example.org>")
 if(DEFINED ENV{DEBEMAIL})
   set(fa_maintainer "$ENV{DEBFULLNAME} <$ENV{DEBEMAIL}>")

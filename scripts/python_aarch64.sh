@@ -78,7 +78,7 @@ if [ "${1:-}" = smoke ]; then
   "$scratch/venv/bin/python" "$source/scripts/wheel_program.py"
   exit
 fi
-# torch.compile passes options for the processor that it runs on, which a cross-compiler does not know.
+# torch.compile passes -march=native, which a cross-compiler does not know.
 cat >"$scratch/venv/bin/c++" <<'PROGRAM'
 #!/bin/sh
 for word; do

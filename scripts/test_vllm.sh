@@ -36,7 +36,7 @@ if ! pip download -q --no-deps -d "$scratch/vllm" "$vllm"; then
   exit 77
 fi
 need "$scratch"/vllm/*.whl pytest nanobind scikit-build-core ninja
-# Some indexes have builds of these for another torch, with which `import vllm` fails. vLLM does without them.
+# Some indexes have builds of these packages for another torch, with which `import vllm` fails. vLLM does without them.
 pip uninstall -q -y torchvision torchaudio torchcodec triton
 
 prefix=OFF

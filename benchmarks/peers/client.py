@@ -18,7 +18,7 @@ class Kind:
     program: str  # a file of this folder if its name ends in .py, otherwise a program of the build folder
     arguments: tuple = ()
     modules: tuple = ()  # modules that the peer's Python imports
-    unlocks_mkl: bool = False  # whether it runs with MKL's fast kernels on a CPU that is not Intel's
+    unlocks_mkl: bool = False  # whether the peer gets MKL's fast kernels on CPUs that are not Intel's
 
 
 KINDS = {

@@ -67,7 +67,7 @@ FA_EVERY_WIDTH void GradientRow(float* p, float* ds, int64_t kept, int64_t keys,
 
 struct NaiveAttention::Group {
   const float *q, *k;
-  int64_t query, key;  ///< offset of the group's first element in q and out, and in k and v
+  int64_t query, key;  ///< offsets of the group's first element: in q and out, and in k and v
 };
 
 NaiveAttention::NaiveAttention(const NaiveSizes& sizes, int threads)

@@ -22,7 +22,7 @@ struct PeerCase {
   bool backward = false;
   int64_t batch = 0, heads = 0, heads_kv = 0, sq = 0, sk = 0, d = 0;
   DType dtype = DType::kF32;
-  std::string mask;  ///< "full", "causal" or "windowN": the N keys before the diagonal and the diagonal
+  std::string mask;  ///< "full", "causal" or "windowN", which keeps the diagonal and the N keys before it
   int threads = 1;
   std::string folder;  ///< folder of q.npy, k.npy, v.npy, of d_out.npy for the backward, and of the results
 

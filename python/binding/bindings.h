@@ -76,7 +76,7 @@ void RunChecked(CallArrays& arrays, const MakeArgs& make_args, const Check& chec
   RunUnlocked([&] { return call(args); });
 }
 
-/// For each operator of FA_OPERATORS, a function that adds the operator and its options to the module.
+/// Declares, for each operator of FA_OPERATORS, a function that adds the operator and its options to the module.
 #define FA_DECLARE(name, function, args, options, text) void Bind##name(nanobind::module_& module);
 FA_OPERATORS(FA_DECLARE)
 #undef FA_DECLARE

@@ -113,7 +113,7 @@ def test_numpy_in_numpy_out_and_the_same_bits_as_torch():
 
 def test_any_array_with_dlpack():
     class Array:
-        """An array with only the members that fa needs from an array of an unknown library."""
+        """An array with only the members that fa needs. fa does not know its library."""
 
         def __init__(self, array):
             self.array, self.shape, self.dtype = array, array.shape, array.dtype

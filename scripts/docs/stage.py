@@ -118,7 +118,7 @@ class Site:
         return "\n".join(parts)
 
     def add_headers(self, page, title, folders, words):
-        """Adds the page that leads to the page of every header in `folders` of include/."""
+        """Adds a page with links to the pages of all headers in `folders` of include/."""
         lines = [f"# {title}\n", words, "", "| header | what is in it |", "|---|---|"]
         for header in sorted(path for folder in folders for path in (SOURCE / "include" / folder).glob("*.h")):
             name = header.relative_to(SOURCE / "include").as_posix()

@@ -137,8 +137,8 @@ class PeersTest(unittest.TestCase):
         self.assertTrue(0 < rate(64, 1 << 16) < math.inf)
 
     def fake_driver(self, answers):
-        """Returns a driver whose only peer is fa, and the list of requests that it got. The lists of `answers` give its
-        answers."""
+        """Returns a driver whose only peer is fa, and the list of requests that the peer gets. `answers` lists the
+        peer's answers to each kind of request."""
         asked = []
 
         def ask(what, **_details):

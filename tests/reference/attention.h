@@ -15,7 +15,8 @@ namespace reference {
 template <typename T>
 struct PairValues {
   std::vector<T> values;
-  /// Per batch element: where its values begin, and the distances between heads and between rows.
+  /// offset[b] is the index at which the values of batch element b begin. head[b] and row[b] are the distances between
+  /// its heads and between its rows.
   std::vector<int64_t> offset, head, row;
 
   [[nodiscard]] bool empty() const { return offset.empty(); }

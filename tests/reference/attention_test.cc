@@ -36,7 +36,7 @@ TEST(MaskRule, PicturesOfEveryMode) {
   EXPECT_EQ(Picture(rows, {{1, 2}, {2, 4}}, 1), "....|.xxx|");
 }
 
-// The expected masks are those that the device's documentation pictures for the sparse modes.
+// The expected masks are those that the device's documentation shows for the sparse modes.
 TEST(MaskRule, BandModesOfPackedSequences) {
   const Lengths lengths{.sq = {3, 2, 0}, .sk = {3, 6, 4}};
   const MaskRule mode7{.mode = 7, .next = -2};

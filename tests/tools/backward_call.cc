@@ -95,7 +95,8 @@ BackwardCall::References BackwardCall::Compute() const {
   return result;
 }
 
-// A gradient of slopes is a sum over all pairs, most of which cancels. So the naive computation may be exact by chance.
+// A gradient of slopes is a sum over all pairs, whose terms mostly cancel. So the naive computation may be exact by
+// chance.
 ::testing::AssertionResult BackwardCall::SlopesMatch(const reference::Gradients& exact) const {
   const reference::Problem& p = forward.problem;
   const BackwardValues values{.problem = p, .forward = reference::Forward(p), .d_out = d_out_};

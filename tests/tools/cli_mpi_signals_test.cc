@@ -1,4 +1,4 @@
-// Tests a signal that mpirun gets while rank 0 of fa-mpi has written files that have not got their names yet.
+// Tests a signal to mpirun at a time when the files of rank 0 are written but have no names yet.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>

@@ -83,7 +83,7 @@ std::vector<std::string> ArgumentsOf(const Command& command) {
   return arguments;
 }
 
-// If no argument of any command uses an entry, the argument is gone or misspelled.
+// An entry that no argument of any command uses is outdated or misspelled.
 TEST(FlagNames, HaveNoEntryThatNoArgumentUses) {
   std::set<const FlagName*> used;
   const auto use = [&used](std::span<const FlagName> names, const std::string& argument) {

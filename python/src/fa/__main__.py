@@ -195,7 +195,7 @@ def _errors(context: Context) -> dict[str, float]:
 
 
 def _ratio(got: np.ndarray, exact: np.ndarray, naive: np.ndarray) -> float:
-    """Returns the largest error of `got`, divided by three times that of the naive computation in float32."""
+    """Returns the largest error of `got`, divided by three times the largest naive error in float32."""
     return float(np.abs(got - exact).max() / (3.0 * np.abs(naive - exact).max()))
 
 

@@ -35,7 +35,7 @@ def in_names(error: Exception, names: Mapping[str, str], say: Say = "{}{}{}".for
 
 
 class own_names:
-    """A context manager. Errors that the library raises inside it name arguments as `names` says."""
+    """A context manager in which errors of the library name arguments as `names` says."""
 
     def __init__(self, names: Mapping[str, str], say: Say = "{}{}{}".format) -> None:
         self._names, self._say = names, say

@@ -213,7 +213,7 @@ def _scores(given: Tensor, name: str, query: Tensor, key: Tensor) -> Tensor:
 
 
 def _bias(bias: Tensor, name: str, query: Tensor, key: Tensor) -> Tensor:
-    """Returns a bias for the scores, in a type that the operator takes together with the type of query."""
+    """Returns a bias for the scores, in a type that the operator allows for query's type."""
     if not bias.is_floating_point():
         raise ValueError(f"invalid argument: {name}.dtype={bias.dtype}, want bool or a floating type")
     bias = _scores(bias, name, query, key)

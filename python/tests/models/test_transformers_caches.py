@@ -80,7 +80,7 @@ METHODS = {
 
 
 def layers_of(window):
-    """Returns a layer of transformers, and one of each cache of fa with the same rule."""
+    """Returns a layer of transformers, and a layer of each cache of fa with the same window."""
     kind = "sliding_attention" if window else "full_attention"
     config = LlamaConfig(num_hidden_layers=1, layer_types=[kind], sliding_window=window)
     plain = DynamicSlidingWindowLayer(window) if window else DynamicLayer()

@@ -1,4 +1,4 @@
-// Reads machines from files written as the Linux kernels of other machines write them.
+// Reads descriptions of machines from files like those of other machines' Linux kernels.
 #include "core/machine/machine_files.h"
 
 #include <gtest/gtest.h>

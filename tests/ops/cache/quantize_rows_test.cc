@@ -204,7 +204,7 @@ TEST(QuantizeRows, DecodeReadsThePagesAndTheirScales) {
   std::vector<int32_t> slots;
   for (int32_t t = 0; t < kRows; ++t) slots.push_back(pages[t / kPageRows] * kPageRows + t % kPageRows);
   for (const DType format : kCodeTypes) {
-    // NaN where nothing is written: the codes' scales, which decode must not read
+    // Unwritten codes are 0x7F, and unwritten scales are NaN. decode must not read them.
     std::vector<uint8_t> codes[2] = {std::vector<uint8_t>(kPages * kPageRows * kHeads * kSize, 0x7F), {}};
     codes[1] = codes[0];
     std::vector<float> scales[2] = {std::vector<float>(kPages * kHeads * kPageRows, kNanRow), {}};

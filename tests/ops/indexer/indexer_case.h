@@ -76,7 +76,7 @@ class IndexerGradCall {
   explicit IndexerGradCall(const IndexerCase& c) : IndexerGradCall(c, MakeReferenceProblem(c)) {}
   IndexerGradCall(const IndexerCase& c, reference::IndexerProblem values)
       : IndexerGradCall(c, std::move(values), DrawValueGradients(c)) {}
-  /// Takes these values and gradients of selected values instead of the case's.
+  /// Makes the call with these values and value gradients instead of the case's.
   IndexerGradCall(const IndexerCase& c, reference::IndexerProblem values, std::vector<double> d_values);
   IndexerGradCall(const IndexerGradCall&) = delete;
   IndexerGradCall& operator=(const IndexerGradCall&) = delete;

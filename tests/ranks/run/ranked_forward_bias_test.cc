@@ -88,7 +88,7 @@ TEST_P(RankedForwardBias, TakesABiasOf1024RowsWithBothStrategies) {
     const ForwardOfOneProcess one(c, GetParam());
     for (const Strategy strategy : {Strategy::kSequence, Strategy::kHeads}) {
       for (const int ranks : {2, 3}) one.ExpectSameBits(ShardsOf(c, Cut::kZigzag, strategy), ranks);
-      // One rank may have exactly 1024 rows if the other has not.
+      // One rank may have exactly 1024 rows if the other rank has another number.
       SequenceShards shards = ShardsOf(c, Cut::kIntervals, strategy);
       shards.intervals = {{{256, 1280}}, {{0, 256}, {1280, 1300}}};
       one.ExpectSameBits(shards, 2);

@@ -45,7 +45,8 @@ struct IndexerGradients {
   std::vector<double> dq, dk, dweights;  ///< the gradients of q, k and weights, in the order of these tensors
 };
 
-/// Adds the gradients that follow from d_score, the gradient of the score of (token, key). Both are packed rows.
+/// Adds the gradients that follow from d_score, the gradient of the score of (token, key). Token and key are numbers of
+/// packed rows.
 void AddScoreGradient(const IndexerProblem& problem, int64_t token, int64_t key, double d_score,
                       IndexerGradients* gradients);
 

@@ -17,7 +17,7 @@ struct SelectedKey {
 /// sequence b begin at FirstToken(b) and FirstKey(b). Within a sequence, tokens t and keys count from 0.
 struct Selection {
   Lengths lengths = {};
-  bool causal = true;  ///< Limit(b, t) is keys - queries + t + 1; otherwise the number of keys
+  bool causal = true;  ///< whether Limit(b, t) is keys - queries + t + 1; otherwise it is the number of keys
   int64_t block_size = 1;
   int64_t slots = 0;
   std::vector<int64_t> indices = {};  ///< the entries of all lists [tokens, slots]

@@ -39,8 +39,8 @@ class RankTensors {
   MutableTensorView Part(const MutableTensorView& whole, int axis, std::vector<int64_t> indices);
   /// Returns memory for the rank's rows of an output. Return() copies them to `whole`.
   MutableTensorView Part(const MutableTensorView& whole, int axis, bool queries);
-  /// Copies the outputs' rows to the whole tensors. Several ranks may call it at once, because they write different
-  /// bytes.
+  /// Copies the outputs' rows to the whole tensors. Several ranks may call this function at once, because they write
+  /// different bytes.
   void Return() const;
 
   [[nodiscard]] const std::vector<int64_t>& q_rows() const { return q_rows_; }

@@ -110,7 +110,7 @@ class CliLinks : public ::testing::Test {
   ForwardCall call_;
 };
 
-// numpy.save and a shell's `>` do the same with a link to a missing file.
+// The link stays, and its missing file is made, as by numpy.save and by a shell's `>`.
 TEST_F(CliLinks, ToNoFileYetStayAndTheirFileIsMade) {
   fs::create_directory(Path("there"));
   fs::create_symlink("second.npy", Path("first.npy"));

@@ -12,7 +12,7 @@ from .._fa import Mask
 
 UNSIGNED_64 = (1 << 64) - 1
 
-# The sparse modes that say, in a call without a mask in memory, which keys a row looks at.
+# The sparse modes that say which keys a row looks at, in calls without a mask in memory.
 EVERY_KEY, CAUSAL_TOP_LEFT, CAUSAL_BOTTOM_RIGHT = 1, 2, 3
 
 SEQUENCE_AXIS = {"BNSD": 2, "BSND": 1, "BSH": 1, "SBH": 0, "TND": 0}

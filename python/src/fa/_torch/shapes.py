@@ -212,8 +212,8 @@ def rows_in_memory(mask: Tensor | None, shapes: AttentionShapes, name: str) -> d
 
 
 def no_elements(shape: tuple[int, ...], query: Tensor, *others: Tensor | None) -> Tensor:
-    """Returns a result of `shape`, which has no elements, in query's type. Through it, inputs with elements get
-    gradients of 0."""
+    """Returns a result of `shape`, which has no elements, in query's type. Inputs with elements get gradients of 0
+    through this result."""
     sources = (query, *(t for t in others if t is not None and t.is_floating_point()))
     nothing = sum(source.sum().to(query.dtype) * 0 for source in sources)
     return nothing.expand(shape).clone(memory_format=torch.contiguous_format)

@@ -70,7 +70,7 @@ def of_no_samples(operator: Any, in_dims: tuple, arguments: tuple) -> tuple:
 
 
 def _without_contents(tensor: Any, dim: Any) -> Any:
-    """Returns a tensor with the shape and type of one sample, but no contents. Any other argument is returned."""
+    """Returns a tensor with the shape and type of one sample, but no contents. Returns any other argument unchanged."""
     if isinstance(tensor, (list, tuple)) and isinstance(dim, (list, tuple)):
         return [_without_contents(t, d) for t, d in zip(tensor, dim, strict=True)]
     if not isinstance(tensor, Tensor):

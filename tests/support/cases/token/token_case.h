@@ -18,7 +18,7 @@ namespace fa::test {
 inline constexpr DType kTokenDTypes[] = {DType::kF32, DType::kBF16, DType::kF16};
 
 enum class ListForm : uint8_t {
-  /// Each list has different blocks below the token's limit, in any order, as many as fit, and then -1.
+  /// A list has different blocks below the token's limit, as many as fit, in any order. Unused entries are -1.
   kDistinct,
   /// A list has any blocks of the sequence, with duplicates and blocks beyond the limit. Half of the lists end early.
   kMessy,
