@@ -1,6 +1,6 @@
 // Tests every operator on an invented machine of two NUMA nodes, each with its own worker threads. A page lies on the
-// node of the thread that writes it first. So the test records which worker writes each cache line first, which shows
-// the node. In this test each worker runs only tasks of its own list, so the record is the same in every run.
+// node of the thread that writes it first. So the test records which worker writes each cache line first. In this test
+// each worker runs only tasks of its own list, so the record is the same in every run.
 // tests/core/run/numa_binding_test.cc shows that a worker's tasks run on its node.
 #include <gtest/gtest.h>
 

@@ -11,7 +11,7 @@ namespace fa::test {
 
 constexpr int kCallers = 6;
 
-/// Tells for each caller whether it saw what it expected. Each caller has its own byte, so that all may write at once.
+/// For each caller, whether it saw what it expected. Each caller has its own byte, so that all may write at once.
 using GoodCallers = std::vector<char>;
 
 inline void ExpectAll(const GoodCallers& good) {

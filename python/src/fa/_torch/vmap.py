@@ -91,7 +91,7 @@ def by_batch(layout_at: int, unless: tuple[int, ...] = ()) -> Rule:
             fold.fold(a, dim, 0) if isinstance(a, Tensor) else a for a, dim in zip(arguments, in_dims, strict=True)
         )
         results = operator(*folded)
-        # None: a gradient without elements, which has no dimension for the samples.
+        # a gradient without elements has no dimension for the samples
         given = tuple(0 if t.dim() > 1 else None for t in results)
         return tuple(t if axis is None else fold.unfold(t, axis) for t, axis in zip(results, given, strict=True)), given
 
