@@ -110,8 +110,8 @@ SETS = {"headline": headline, "lengths": lengths, "scaling": scaling, "quick": q
 
 
 def select(sets, threads, patterns):
-    """Returns the cases in `sets` that have a key that matches a pattern, each case once. Without patterns, returns all
-    cases."""
+    """Returns the cases in `sets` with a key that matches one of the patterns, each case once. Without patterns,
+    returns all cases."""
     chosen = {}
     for name in sets:
         for case in SETS[name](threads):

@@ -98,8 +98,8 @@ class Driver:
         return entry
 
     def reads(self, case):
-        """Returns whether peers measure, for this case, how fast they read memory. They need a library of the build
-        folder for it."""
+        """Returns whether peers measure, for this case, how fast they read memory. This needs a library of the build
+        folder."""
         return is_bound_by_memory(case) and os.path.exists(reading_library(self.args.build))
 
     def prepare(self, name, case, folder, expected):

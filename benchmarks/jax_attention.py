@@ -2,8 +2,8 @@
 
     python benchmarks/jax_attention.py [--repeats 9]
 
-Both are compiled before, run in turn in one process, and print their smallest CPU time of all threads and their smallest
-elapsed time. First the results are compared.
+Both are compiled first, and run in turn in one process. Their results are compared. The program prints the smallest CPU
+time of all threads and the smallest elapsed time.
 """
 
 import argparse
@@ -35,8 +35,8 @@ def compiled(function, causal, gradient, given):
 
 
 def measure(programs, given, repeats, calls):
-    """Returns the smallest (CPU, elapsed) seconds of one call of each program. An untimed call of the same program comes
-    first, because XLA frees the memory of the previous call during the next one."""
+    """Returns the smallest (CPU, elapsed) seconds of one call of each program. An untimed call of the same program
+    comes first, because XLA frees the memory of the previous call during the next one."""
     best = {name: (np.inf, np.inf) for name in programs}
     for _ in range(repeats):
         for name, program in programs.items():

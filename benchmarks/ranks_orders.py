@@ -79,7 +79,7 @@ def predict(begin, end, keys, few_chunks):
 
 
 class Blocks:
-    """The blocks of some parts of rows, and the chains in which the sums of blocks are added."""
+    """The blocks of the given parts of rows, and the chains in which the sums of blocks are added."""
 
     def __init__(self, ranks, parts, chain_of):
         """@param chain_of  chain_of(part) returns the number of the part's chain; the parts of a chain are

@@ -267,7 +267,7 @@ TEST(RankPlan, TheBackwardTakesTheHeadsInFlightThatItsMemoryAllows) {
   EXPECT_EQ(one.heads_in_flight, 1);
   EXPECT_GT(chosen.heads_in_flight, 1);
   EXPECT_GT(chosen.efficiency, one.efficiency);
-  // If a rank has few threads, it gains little from several heads in flight. Its memory also holds few heads of long
+  // A rank with few threads gains little from several heads in flight. Its memory also holds only few heads of long
   // sequences.
   call = WeakScalingCall(64);
   call.backward = true;

@@ -37,8 +37,8 @@ bool Keeps(const Sequence& sequence, Interval rows, Interval keys) {
 }
 
 // Expects that the schedule adds in the order of one process. The blocks of a chunk have ascending heads and rows, and
-// each block sends its sums to the next one. The blocks of the same rows take their chunks in one direction. Each head
-// has a block for each part and chunk of which the mask keeps a pair.
+// each block sends its sums to the next one. The blocks of the same rows take their chunks in one direction. For each
+// head, there is a block for each part and chunk in which the mask keeps a pair.
 void ExpectTheChainsOfOneProcess(const Sequence& sequence, const RowShards& q, int64_t group, int workers,
                                  bool head_by_head = false) {
   const std::vector<Sequence> sequences{sequence};

@@ -39,10 +39,9 @@ inline bool WaitForChild(pid_t pid, int* status) {
   return true;
 }
 
-/// Forks. The child ends with the result of `child` as its exit code. Under an emulator a new thread forks, because of
-/// an error in qemu-user 7.2: qemu ends a child if a thread of the child gets the number of a thread of the parent.
-/// Threads of the child get the numbers after the thread that forked. If that thread is the newest of the parent, these
-/// numbers are free.
+/// Forks. The child ends with the result of `child` as its exit code. Under an emulator a new thread forks, because
+/// qemu-user 7.2 ends a child if a thread of the child gets the number of a thread of the parent. This cannot happen if
+/// the newest thread forks.
 inline pid_t StartChild(const std::function<int()>& child, End end = End::kAtOnce) {
   const auto start = [&] {
     const pid_t pid = fork();
