@@ -35,8 +35,8 @@ from torch_install import offer_torch, why_unusable
 # The pause between two peers, because threads of the first peer may still spin for some milliseconds.
 SETTLE_SECONDS = 0.03
 ROUND_SECONDS = 0.25
-# How many seconds the keys and values of a decode are read before and after every round. They are read several times in
-# this time.
+# How many seconds the memory of a decode is read before and after every round. In this time, the keys and values are
+# read several times.
 READ_SECONDS = 0.1
 # The seconds for which the machine's peak is measured before and after every round.
 PEAK_SECONDS = 0.05

@@ -22,7 +22,7 @@ namespace {
 /// The order of dimensions that the output has in memory.
 enum class Order : uint8_t {
   kByRow,    ///< [B, S, N, Dv]
-  kDense,    ///< as its shape says
+  kDense,    ///< [B, N, S, Dv], as its shape
   kAsQuery,  ///< like torch.empty_like(query) if Dv equals D, else in the order of its shape
 };
 

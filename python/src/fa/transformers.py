@@ -5,8 +5,7 @@
 
 The import registers an attention function and a mask function with AttentionInterface and AttentionMaskInterface of
 transformers 5. Causal masks, windows, chunks, packed sequences and padding at either end of a sequence reach the
-library as one interval of keys per query row. Other masks are tensors. A model can use both as it would use the mask of
-"eager".
+library as one interval of keys per query row. Other masks are tensors. A model can use both like the mask of "eager".
 """
 
 from __future__ import annotations

@@ -32,12 +32,13 @@ struct ForwardCase {
   Layout layout = Layout::kBNSD;
   int64_t heads = 1, heads_kv = 1, d = 16, d_rope = 0, dv = 16;
   reference::Lengths lengths = {{16}, {16}};  ///< one entry per sequence; all equal unless TND
-  /// Number with which the first sequence's values are drawn; later ones take the next numbers.
+  /// The number with which the values of the first sequence are drawn. Later sequences take the next numbers.
   int64_t first_sequence = 0;
   int64_t tail_q = 0, tail_kv = 0;  ///< unused rows after the last sequence, in TND
 
   reference::MaskRule mask = {};
-  bool sparse_mode = false;  ///< Mask::FromSparseMode makes the mask; otherwise the constructor of its kind does
+  bool sparse_mode = false;  ///< whether Mask::FromSparseMode makes the mask; otherwise the function of the mask's kind
+                             ///< makes it
   MaskForm dense_mask = MaskForm::kNone;
   double dense_mask_share = 0.3;  ///< share of pairs that the dense mask drops
   DType dense_mask_dtype = DType::kU8;

@@ -32,7 +32,8 @@ struct TokenCase {
   DType dtype = DType::kF32;
   Layout layout = Layout::kBSND;
   reference::Lengths lengths = {{5}, {40}};
-  int64_t first_sequence = 0;        ///< the first sequence's number for drawing values; the others follow
+  int64_t first_sequence = 0;        ///< the number with which the first sequence's values are drawn; later sequences
+                                     ///< take the next numbers
   int64_t spare_q = 0, spare_k = 0;  ///< rows of the tensors after the longest sequence; in TND after the last sequence
   bool lengths_given = true;         ///< BSND: if false, the spans of lengths are empty
   bool causal = true;                ///< true for sparse mode 3, false for mode 0
