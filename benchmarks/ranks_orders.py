@@ -3,9 +3,9 @@
 In order (a), sums travel through the ranks in the order of the rows. In order (b), there are at most 64 fixed chunks of
 rows. The sum of each chunk starts at zero, and these sums are added in the order of chunks (docs/ranks.md). Both orders
 are simulated as src/ranks/plan/sum_schedule.cc does it. A block is one part of rows, one query head and one chunk of
-keys. List scheduling orders the blocks, and units follow one another. In (b), a chain ends at the end of a chunk of
-rows, and its sum goes to the rank that rounds it. The additions of (b) cost nothing in the simulation. `fa plan`
-predicts (a) too, which shows whether the two models agree.
+keys. List scheduling orders the blocks, and units follow one another. In (b), a chain ends with a chunk of rows. Its
+sum goes to the rank that rounds it. The additions of (b) cost nothing in the simulation. `fa plan` predicts (a) too,
+which shows whether the two models agree.
 """
 
 import heapq
@@ -65,8 +65,8 @@ def kept_pairs(begin, end, key_begin, key_end):
 
 
 def predict(begin, end, keys, few_chunks):
-    """@return how many seconds the workers of a rank need for a block, and how many seconds later the block's last
-    column ends"""
+    """@return two times in seconds: that for which a block keeps the workers of a rank busy, and the delay of the
+    block's last column"""
     pairs, length = kept_pairs(begin, end, *keys), keys[1] - keys[0]
     columns = -(-length // COLUMN_KEYS)
     at_once = min(columns, AT_ONCE)

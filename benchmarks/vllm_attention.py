@@ -139,7 +139,7 @@ def sides_of(case, dtype):
 
 
 def check(sides, dtype, keys):
-    """Raises ValueError if the results differ by more than a few roundings to the type and the error of float32 sums
+    """Raises ValueError if the results differ by more than a few roundings to the type and the float32 error of sums
     over the keys."""
     want, got = (sides[name]().double() for name in ("vllm", "fa"))
     error = ((got - want).norm() / want.norm()).item()

@@ -3,8 +3,8 @@
 #
 # On most CPUs the tests run the kernels of the tile unit (AMX) on an emulation. So this script checks the assembly that
 # the compiler made for the real unit. The block of two by two tiles must have four products with the right registers,
-# their loads and stores, and the softmax between them. The unit must be configured, and no other level may have its
-# instructions.
+# loads and stores. A variant of the block must also compute the softmax. The unit must be configured, and no other
+# level may have its instructions.
 set -eu
 
 manifest=$1/isa_objects.txt

@@ -45,7 +45,6 @@ Matrix<T> Transposed(const Matrix<T>& a) {
   return b;
 }
 
-/// Returns the sum a + b.
 template <typename T>
 Matrix<T> Sum(Matrix<T> a, const Matrix<T>& b) {
   for (size_t i = 0; i < a.values.size(); ++i) a.values[i] += b.values[i];

@@ -44,8 +44,8 @@ Enum Named(const char* argument, const std::string& name, const Choices& choices
 /// Returns the strides of an array without gaps, outermost dimension first.
 Dims DenseStride(const Dims& shape);
 
-/// Returns a view of a DLTensor's memory. Returns nothing if the memory is not the CPU's, has no address or no strides,
-/// or has a type that the library lacks.
+/// Returns a view of a DLTensor's memory. Returns nothing if the memory is not the CPU's, if address or strides are
+/// missing, or if the library lacks the type.
 std::optional<MutableTensorView> ViewOf(const nanobind::dlpack::dltensor& tensor);
 
 /// Returns whether `view` must be copied because the library cannot read it in place. With any_innermost, the innermost

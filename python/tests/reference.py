@@ -55,7 +55,7 @@ def attention(
         p = p[..., :-1]
     if drop is not None:
         p = p * drop / keep_prob
-    # As on the device and in the library, P is rounded to the type of q, and P V is computed in float32.
+    # P is rounded to the type of q, and P V is computed in float32, as on the device and in the library.
     out = p.to(q.dtype).to(accumulate) @ v.to(accumulate)
     return out.to(q.dtype), top.squeeze(-1), total.squeeze(-1)
 

@@ -284,7 +284,7 @@ def test_numpy_rows_given_scales_and_named_bytes(kind):
 
 
 def test_a_cache_without_pages_is_written_in_place_and_read():
-    """Row s of element b goes to place b * S + s of a cache [B, Nkv, S, D], which is a view of a larger tensor."""
+    """Row s of element b goes to place b * S + s of a cache [B, Nkv, S, D]. The cache is a view of a larger tensor."""
     new, at = torch.randn(B, NKV, 4, D), 20
     whole = torch.zeros(B, NKV, S, D + 16, dtype=torch.int8)
     cache, scale = whole[..., :D], torch.zeros(B, NKV, S, 1)

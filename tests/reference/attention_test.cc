@@ -117,8 +117,8 @@ TEST(Forward, CompressedPseRepeatsAlongTheDiagonal) {
   p.pse = {.values = {}, .offset = {0}, .head = {0}, .row = {2500}};
   EXPECT_EQ(PseIndex(p, 0, 0, 2499, 7), int64_t{1023} * 2500 + 7);
   EXPECT_EQ(PseIndex(p, 0, 0, 1476, 1476), 1476);
-  // Row 1000 of the whole sequence reads row 2476, which is one of the last 1024 rows and has the same distance from
-  // the diagonal.
+  // Row 1000 of the whole sequence reads row 2476, one of the last 1024 rows. Both have the same distance from the
+  // diagonal.
   EXPECT_EQ(PseIndex(p, 0, 0, 1000, 990), int64_t{1000} * 2500 + 2466);
   EXPECT_EQ(PseIndex(p, 0, 0, 1030, 1030), int64_t{6} * 2500 + 1482);
 }

@@ -1,5 +1,5 @@
-// The bits of a token's selection and of every gradient depend only on the token, its keys and their values. They do
-// not depend on the number of threads, the place of the keys, or the rest of the call.
+// The bits of a token's selection and of every gradient do not depend on the number of threads, on the place of the
+// keys, or on the rest of the call.
 #include <gtest/gtest.h>
 #include <tbb/global_control.h>
 

@@ -304,8 +304,8 @@ TEST(RefusedEntries, Of64BitsAreNotCut) {
   ExpectRefused(call, "sparse_indices[0][1][0][2]=4294967299, want -1..39");
 }
 
-// An entry between the limit and the end of the sequence names a key that the row may not see, so it is skipped.
-// Entries after the first -1 are not read.
+// An entry between the limit and the end of the sequence names a key that the row may not see. Such an entry is
+// skipped. Entries after the first -1 are not read.
 TEST(RefusedEntries, AreNotThoseThatAreSkippedOrNotRead) {
   SparseCase c = Spoilt();
   reference::SparseProblem values = MakeReferenceProblem(c);

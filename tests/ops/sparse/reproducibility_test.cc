@@ -1,5 +1,5 @@
-// The bits of a token's results do not depend on the number of threads, on the place and order of its keys, or on the
-// rest of the call.
+// The bits of a token's results do not depend on the number of threads, on the place and order of its keys, or on other
+// tokens.
 #include <gtest/gtest.h>
 #include <tbb/global_control.h>
 

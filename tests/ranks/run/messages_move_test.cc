@@ -98,7 +98,7 @@ TEST_P(MessagesMove, OfABackwardByHeads) {
 }
 
 /// What two ranks share. A unit has the heads that are in flight together. Rank 0 sends sums and receives none. Rank 1
-/// does not receive sums before rank 0 is in its second unit and has tested the messages of its first unit.
+/// receives no sums until rank 0, in its second unit, has tested the messages of its first unit.
 struct Leftover {
   std::mutex mutex;
   std::condition_variable changed;

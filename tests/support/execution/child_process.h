@@ -39,9 +39,8 @@ inline bool WaitForChild(pid_t pid, int* status) {
   return true;
 }
 
-/// Forks. The child ends with the result of `child` as its exit code. Under an emulator a new thread forks, because
-/// qemu-user 7.2 ends a child if a thread of the child gets the number of a thread of the parent. This cannot happen if
-/// the newest thread forks.
+/// Forks. The child ends with the result of `child` as its exit code. qemu-user 7.2 ends a child if one of its threads
+/// gets the number of a thread of the parent. So under an emulator a new thread forks, for which this cannot happen.
 inline pid_t StartChild(const std::function<int()>& child, End end = End::kAtOnce) {
   const auto start = [&] {
     const pid_t pid = fork();

@@ -61,8 +61,8 @@ def attend_plainly(
 
 def _attend_with_mask(query, key, value, attn_mask, scale, enable_gqa) -> Tensor | None:
     """Computes attention with a mask. Returns None if a gradient is recorded, because autograd must see how the mask
-    broadcasts. Also returns None for a padding mask in a large call, which the operator turns into a rule, and for a
-    mask that is not contiguous, because its inverse would take more memory."""
+    broadcasts. Returns None for a padding mask in a large call, because the operator turns it into a rule. Returns None
+    for a mask that is not contiguous, because its inverse would take more memory."""
     if not is_plain(attn_mask) or not attn_mask.is_contiguous() or recorded(query, key, value, attn_mask):
         return None
     biased = attn_mask.dtype is not torch.bool
@@ -98,8 +98,8 @@ def attend_directly(
 
 def _of_mask(dense_mask: Tensor | None, pse: Tensor | None, rule: int, scale: float | None) -> tuple:
     """Returns the options and the mask of a forward. If padding becomes a rule in the options, the mask is None. The
-    backward does not use this function. The order of its additions to dQ depends on the rule, so the bits of a sequence
-    would depend on the other sequences."""
+    backward does not use this function. The order of additions to dQ depends on the rule. So a sequence's bits would
+    depend on the other sequences."""
     mask = None if dense_mask is None else rule_of_padding(dense_mask, rule)
     if mask is None:
         return _options(pse is not None, rule, scale), dense_mask

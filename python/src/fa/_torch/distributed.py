@@ -1,7 +1,7 @@
 """How DTensors shard attention by batch and by heads. torch.distributed asks the operators for it.
 
 The batch can be sharded, and the heads together with their key heads. The shards need no communication. If all heads
-share one key head, every shard has the whole key, and the key's gradient is a sum over the shards. With dropout, every
+share one key head, every shard has the whole key. The key's gradient is then a sum over the shards. With dropout, every
 rank computes the whole call, so that the mesh does not change which pairs are dropped.
 """
 
