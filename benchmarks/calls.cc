@@ -44,7 +44,6 @@ bool Ok(benchmark::State& state, const fa::Status& status) {
   return status.ok();
 }
 
-/// Reports the seconds per sequence.
 void ReportPerSequence(benchmark::State& state, int64_t sequences) {
   using benchmark::Counter;
   state.counters["per_sequence"] =

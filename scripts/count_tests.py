@@ -172,7 +172,7 @@ def missing(presets):
     for source, cases in written.items():
         suite = "vllm_test" if "vllm_cpu" in source.parts else "python_test"
         if source.parts[0] == "python" and seen.get(("dev", suite)) == set():
-            continue  # the whole suite was skipped
+            continue  # the report says that the whole suite was skipped
         if not cases and "test" in source.stem.split("_"):
             yield "tree", Case(str(source), "", "failed", "a test file without cases")
         for group, name in sorted(cases - of_reports):

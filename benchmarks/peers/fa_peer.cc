@@ -42,7 +42,7 @@ ForwardCaseFlags FlagsOf(const PeerCase& bench) {
   return flags;
 }
 
-/// A case and its memory.
+/// A case, and the memory of its tensors.
 class Problem {
  public:
   Problem(const PeerCase& bench, Context& context)

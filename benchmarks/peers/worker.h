@@ -30,7 +30,6 @@ struct PeerCase {
   void Save(const char* name, const tool::Tensor& tensor) const;
 };
 
-/// Returns the memory of a tensor.
 [[nodiscard]] std::span<const std::byte> BytesOf(const tool::Tensor& tensor);
 
 /// The peer has no kernel for a case; what() names the part of the case that is unsupported.

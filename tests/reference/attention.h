@@ -101,7 +101,7 @@ struct Gradients {
   std::vector<double> dq, dk, dv, dq_rope, dk_rope;
   std::vector<double> dpse;  ///< the gradient of the bias, in the order of pse.values, summed over broadcast dimensions
   std::vector<double> dslopes;  ///< the gradients of the slopes [B, N]
-  std::vector<double> dsink;    ///< [N]
+  std::vector<double> dsink;    ///< the gradients of the sinks [N]
 };
 
 /// Computes the gradients of sum(out * d_out) in double. `forward` gives out, max and sum: exact ones from Forward, or

@@ -8,7 +8,6 @@
 
 namespace reference {
 
-/// Scales of int8 attention.
 struct ProductScales {
   double deq1 = 1, quant1 = 1, deq2 = 1;
 };

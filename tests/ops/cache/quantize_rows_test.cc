@@ -52,7 +52,7 @@ TEST(QuantizeRows, RoundsToTheNearestCodeAndTiesToEven) {
     std::sort(codes.begin(), codes.end());
     std::vector<float> numbers = codes;
     for (size_t i = 1; i < codes.size(); ++i) {
-      const float middle = (codes[i - 1] + codes[i]) / 2;  // exact
+      const float middle = (codes[i - 1] + codes[i]) / 2;  // this mean is exact
       numbers.insert(numbers.end(), {middle, std::nextafter(middle, kInfinite), std::nextafter(middle, -kInfinite)});
     }
     const std::vector<uint8_t> got = CodesOf(format, numbers);
@@ -85,7 +85,7 @@ TEST(QuantizeRows, AScaleOfItsOwnIsTheLargestMagnitudeOverTheLargestCode) {
     const float largest = format == DType::kI8 ? 127.0F : 448.0F;
     EXPECT_EQ(scales[4], 2.0F / largest);
     for (size_t d = 0; d < 3; ++d) EXPECT_EQ(codes[12 + d], NearestCode(format, key[d] / scales[4]));
-    EXPECT_EQ(codes[12], format == DType::kI8 ? 129 : 0xFE);  // -127 and -448
+    EXPECT_EQ(codes[12], format == DType::kI8 ? 129 : 0xFE);  // the codes of -127 and -448
     EXPECT_EQ(scales[3], 0.0F);
     EXPECT_TRUE(std::isnan(scales[2]));
     EXPECT_TRUE(std::isnan(scales[1]));

@@ -54,7 +54,6 @@ MutableTensorView Tensor(const Dims& shape, DType dtype) {
   return {nowhere.data(), dtype, shape, {}};
 }
 
-/// The shapes of a dense call.
 struct Dense {
   int64_t batch = 1, heads = 8, heads_kv = 8, sq = 4096, sk = 4096, d = 128;
 };

@@ -263,7 +263,7 @@ def _tensors(name: str, given: Tensor | Sequence[Tensor]) -> list[Tensor]:
 def _typed(name: str, tensors: list[Tensor], kv_dtype: str | None) -> list[Tensor]:
     """Returns keys or values whose types say what their bytes hold."""
     if kv_dtype is None or not all(isinstance(tensor, Tensor) for tensor in tensors):
-        return tensors  # _check names what is no tensor
+        return tensors  # _check names the argument that is no tensor
     read, kind = _decode.readable(name, _one_or_all(tensors), kv_dtype)
     tensors = read if isinstance(read, list) else [read]
     own = {"e4m3": torch.float8_e4m3fn, "e5m2": torch.float8_e5m2}.get(kind)
