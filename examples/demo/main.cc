@@ -67,7 +67,7 @@ class Direction {
                        gigaflops_ / seconds_, Percent(share));
   }
 
-  /// Returns whether every error is within its bound. A NaN is not.
+  /// Returns whether every error is within its bound. Returns false if an error is NaN.
   [[nodiscard]] bool within_bound() const { return of_bound_ <= 1; }
   [[nodiscard]] bool quiet() const { return quiet_; }
 

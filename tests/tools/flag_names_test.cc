@@ -35,8 +35,8 @@ CallFields Fields() {
   return FieldsOf(&args);
 }
 
-/// Returns the function that lists the names of arguments which only some commands have. The command of this operator
-/// is one of them.
+/// Returns the function that lists names of arguments. This operator's command has these arguments, but not every
+/// command has them.
 template <typename Args, typename Options>
 auto NamesOf() {
   if constexpr (requires(Options options) { options.mask = SparseMask::kNone; }) return tool::SparseFlagNames;
