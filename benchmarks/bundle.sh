@@ -1,8 +1,8 @@
 #!/bin/sh
 # Usage: bundle.sh OUT [BUILD]
-# Packs libfa, the command line tool, the kernel and operator tests and the benchmarks of a finished build (build/release,
-# with -DFA_BUILD_TESTS=ON -DFA_BUILD_BENCHMARKS=ON) into the folder OUT, which runs on any x86-64 Linux with glibc 2.35
-# and libstdc++ of g++ 12:
+# Packs libfa, the command line tool, the kernel and operator tests and the benchmarks of a finished build
+# (build/release, with -DFA_BUILD_TESTS=ON -DFA_BUILD_BENCHMARKS=ON) into the folder OUT. The programs in OUT run on any
+# x86-64 Linux with glibc 2.35 and libstdc++ of g++ 12:
 #
 #   OUT/measure [--seconds N]    tests every level of the CPU, measures it, and prints a report
 #
@@ -32,8 +32,7 @@ done
 xargs cp -t "$root/tests" <"$root/tests.txt"
 rm "$root/tests.txt"
 
-# Copies the libraries that the programs link. Those of the C and C++ compilers are left out, because every system has
-# them.
+# Copies the libraries that the programs link, except the C and C++ runtime libraries, which every system has.
 ldd "$root"/bin/* "$root"/tests/* 2>/dev/null | grep -oE '=> /[^ ]+' | cut -c4- | sort -u |
   grep -vE '/(ld-linux|libc|libm|libdl|libpthread|librt|libstdc\+\+|libgcc_s)[-.]' | while read -r library; do
   cp -L "$library" "$root/lib"

@@ -3,7 +3,7 @@
     benchmarks/call_cost.py [ROUNDS]
 
 A call computes one head of S rows and keys. The figure is the CPU time of the calling thread; each library has one
-thread. It is the least of ROUNDS (25) runs of 30 calls. Runs take turns, so that other programs disturb all of them
+thread. The smallest of ROUNDS (25) runs of 30 calls counts. Runs take turns, so that other programs disturb all of them
 equally. Results are first compared with PyTorch's. The row of C++ comes from calls_benchmark, if build/release has this
 program.
 """
@@ -27,8 +27,8 @@ SIZES = (1, 2, 4, 8, 16, 32, 64)
 D = 64
 BASE = "PyTorch"
 IN_C = "build/release/benchmarks/calls_benchmark"
-# A bound for the difference of two f32 results. Each is a sum of at most 64 products of unit normals, and is below 8.
-# The bound allows a hundred roundings of such numbers.
+# A bound for the difference of two f32 results. A result is a sum of at most 64 products of unit normals, and is below
+# 8. The bound allows a hundred roundings of such numbers.
 TOLERANCE = 100 * 8 * 2.0**-24
 
 

@@ -1,5 +1,6 @@
-// Times what a call costs besides its kernels, on one thread. For one head of 1 to 64 rows, it times a call that plans,
-// and the run of an existing plan. For up to 2^20 packed sequences of four rows, it times planning and running apart.
+// Times what a call costs besides its kernels, on one thread. For one head of 1 to 64 rows, this program times a call
+// that plans, and the run of an existing plan. For up to 2^20 packed sequences of four rows, it times planning and
+// running separately.
 //
 //   build/release/benchmarks/calls_benchmark
 
@@ -43,7 +44,6 @@ bool Ok(benchmark::State& state, const fa::Status& status) {
   return status.ok();
 }
 
-/// Reports the seconds per sequence.
 void ReportPerSequence(benchmark::State& state, int64_t sequences) {
   using benchmark::Counter;
   state.counters["per_sequence"] =

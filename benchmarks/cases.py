@@ -57,8 +57,7 @@ class Case:
         return 2.0 * self.batch * self.heads_kv * self.sk * self.d * ELEMENT_BYTES[self.dtype]
 
     def tensor_bytes(self):
-        """Returns the bytes of queries, keys, values and output; for the backward also those of their four
-        gradients."""
+        """Returns the bytes of queries, keys, values and output, and for the backward also of their gradients."""
         one_direction = 2.0 * self.batch * self.d * (self.heads * self.sq + self.heads_kv * self.sk)
         return (1 if self.operation == "forward" else 2) * one_direction * ELEMENT_BYTES[self.dtype]
 
@@ -111,7 +110,7 @@ SETS = {"headline": headline, "lengths": lengths, "scaling": scaling, "quick": q
 
 
 def select(sets, threads, patterns):
-    """Returns the cases of these sets whose key matches one of the patterns, each case once. Without patterns,
+    """Returns the cases in `sets` with a key that matches one of the patterns, each case once. Without patterns,
     returns all cases."""
     chosen = {}
     for name in sets:

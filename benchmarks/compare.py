@@ -4,10 +4,10 @@
     compare.py --quick
     compare.py --set headline --threads 1,2 --budget 110 --out results.json
 
-Peers take turns call after call. Their results are first compared with double. A round in which other programs were
-busy is thrown away. --quick needs no build folder. It measures the installed Python package of fa and the installed
-PyTorch, and prints a table. Otherwise the peers are the programs of the build folder and every library that is
-installed. A run stops when its budget is used up. The next run with the same file continues there. report.py makes
+Peers take turns call after call. First their results are compared with a computation in double. A round in which other
+programs were busy is thrown away. --quick needs no build folder. It measures the installed Python package of fa and the
+installed PyTorch, and prints a table. Otherwise the peers are the programs of the build folder and every library that
+is installed. A run stops when its budget is used up. The next run with the same file continues there. report.py makes
 tables and plots of the file.
 """
 
@@ -35,8 +35,8 @@ from torch_install import offer_torch, why_unusable
 # The pause between two peers, because threads of the first peer may still spin for some milliseconds.
 SETTLE_SECONDS = 0.03
 ROUND_SECONDS = 0.25
-# The seconds for which the memory of a decode is read before and after every round. This is enough for several passes
-# over it.
+# How many seconds the memory of a decode is read before and after every round. In this time, the keys and values are
+# read several times.
 READ_SECONDS = 0.1
 # The seconds for which the machine's peak is measured before and after every round.
 PEAK_SECONDS = 0.05
@@ -98,8 +98,8 @@ class Driver:
         return entry
 
     def reads(self, case):
-        """Returns whether the case is compared with the rate of reading memory, which a library of the build folder
-        measures."""
+        """Returns whether peers measure, for this case, how fast they read memory. This needs a library of the build
+        folder."""
         return is_bound_by_memory(case) and os.path.exists(reading_library(self.args.build))
 
     def prepare(self, name, case, folder, expected):
@@ -139,8 +139,8 @@ class Driver:
         return timed
 
     def time_once(self, name, case):
-        """Times a round of one peer. Before and after the calls, fa measures the machine's peak. If memory bounds the
-        case, the peer also measures how fast it reads memory. @return the round, and whether it was quiet"""
+        """Times a round of one peer. fa measures the machine's peak before and after the calls. If reading memory
+        limits the case, the peer also measures how fast it reads memory. @return the round, and whether it was quiet"""
         peer = self.peers[name]
 
         def measure():
@@ -161,13 +161,13 @@ class Driver:
 
 
 def is_bound_by_memory(case):
-    """Returns whether a case is compared with the rate of reading memory."""
+    """Returns whether the speed of reading memory limits the case."""
     return case.sq == 1
 
 
 def read_facts(case, samples, reads):
-    """Returns the highest rate, in GB/s, at which a peer's threads read its keys and values, and the fraction of
-    this rate that its calls reach."""
+    """Returns the highest rate, in GB/s, at which the peer's threads read keys and values. Also returns the fraction of
+    this rate that the peer's calls reach."""
     return {"read_gbytes": max(map(max, reads)), "read_fraction": rounds.read_fraction(case.key_value_bytes(), samples, reads)}
 
 
@@ -195,8 +195,8 @@ def text_of(entry):
 
 
 def estimate(case, peers, round_count):
-    """Returns about how many seconds a case will take. The estimate counts the start, the reference, and for each
-    peer two calls and all rounds, at the speed of a slow peer."""
+    """Returns about how many seconds a case will take. The estimate counts the start, the reference, two calls per peer
+    and all rounds. It assumes the speed of a slow peer."""
     call = case.flops() / (75e9 * case.threads)
     return 2 + len(peers) * (2 * call + round_count * max(call, ROUND_SECONDS + 2 * (SETTLE_SECONDS + PEAK_SECONDS)))
 
@@ -261,8 +261,8 @@ def parse_arguments():
 
 
 def leave_out_missing(args, vendor):
-    """Removes peers that cannot be started from args.peers. @return {name: reason}. PyTorch is slow while MKL is
-    locked, so it is not measured without the library that unlocks MKL."""
+    """Removes peers that cannot be started from args.peers. @return {name: reason}. On CPUs on which MKL is locked,
+    PyTorch is left out if the library that unlocks MKL is missing."""
     left_out = {}
     with_torch = {name for name in args.peers if "torch" in KINDS[name].modules}
     if with_torch:

@@ -11,8 +11,8 @@ else:
 
 
 def legend_above(figure, handles, labels, note=None):
-    """Draws one legend above all panels, so that it hides no data. @param note  a line below the legend that
-    explains the figures"""
+    """Draws one legend above all panels, where it hides no data. @param note  a line below the legend that explains the
+    figures"""
     inches = 0.35 + (0.2 if note else 0)
     top = 1 - inches / figure.get_figheight()
     figure.legend(handles, labels, loc="upper center", ncol=len(handles), frameon=False)

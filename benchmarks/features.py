@@ -1,10 +1,10 @@
 """Measures how much slower a feature makes a call: benchmarks/features.py [--threads N] [--rounds N]
 
-A figure is the time per computed pair of query and key, with the feature, divided by the same time of a plain call.
-Both calls run in one process on two heads. They take turns in every round, and the best round of each counts. A
-pse is a dense bias per head, in the named type. The mask is [S,S] and drops a tenth of the pairs, which are
-computed nonetheless. Dropout keeps 0.9. TND has four sequences of 93 to 1377 rows. Before the timing, rows of the
-output and of dQ are compared with attention in double.
+A figure is the time per computed pair of query and key with the feature, divided by this time in a plain call. Both
+calls have two heads and run in one process. They take turns, and the best round of each counts. A pse is a dense bias
+per head, in the named type. The mask is [S,S] and drops a tenth of the pairs. Dropped pairs are computed too. Dropout
+keeps 0.9. TND has four sequences of 93 to 1377 rows. Before the timing, rows of the output and of dQ are compared with
+attention in double.
 """
 
 import argparse
@@ -20,8 +20,7 @@ HEADS = 2
 LENGTHS = (1377, 93, 702, 501)
 KEEP, SEED, CAP = 0.9, 11, 20.0
 ROWS = {"forward": 2048, "backward": 1024}
-# The bounds for errors of rows. Operands are unit normals, rounded to the type. In bf16, P is rounded too before its
-# products.
+# The bounds for errors of rows. Operands are unit normals, rounded to the type. In bf16, P is also rounded.
 TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 3e-2}
 PLAIN = "plain"
 
@@ -48,8 +47,8 @@ def features(s, dtype):
 
 
 def packed(d, dtype):
-    """@return the tensors of a call on packed sequences, its keywords, and the number of pairs per head that it
-    computes"""
+    """@return the tensors of a call on packed sequences, the call's keywords, and the number of pairs per head that the
+    call computes"""
     tensors = [torch.randn(sum(LENGTHS), HEADS, d).to(dtype) for _ in range(4)]
     ends = np.cumsum(LENGTHS).tolist()
     return tensors, {"layout": "TND", "cu_q": ends, "cu_kv": ends}, sum(length * length for length in LENGTHS)

@@ -1,4 +1,4 @@
-"""Writes README.md, the list of CPUs that have results, into the folder that has a folder per CPU."""
+"""Writes the list of CPUs that have results: README.md, in the folder that has a folder per CPU."""
 
 import os
 
@@ -16,8 +16,8 @@ OTHER_PAGES = (("intel-emerald-rapids/README.md", "Intel Emerald Rapids with AMX
 
 
 def cell(results, operation, dtype, mask):
-    """Returns, for one case, the share of the peak that fa reaches, and fa's rate divided by that of the fastest
-    peer."""
+    """Returns two figures of a case: the fraction of the peak that fa reaches, and fa's rate divided by that of the
+    fastest peer."""
     most = max(case.threads for case, _ in store.entries_of(results))
     pairs = store.chosen(results, operation=operation, dtype=dtype, mask=mask, shape=(SHAPE,), threads=most)
     if not pairs:

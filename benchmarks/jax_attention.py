@@ -2,8 +2,8 @@
 
     python benchmarks/jax_attention.py [--repeats 9]
 
-Both are compiled before, run in turn in one process, and print their smallest CPU time of all threads and their smallest
-elapsed time. First the results are compared.
+Both are compiled first, and run in turn in one process. Their results are compared. The program prints the smallest CPU
+time of all threads and the smallest elapsed time.
 """
 
 import argparse
@@ -35,8 +35,8 @@ def compiled(function, causal, gradient, given):
 
 
 def measure(programs, given, repeats, calls):
-    """Returns the smallest (CPU, elapsed) seconds of one call of each program. XLA gives the memory of a call back while
-    the next one runs, which takes long for jax.nn. So an untimed call of the same program comes first."""
+    """Returns the smallest (CPU, elapsed) seconds of one call of each program. An untimed call of the same program
+    comes first, because XLA frees the memory of the previous call during the next one."""
     best = {name: (np.inf, np.inf) for name in programs}
     for _ in range(repeats):
         for name, program in programs.items():
@@ -55,8 +55,7 @@ def compare(label, dtype, sizes, causal, gradient, repeats, calls=1):
     results = [jax.tree.leaves(program(*given)) for program in programs.values()]
     for theirs, ours in zip(*results, strict=True):
         theirs, ours = (np.asarray(x, np.float32) for x in (theirs, ours))
-        # Both round probabilities and results to the type a few times, and sum up to as many products in float32 as
-        # there are keys, each with a rounding of its own.
+        # The bound allows a few roundings to the type, and one rounding to float32 per key.
         roundings = 16 * float(jnp.finfo(dtype).eps) + sizes[1] * float(jnp.finfo(jnp.float32).eps)
         assert np.abs(theirs - ours).max() <= roundings * np.abs(theirs).max(), label
     best = measure(programs, given, repeats, calls)

@@ -4,9 +4,9 @@ SDPA.
     benchmarks/long_sequences.py                         16,384 and 32,768 tokens, f32
     benchmarks/long_sequences.py --tokens 4096 --type bfloat16
 
-The layer is Llama's, with hidden size 1024 and 16 heads on 4 key heads. A quarter of the sequence is padding on the
-left. Each row of the table comes from its own process. Its memory is the amount by which the process grew during the
-call. The last hidden states of both implementations are compared.
+The layer is Llama's, with hidden size 1024, 16 heads and 4 key heads. A quarter of the sequence is padding on the left.
+Each row of the table comes from its own process, and shows by how much that process grew during the call. The last
+hidden states of both implementations are compared.
 """
 
 import argparse
@@ -42,7 +42,7 @@ def measure(implementation, tokens, type_name, output):
     kept = torch.ones_like(ids)
     kept[0, : tokens // 4] = 0
     with torch.inference_mode():
-        model(ids[:, :64], attention_mask=kept[:, :64])  # a first call, because its costs do not count
+        model(ids[:, :64], attention_mask=kept[:, :64])  # a first call, whose costs are not measured
         Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
         before, wall, cpu = status("VmRSS"), time.perf_counter(), time.process_time()
         hidden = model(ids, attention_mask=kept, use_cache=False).last_hidden_state

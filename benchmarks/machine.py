@@ -1,4 +1,4 @@
-"""Reads facts about this machine, and about the programs that are busy on it, from Linux."""
+"""Asks Linux about this machine, and about the programs that are busy on it."""
 
 import os
 import platform
@@ -11,8 +11,8 @@ TICK = 1 / os.sysconf("SC_CLK_TCK")
 
 
 def parse_busy_ticks(stat):
-    """Returns the ticks for which all CPUs together were busy, from the text of /proc/stat. Busy ticks are user, nice,
-    system, irq, softirq and steal."""
+    """Returns the ticks for which all CPUs together were busy (user, nice, system, irq, softirq and steal), from the
+    text of /proc/stat."""
     ticks = [int(word) for word in stat.split("\n", 1)[0].split()[1:9]]
     user, nice, system, _idle, _iowait, irq, softirq, steal = ticks
     return user + nice + system + irq + softirq + steal
@@ -63,7 +63,7 @@ def parse_fields(cpuinfo):
 
 
 def microarchitecture(fields):
-    """Returns the name of the cores. If the tables lack them, returns None on x86-64, and the implementer and part on
+    """Returns the name of the cores. For unknown cores, returns None on x86-64, and the implementer and part on
     aarch64."""
     if "CPU part" in fields:
         part = fields.get("CPU implementer", ""), fields["CPU part"]
@@ -88,8 +88,8 @@ def folder_of(description):
 
 
 def is_same(description, other):
-    """Returns whether one file may hold figures of both machines. It may if the CPUs, their number and their
-    instructions are equal."""
+    """Returns whether one file may hold figures of both machines: whether their CPUs, numbers of CPUs and instructions
+    are equal."""
     return all(description.get(name) == other.get(name) for name in ("cpu", "microarchitecture", "cpus", "instructions"))
 
 

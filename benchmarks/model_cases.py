@@ -1,4 +1,4 @@
-"""Builds models of transformers with random weights from their configurations, and the steps that models.py times."""
+"""Builds models of transformers with random weights, and the steps that models.py times."""
 
 from dataclasses import dataclass
 
@@ -89,8 +89,8 @@ def works(name, size):
 
 
 def step_of(model, work):
-    """Returns a function without arguments that does the step `work` once, and returns numbers by which the result is
-    checked."""
+    """Returns a function without arguments that does the step `work` once. The function returns numbers by which the
+    result is checked."""
     kind, tokens = work.split()
     tokens = int(tokens)
     ids = torch.randint(2, model.config.vocab_size, (1, tokens), generator=torch.Generator().manual_seed(2))
@@ -101,8 +101,8 @@ def step_of(model, work):
     with torch.no_grad():
         cache = model(ids, use_cache=True).past_key_values
 
-    # A sliding cache cannot drop its last token, so every step makes the context a token longer. This is the same for
-    # every implementation.
+    # A sliding cache cannot drop its last token, so the context grows by one token per step. This is the same for every
+    # implementation.
     return torch.no_grad()(lambda: _numbers(model(ids[:, :1], past_key_values=cache, use_cache=True)))
 
 

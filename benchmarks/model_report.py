@@ -60,8 +60,7 @@ def _cell(number, form):
 
 
 def _in_order(entries):
-    """Returns the measured cases by model, in the order in which models were first measured, then by type and work. The
-    file has them in the order of the runs."""
+    """Returns the measured cases by model, in the order in which models were first measured, then by type and work."""
     models = list(dict.fromkeys(entry["model"] for entry in entries))
 
     def place(entry):
@@ -100,7 +99,7 @@ def write(results, folder):
 
 
 def plot(results, path):
-    """Draws the ratios of ratios() as bars, one panel per type. @return False if matplotlib is missing"""
+    """Draws the results of ratios() as bars, one panel per type. @return False if matplotlib is missing"""
     if plt is None:
         return False
     entries = [entry for entry in results["entries"] if milliseconds(entry, "fa")]

@@ -1,11 +1,11 @@
-"""Times whole models with fa's and with PyTorch's attention, and measures attention's share of the time, and memory.
+"""Times whole models with fa's and with PyTorch's attention. Also measures attention's share of the time, and memory.
 
     benchmarks/models.py --quick                       takes some seconds; shows that everything runs and agrees
     benchmarks/models.py --output build/models.json    takes minutes to hours
     benchmarks/models.py --report build/models.json docs/benchmarks/NAME    writes tables and, with matplotlib, a plot
 
---models, --works, --types and --seconds choose what --output measures. A run adds to the file, in which a new result
-replaces an old one of the same case.
+--models, --works, --types and --seconds choose what --output measures. A run adds its results to the file, and replaces
+older results of the same cases.
 
 All implementations have the same weights and tokens. Before the timing, their results for a few tokens are compared
 with "eager" in float64. Implementations take turns, one step each, and the order moves by one per round. Other programs
@@ -43,7 +43,7 @@ class AttentionTime:
         """Replaces the registered attention function `name` by one that also measures its time. @return `name`"""
         function = AttentionInterface()[name] if name != "eager" else None
         if function is None:
-            return name  # the eager functions are in the models' own modules and not registered
+            return name  # eager functions are not registered; they are in the models' own modules
 
         def timed(*arguments, **keywords):
             begin = time.perf_counter()
@@ -102,18 +102,18 @@ class Bound(NamedTuple):
 
 
 def _checked(work):
-    """Returns the step on which results are checked: the same step, but on at most 256 tokens."""
+    """Returns a step for checking results: the step `work`, but with at most 256 tokens."""
     kind, tokens = work.split()
     return f"{kind} {min(int(tokens), 256)}"
 
 
 def _check_bound(model, work, dtype):
     """Returns the result of "eager" in float64, and a bound for the error of other implementations. The bound is three
-    times the error of "eager" in `dtype`, or a few roundings if these are more."""
+    times the error of "eager" in `dtype`, but at least a few roundings."""
     exact = copy.deepcopy(model).double()
     exact.set_attn_implementation("eager")
     if hasattr(exact.config, "num_local_experts"):
-        exact.set_experts_implementation("eager")  # the other implementations of experts multiply no float64
+        exact.set_experts_implementation("eager")  # only this implementation of experts takes float64
     want = model_cases.step_of(exact, _checked(work))()
     model.set_attn_implementation("eager")
     error = disagreement(model_cases.step_of(model, _checked(work))(), want)
@@ -138,8 +138,8 @@ def _case_of(entry):
 
 
 def _begin(output):
-    """Returns the results to which a run adds its own. These are the results in the file if they come from the same
-    machine and PyTorch, and otherwise none."""
+    """Returns the results to which a run adds its own: those in the file if they come from the same machine and
+    PyTorch, and otherwise none."""
     results = {"machine": machine.describe(), "torch": torch.__version__, "mkl_unlocked": is_unlocked(), "entries": []}
     if output and output.exists():
         before = json.loads(output.read_text(encoding="utf-8"))

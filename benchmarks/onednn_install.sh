@@ -1,11 +1,11 @@
 #!/bin/sh
 # Usage: onednn_install.sh FOLDER
-# Fetches the newest oneDNN that Debian has, which is built with OpenMP, and unpacks it into FOLDER/root; nothing of the
-# system changes. Its C and C++ libraries come along, so that it runs on an older Debian too:
+# Fetches the newest oneDNN that Debian has, which is built with OpenMP, and unpacks it into FOLDER/root. It does not
+# change the system. FOLDER/root also gets the C and C++ libraries with which this oneDNN runs on an older Debian:
 #
 #   benchmarks/onednn_install.sh build/onednn && cmake --preset release -DFA_ONEDNN_ROOT=$PWD/build/onednn/root
 #
-# PyPI's onednn is a SYCL build, which is several times slower. Elsewhere than on Debian: build oneDNN from source with
+# PyPI's onednn is a SYCL build, which is several times slower. On other systems, build oneDNN from source with
 # -DONEDNN_CPU_RUNTIME=OMP.
 set -eu
 [ $# = 1 ] || { sed -n 's/^# \(Usage.*\)/\1/p' "$0" >&2; exit 2; }
@@ -14,7 +14,7 @@ folder=$(cd "$1" && pwd)
 cd "$folder"
 mkdir -p lists/partial cache/archives/partial packages root
 
-# Uses the mirror of the system's own packages, but its suite sid.
+# Uses the system's mirror of packages, but the suite sid.
 mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' | grep '/debian/*$' | head -n 1)
 echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] ${mirror:?onednn_install: no Debian among the sources of apt} sid main" >sources.list
 apt_of() {

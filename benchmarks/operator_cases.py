@@ -1,8 +1,8 @@
 """Operators for which no other library has a single call, each with a careful implementation in PyTorch.
 
 The implementation computes in chunks whose intermediate results stay in cache. Products are batched matrix products in
-the input's type, and the softmax is in f32. Gradients follow their formulas and not autograd. Work that does not depend
-on the call's data is done before the timing."""
+the input's type, and the softmax is in f32. Gradients are computed by their formulas, without autograd. Work that does
+not depend on the call's data is done before the timing."""
 
 import math
 from dataclasses import dataclass
@@ -27,18 +27,17 @@ class Problem:
     peer: Callable  # takes the number of rows, tokens or sequences in a chunk
     chunks: tuple  # all chunk sizes that are tried
     work: float  # FLOPs, or bytes if unit is GB/s
-    depth: int  # the number of terms of the longest dot product before a result
+    depth: int  # the number of terms of the longest dot product on the way to a result
     unit: str = "GFLOP/s"
-    # How often fa and PyTorch together round a value to bf16 before a result. Each rounds the result, and probabilities
-    # or gradients of scores.
+    # The number of roundings to bf16 that a result has in fa and PyTorch together. Each rounds the result, and the
+    # probabilities or the gradients of scores.
     narrowings: float = 4
 
 
 def bound(dtype, problem):
-    """Returns how far two correct results may be apart, as a fraction of their norm. Each product adds 2 d u, an
-    exponential of 20 ulp adds 40 u, and n roundings to bf16 add sqrt(n) NARROW. A rounding changes a value by at most
-    the fraction NARROW. Roundings of different values are independent and go up as often as down, so their squares add
-    up."""
+    """Returns how far two correct results may be apart, as a fraction of their norm. Each result has an error of 2
+    depth U by its products, and of 40 U by an exponential of 20 ulp. The roundings to bf16 add sqrt(narrowings) NARROW,
+    because the errors of different values are independent."""
     narrow = NARROW * math.sqrt(problem.narrowings) if dtype == "bf16" else 0
     return 2 * (2 * problem.depth + 40) * U + narrow
 
@@ -74,8 +73,8 @@ def prompt(dtype):
 
 
 def paged_decode(dtype):
-    """Returns the Problem of eight sequences with one query row and 4096 keys each, in pages of 128 rows. 32 query
-    heads use 8 key heads of size 128."""
+    """Returns the Problem of eight sequences with one query row and 4096 keys each, in pages of 128 rows. There are 32
+    query heads and 8 key heads of size 128."""
     batch, heads, heads_kv, keys, d, page = 8, 32, 8, 4096, 128, 128
     q = normal(batch, 1, heads, d, dtype=dtype)
     k, v = (normal(batch * keys // page, page, heads_kv, d, dtype=dtype) for _ in range(2))
@@ -99,7 +98,7 @@ def paged_decode(dtype):
         return [torch.cat(parts).view_as(q)]
 
     size = 2.0 * batch * keys * heads_kv * d * q.element_size()
-    # A negative size stands for two products instead of the flash kernel.
+    # A negative chunk size means two matrix products instead of PyTorch's flash kernel.
     return Problem(own, peer, (1, 8, -1, -8), size, keys, "GB/s")
 
 
@@ -127,7 +126,7 @@ class Sparse:
         return fa.sparse_flash_attention(self.q, self.k, None, self.indices, value_size=self.d, **self.options)
 
     def scores(self, at):
-        """@return scores of a slice of tokens in f32 [T, N, K], and the keys of their lists"""
+        """@return the scores of a slice of tokens, f32 [T, N, K], and the keys that these tokens have selected"""
         selected = self.k_whole[self.lists[at]]
         return torch.bmm(self.q_whole[at], selected.transpose(1, 2)).float() * self.scale, selected
 
@@ -191,7 +190,8 @@ def sum_of_heads(weights, positive):
 
 
 def indexer(dtype):
-    """Returns the Problem of choosing the 2048 best of 8192 keys for each of 256 tokens, with 64 heads of size 128."""
+    """Returns the Problem of choosing keys for each of 256 tokens: the 2048 best of 8192 keys, with 64 heads of size
+    128."""
     tokens, keys, heads, d, count = 256, 8192, 64, 128, 2048
     q, k = normal(1, tokens, heads, d, dtype=dtype), normal(1, keys, 1, d, dtype=dtype)
     weights = normal(1, tokens, heads, dtype=dtype).abs()
@@ -210,15 +210,15 @@ def indexer(dtype):
     return Problem(own, peer, (4, 16, 64), 2.0 * tokens * keys * heads * d, d)
 
 
-# How often values are rounded to bf16 before the gradients of a loss, except for the roundings of product_share. fa
-# rounds the gradients of the products q . k, and the results. PyTorch rounds the gradients of the scores and of the
-# products, a token's part of the keys' gradients, and the results.
+# The number of roundings to bf16 that the gradients of a loss have, without those that product_share counts. fa rounds
+# the gradients of the products q . k, and the results. PyTorch rounds the gradients of the scores and of the products,
+# a token's part of the keys' gradients, and the results.
 LOSS_NARROWINGS = 6
 
 
 def product_share(rows):
-    """Returns how far the gradients of scores, d = y - p, are off in PyTorch because it rounds products to bf16: the
-    sum of the squared errors, in squares of NARROW, divided by the sum of the d^2.
+    """Returns the squared error that PyTorch's gradients of scores, d = y - p, have because products are rounded to
+    bf16. It is the sum of the squared errors divided by the sum of the d^2, in units of NARROW^2.
 
     y is the softmax of the index scores I = w . max(0, q . k). If I is off by e, y is off by y (e - m), where m is the
     mean of e weighted by y. On average, the square of this is y^2 ((1 - 2 y) e^2 + the sum of (y e)^2 over keys). With
@@ -238,8 +238,8 @@ def product_share(rows):
 
 
 def loss_of(p, positive, weights, allowed=None):
-    """Returns the KL loss of rows, and the gradients of weights and of max(0, q . k). Scores are summed in f32, because
-    they are exponents: rounding a score above 8 to bf16 could change its probability by 3 %."""
+    """Returns the KL loss of rows, and the gradients of weights and of max(0, q . k). Scores are summed in f32.
+    Rounding a score above 8 to bf16 could change its probability by 3 %."""
     scores = sum_of_heads(weights.float(), positive.float())
     if allowed is not None:
         scores = scores.masked_fill(~allowed, -torch.inf)
@@ -253,8 +253,8 @@ def loss_of(p, positive, weights, allowed=None):
 
 
 def sparse_loss(dtype):
-    """Returns the Problem of the loss on the selections of Sparse, with 64 heads, and an indexer with 64 heads of size
-    128."""
+    """Returns the Problem of the loss on the selections of Sparse. The attention and the indexer have 64 heads, those
+    of the indexer of size 128."""
     case = Sparse(dtype, 64)
     heads, d = 64, 128
     q, k = normal(1, case.tokens, heads, d, dtype=dtype), normal(1, case.keys, 1, d, dtype=dtype)

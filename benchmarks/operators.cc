@@ -1,6 +1,6 @@
-// Times the operators through the public API, on the shapes of common models. It times every type, mask and layout, on
-// one thread and on all. A call's result is compared with double before the call is timed. The peak is measured right
-// before and after each call (peak/bracketed_rounds.h).
+// Times the operators through the public API, on the shapes of common models. Every type, mask and layout is timed, on
+// one thread and on all. Before the timing, results are compared with a computation in double. The peak is measured
+// right before and after each call (peak/bracketed_rounds.h).
 //
 //   build/release/benchmarks/operators_benchmark --benchmark_filter='BM_Forward/f32/B_.*/causal/BNSD'
 
@@ -96,7 +96,7 @@ void Register(const OperatorCase& bench, void (*run)(benchmark::State&, const Op
 struct Shape {
   const char* name;
   const char* sizes;
-  bool decode = false;  ///< whether it has one query row, and therefore no mask and no backward
+  bool decode = false;  ///< whether it has one query row: such shapes have no mask and no backward
 };
 constexpr Shape kShapes[] = {
     {"A_b1n16s1024d64", "1,16,16,1024,1024,64"},    {"B_b1n16s2048d128", "1,16,16,2048,2048,128"},

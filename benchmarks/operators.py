@@ -3,7 +3,7 @@
     operators.py --threads 2 --only 'sparse*' --out build/benchmarks/results.json
 
 fa and PyTorch take turns. Their results are compared before the timing. On an AMD CPU, PyTorch runs with MKL unlocked.
-A trial chooses PyTorch's chunks. report.py writes the table.
+PyTorch's chunk size is the fastest in a trial. report.py writes the table.
 """
 
 import argparse
@@ -38,7 +38,7 @@ def distance(got, want):
 
 
 def best_chunk(problem):
-    """Returns the chunk size with which PyTorch's call is fastest. Each size is tried three times."""
+    """Returns PyTorch's fastest chunk size. Each size is tried three times."""
     if len(problem.chunks) == 1:
         return problem.chunks[0]
     return min(problem.chunks, key=lambda chunk: min(seconds_of(lambda: problem.peer(chunk)) for _ in range(3)))

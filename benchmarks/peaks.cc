@@ -1,5 +1,5 @@
 // Measures the highest rates of this machine: multiply-adds and dot products in registers, reads from memory,
-// exponentials of numbers in L1. All other figures of the benchmarks are fractions of these rates.
+// exponentials of numbers in L1. Other benchmarks report fractions of these rates.
 //
 //   build/release/benchmarks/peaks_benchmark
 
@@ -35,7 +35,7 @@ double MeasureExp2(int threads, Isa isa, double seconds) {
 }
 
 /// Registers one benchmark. `measure(threads)` runs its own rounds and returns the best rate. Google Benchmark repeats
-/// it and reports the rate.
+/// `measure` and reports the rate.
 void Register(const std::string& name, const char* unit, const std::function<double(int)>& measure) {
   const int cores = static_cast<int>(std::thread::hardware_concurrency());
   for (int threads = 1; threads <= cores; threads = threads < cores ? std::min(2 * threads, cores) : cores + 1) {

@@ -1,5 +1,4 @@
-"""Plots of the results of compare.py. They show fa, PyTorch and the best other peer. The tables of the page show every
-peer."""
+"""Plots of the results of compare.py. They show fa, PyTorch and the best other peer."""
 
 import os
 
@@ -89,8 +88,8 @@ def by_shape(results, operation):
 
 
 def roofline(results):
-    """Draws GFLOP/s against FLOPs per byte of tensors, with the machine's two limits (arithmetic and memory), one panel
-    per type."""
+    """Draws GFLOP/s against FLOPs per byte of tensors, one panel per type. Two lines show the machine's limits:
+    arithmetic and memory."""
     most = max(case.threads for case, _ in entries_of(results))
     pairs = [pair for pair in entries_of(results) if pair[0].threads == most and pair[0].shape in SHAPES]
     bandwidths = [entry["peak_gbytes"] for _, entry in pairs if "peak_gbytes" in entry]

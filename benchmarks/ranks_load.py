@@ -2,10 +2,10 @@
 
     benchmarks/ranks_load.py --build build/release
 
-By default there are two ranks of one thread. Both calls do the same work on the same cores. So the ratio of their times
-shows what ranks cost: messages, uneven shares, and memory that threads of one process share. Each round runs `fa bench`
-and `mpirun fa-mpi bench`. The order moves by one per round. A round in which other programs were busy is discarded and
-repeated. The last column is the ratio of the best rounds. It is 1 where ranks cost nothing.
+By default there are two ranks of one thread. Both calls do the same work on the same cores, so the ratio of their times
+shows what ranks cost. Each round runs `fa bench` and `mpirun fa-mpi bench`. The order moves by one per round. A round
+in which other programs were busy is discarded and repeated. The last column is the ratio of the best rounds. It is 1
+where ranks cost nothing.
 """
 
 import argparse
@@ -49,7 +49,7 @@ def measure(command):
 
 
 def run_case(case, options):
-    """Runs rounds until enough were quiet or the tries are used up. @return the seconds of each round, for one
+    """Runs rounds until enough were quiet, or until no tries are left. @return the seconds of each round, for one
     process and for ranks, and the number of discarded rounds"""
     rounds, dropped = {ONE: [], RANKS: []}, 0
     while len(rounds[ONE]) < options.rounds:
@@ -65,8 +65,8 @@ def run_case(case, options):
 
 
 def ratios(rounds):
-    """Returns the speed of ranks divided by that of one process: by their best rounds, and by the median over the
-    rounds' medians."""
+    """Returns the speed of ranks divided by that of one process, first by their best rounds, then by their median
+    rounds."""
     best = min(s["best"] for s in rounds[ONE]) / min(s["best"] for s in rounds[RANKS])
     typical = median(one["median"] / many["median"] for one, many in zip(rounds[ONE], rounds[RANKS]))
     return {"best": best, "median": typical}

@@ -1,11 +1,11 @@
-"""Predicts two orders in which ranks may sum dK and dV, for up to 1024 ranks: benchmarks/ranks_orders.py FA
+"""Predicts the speed of two orders in which up to 1024 ranks may sum dK and dV: benchmarks/ranks_orders.py FA
 
 In order (a), sums travel through the ranks in the order of the rows. In order (b), there are at most 64 fixed chunks of
 rows. The sum of each chunk starts at zero, and these sums are added in the order of chunks (docs/ranks.md). Both orders
 are simulated as src/ranks/plan/sum_schedule.cc does it. A block is one part of rows, one query head and one chunk of
-keys. List scheduling orders the blocks, and units follow one another. In (b), a chain ends at the end of a chunk of
-rows, and its sum goes to the rank that rounds it. The additions there cost nothing, because they are faster than the
-computation for which they wait. `fa plan` predicts (a) too, which shows whether the two models agree.
+keys. List scheduling orders the blocks, and units follow one another. In (b), a chain ends with a chunk of rows. Its
+sum goes to the rank that rounds it. The additions of (b) cost nothing in the simulation. `fa plan` predicts (a) too,
+which shows whether the two models agree.
 """
 
 import heapq
@@ -34,8 +34,8 @@ def overhead(rows):
 
 
 def key_chunks(ranks):
-    """Cuts all keys into chunks of whole columns. @return (begin, end) of each chunk; as under a causal mask, the last
-    chunk comes first"""
+    """Cuts all keys into chunks of whole columns. @return (begin, end) of each chunk, from the last chunk to the first,
+    as under a causal mask"""
     steps, parts = ROWS * ranks // COLUMN_KEYS // AT_ONCE, 2 * ranks
     count = min(steps, min(max(MOST_BLOCKS // (parts * GROUP), parts), CHUNKS_PER_PART * parts))
     ends = [steps * (c + 1) // count * AT_ONCE * COLUMN_KEYS for c in range(count)]
@@ -55,8 +55,8 @@ def tile_rows(rows, columns, few_chunks):
 
 
 def kept_pairs(begin, end, key_begin, key_end):
-    """Counts the pairs of rows [begin, end) and these keys that a causal mask keeps: a row keeps the keys up to its
-    own."""
+    """Counts the pairs of rows [begin, end) and these keys that a causal mask keeps. A row keeps the keys up to its own
+    number."""
     def below(row):  # counts the pairs of the rows before `row`
         full = max(0, row - key_end)
         edge = max(0, min(row, key_end) - key_begin)
@@ -65,8 +65,8 @@ def kept_pairs(begin, end, key_begin, key_end):
 
 
 def predict(begin, end, keys, few_chunks):
-    """@return how many seconds a block keeps the workers of a rank busy, and how many seconds later its last column
-    ends"""
+    """@return two times in seconds: that for which a block keeps the workers of a rank busy, and the delay of the
+    block's last column"""
     pairs, length = kept_pairs(begin, end, *keys), keys[1] - keys[0]
     columns = -(-length // COLUMN_KEYS)
     at_once = min(columns, AT_ONCE)
@@ -79,8 +79,7 @@ def predict(begin, end, keys, few_chunks):
 
 
 class Blocks:
-    """The blocks of some parts of rows, and the chains in which their sums are added. A chain has blocks of one
-    group of parts only."""
+    """The blocks of the given parts of rows, and the chains in which the sums of blocks are added."""
 
     def __init__(self, ranks, parts, chain_of):
         """@param chain_of  chain_of(part) returns the number of the part's chain; the parts of a chain are
@@ -139,8 +138,8 @@ class Blocks:
         return path
 
     def order(self):
-        """Orders the blocks by list scheduling. When a rank is free, it takes the earliest head among its ready
-        blocks. Of that head's blocks it takes the one with the longest path."""
+        """Orders the blocks by list scheduling. A free rank takes a ready block of the earliest head. Of these blocks
+        it takes the one with the longest path."""
         path, waits, ready_at = self.paths(), list(self.waits), [0.0] * len(self.rank)
         ready, running, events, made, ordered = {rank: [] for rank in self.rank}, {}, [], 0, []
 
@@ -175,8 +174,8 @@ class Blocks:
         return ordered
 
     def predicted_seconds(self):
-        """Returns the seconds that all units take. If the busiest rank needs longer to send its sums, returns the
-        time of sending."""
+        """Returns the larger of two times in seconds: that of all units, and that in which the busiest rank sends its
+        sums."""
         ordered = self.order()
         ends = dict.fromkeys(self.rank, 0.0)
         for _ in range(UNITS):
@@ -192,8 +191,7 @@ class Blocks:
 
 
 class ChunkSums(Blocks):
-    """Order (b): each chunk of rows sends its sum for a chunk of keys to the rank that holds most rows of these
-    keys."""
+    """Order (b): each chunk of rows sends its sum for a chunk of keys to the rank that holds most of these keys."""
 
     def ended(self, last, keys, ranks):
         parts = 2 * ranks

@@ -1,5 +1,5 @@
 """Attention of single rows in double, and bounds for the error of a correct computation. The peers' results are checked
-against these before the timing. The headers of tools/check derive the bounds."""
+with these bounds before the timing. The headers of tools/check derive the bounds."""
 
 from dataclasses import dataclass
 
@@ -7,8 +7,8 @@ import numpy as np
 
 UNIT_ROUNDOFF = {"f32": 2.0**-24, "bf16": 2.0**-8, "f16": 2.0**-11}
 U = UNIT_ROUNDOFF["f32"]
-# The relative error that an exponential may have. It is 20 ulp, as in PyTorch's flash kernel, because the check must
-# only show that all peers compute the same thing.
+# The relative error that an exponential may have: 20 ulp, as in PyTorch's flash kernel. The check only has to show that
+# all peers compute the same function.
 EXP_ERROR = 20 * 2.0**-23
 F16_SUBNORMAL = 2.0**-25
 
@@ -55,7 +55,7 @@ class Head:
         return kept(self.mask, rows, len(self.q), len(self.k))
 
     def forward(self, rows):
-        """@return rows of the output, their bounds, and as columns their log-sum-exp and its error"""
+        """@return rows of the output with their bounds, and as columns their log-sum-exp with its error"""
         keep, q = self.kept(rows), self.q[rows]
         depth = q.shape[1] + 6
         scores = np.where(keep, self.scale * (q @ self.k.T), -np.inf)
@@ -71,7 +71,7 @@ class Head:
         return out, bound, largest + np.log(total), depth * U * magnitude + terms * U + EXP_ERROR
 
     def facts(self, rows):
-        """@return numbers of rows that the backward needs, as columns: log-sum-exp, its error, delta = dO . O, its
+        """@return columns with one number per row, for the backward: log-sum-exp, its error, delta = dO . O, its
         error"""
         parts = []
         for begin in range(0, len(rows), 256):
@@ -106,8 +106,8 @@ class Head:
 
 
 def key_gradients(group, key):
-    """Computes rows of dk and dv for a key, summed over the query heads that share it. @return dk, its bound, dv, its
-    bound"""
+    """Computes the rows of dk and dv for a key, summed over the query heads that share the key. @return dk, its bound,
+    dv, its bound"""
     dk = dv = dk_bound = dv_bound = 0.0
     terms = sum(len(head.q) for head in group) + 8
     for head in group:
@@ -171,13 +171,13 @@ def expected_rows(case, inputs):
 
 
 def compare(expected, results, dtype):
-    """@return the largest error, and the largest error divided by its bound. A result is wrong if this quotient is
-    above 1. Both are infinite if a result, its expected value or its bound is NaN."""
+    """@return the largest error, and the largest quotient of an error and its bound. A result is wrong if the quotient
+    is above 1. Both are infinite if a result, its expected value or its bound is NaN."""
     error = share = 0.0
     for want in expected:
         got = to_double(results[want.name][want.batch, want.head, want.row], dtype)
         off = np.abs(got - want.value)
-        # An element without an error gets the quotient 0, even if its bound is 0.
+        # If an element has no error, its quotient is 0, even if its bound is 0.
         of_bound = np.divide(off, want.bound, out=np.where(off == 0, 0.0, np.inf), where=want.bound != 0)
         error = max(error, *np.where(np.isnan(off), np.inf, off).tolist())
         share = max(share, *np.where(np.isnan(of_bound), np.inf, of_bound).tolist())

@@ -35,7 +35,8 @@ def shape_text(case, most):
 
 
 def rate_text(entry):
-    """Returns, as text, the GFLOP/s of fa's best call, its share of the peak, and its ratio to the fastest peer."""
+    """Returns the GFLOP/s of fa's best call as text, with the fraction of the peak and the ratio to the fastest
+    peer."""
     rate, ratio = store.gflops(entry, "fa"), store.ratio_to_best(entry)
     if rate is None:
         return "–"
@@ -73,8 +74,8 @@ def headline_table(results, threads):
 
 
 def decode_table(pairs):
-    """Returns a table of decodes. It has each peer's milliseconds per step, the share of the peer's read rate that
-    these reach, and fa's read rates."""
+    """Returns a table of decodes: each peer's milliseconds per step, the fraction of its read rate that this is, and
+    fa's read rates."""
     names = peers_of(pairs)
     header = ["type", *(f"{NAMES[name]}, ms" for name in names), "fa: K and V, GB/s", "read at up to, GB/s"]
     rows = []
@@ -103,8 +104,8 @@ def step_text(entry, name):
 
 
 def operators_table(operators, most):
-    """Returns a table with a row per operator and a column per type. A cell has fa's rate, and its ratio to the rate of
-    PyTorch in chunks."""
+    """Returns a table with a row per operator and a column per type. A cell has fa's rate, and this rate divided by
+    that of PyTorch in chunks."""
     types = sorted({key.rsplit("/", 2)[1] for key in operators}, reverse=True)
     rows = {}
     for key, entry in operators.items():
@@ -121,8 +122,8 @@ def operator_text(entry):
     return f"{own:.{1 if own < 100 else 0}f} {entry['unit']}, {own / other:.2f}"
 
 
-# A table has a note if other programs took a larger share of one CPU than this. compare.py and operators.py accept
-# rounds with as much by default.
+# If other programs took a larger share of one CPU than this, the table gets a note. By default compare.py and
+# operators.py accept rounds up to this share.
 QUIET = 0.1
 
 

@@ -7,9 +7,8 @@
 
 namespace fa::bench {
 
-/// Sets Google Benchmark's counters for a timing. The first reference of the timing counts units of 10^9. The counters
-/// are the rate of the best round, the fraction of the reference that it reaches (only if a round was quiet), and the
-/// share of quiet rounds.
+/// Sets Google Benchmark's counters for a timing: the rate of the best round, the share of quiet rounds and, if a round
+/// was quiet, the fraction of the peak.
 inline void Report(benchmark::State& state, const BracketedTiming& timing, double per_call, const char* unit) {
   state.counters[unit] = per_call / timing.best;
   state.counters["quiet"] = static_cast<double>(timing.quiet) / static_cast<double>(timing.rounds);

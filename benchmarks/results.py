@@ -77,8 +77,8 @@ def entries_of(results):
 
 
 def chosen(results, **wanted):
-    """Returns the (case, entry) pairs whose case has the attributes in `wanted`. If a wanted value is a tuple, any
-    of its members is right."""
+    """Returns the (case, entry) pairs whose case has the attributes in `wanted`. A tuple in `wanted` allows any of its
+    members."""
     def fits(case):
         return all(getattr(case, name) in (value if isinstance(value, tuple) else (value,))
                    for name, value in wanted.items())

@@ -24,14 +24,13 @@ class Round:
     reads: tuple  # GB/s of reading memory before and after; None if this is not measured
 
 
-# The largest difference of the two peaks around a quiet round, as a fraction. BracketedRounds in tools/peak allows as
-# much.
+# The largest difference of the two peaks around a quiet round, as a fraction. BracketedRounds in tools/peak has the
+# same limit.
 PEAK_AGREEMENT = 0.03
 
 
 def is_bracketed(per_call, seconds, around, agreement=math.inf):
-    """Returns whether the rates before and after a round agree, and no call exceeds both. Otherwise something disturbed
-    the rates.
+    """Returns whether the rates before and after a round agree, and no call exceeds both.
     @param per_call  what a call computes or reads, in the unit of the rates
     @param seconds  the seconds of each call"""
     lower, higher = sorted(around)
@@ -53,8 +52,8 @@ def foreign_seconds(before, after):
 
 
 def foreign_share(before, after):
-    """Returns the share of one CPU that other programs used between the times `before` and `after`. It is above 1 if
-    they used more than one CPU."""
+    """Returns the share of one CPU that other programs used between the times `before` and `after`. It may be above
+    1."""
     return foreign_seconds(before, after) / (after.wall - before.wall)
 
 
@@ -64,15 +63,15 @@ def is_quiet(before, after, limit):
 
 
 def order_of(peers, round_number):
-    """Returns the peers in an order that moves by one per round, so that no peer always follows the same other peer."""
+    """Returns the peers in an order that moves by one per round, so that no peer always follows the same peer."""
     at = round_number % len(peers)
     return peers[at:] + peers[:at]
 
 
 def read_fraction(call_bytes, rounds, reads):
-    """Returns the fraction of its memory's read rate that a call reaches. Each round gives the rate of its best call,
-    divided by the higher of the read rates before and after it. The result is the median over the rounds. So a program
-    that is busy during one of the two reads changes little.
+    """Returns how fast a call reads memory, as a fraction of the rate at which memory can be read. Each round gives the
+    rate of its best call, divided by the higher of the read rates before and after it. The result is the median of the
+    rounds, so one disturbed read rate changes little.
     @param call_bytes  the bytes that a call reads
     @param rounds      for each round, a list of seconds per call
     @param reads       for each round, the read rates (before, after) in GB/s"""

@@ -1,24 +1,22 @@
 #!/usr/bin/env python3
-"""Measures how much speed is lost on this machine by the planner's rules for tiles and by constants of the kernels.
+"""Measures how much speed this machine loses by the planner's choice of tiles and by constants of the kernels.
 
     tune.py --threads 1 --isa avx2 --only 'backward/f32/*'
     tune.py --sweep blocks --only 'forward/bf16/d128/full/1'
     tune.py --sweep fetches --only 'forward/f32/*'
 
-A sweep of tiles first tries numbers of keys, with the rows that the rules choose. Then it tries numbers of rows, with
-the best number of keys. The best tile and the rules' tile are measured once more, in three times as many rounds,
-because the best of many is partly luck.
+A sweep of tiles first tries numbers of keys, with the planner's number of rows. Then it tries numbers of rows, with the
+best number of keys. The best tile and the planner's tile are measured once more, in three times as many rounds, because
+the best of many is partly luck.
 
-Blocks and fetches are constants of the build, one for all machines. Blocks are the register blocks of the level's
-widest strip and the ends of blocks. Fetches are the distances at which keys and values are fetched ahead, in dense
-calls, in short ones and in decoding. The results of each variant are compared with those of the build. The best variant
-is measured once more.
+Blocks and fetches are constants of the build, the same for all machines. Blocks are the register blocks of the level's
+widest strip, and kLastSteps. Fetches are the distances at which keys and values are fetched ahead. The results of each
+variant are compared with those of the build. The best variant is measured once more.
 
 Every candidate is a process with its own libfa, for which variants.py compiles one source again. Candidates take turns,
 and the best of all calls counts. Calls are short, so even on a busy machine some calls are undisturbed.
 
-If a rule loses 2 % or more, it needs another constant. The rules depend on sizes and on the level alone. No results are
-stored.
+A choice that loses 2 % or more needs another constant. No results are stored.
 """
 
 import argparse
@@ -43,7 +41,8 @@ KEYS = {"forward": (32, 64, 96, 128, 160, 192, 224, 256), "backward": (32, 64, 1
 ROWS = (16, 32, 48, 64, 96, 128, 144, 160)
 # B, N, Nkv, Sq, Sk, D. The head sizes have different tiles. The sequences are so long that few tiles are partial.
 SHAPES = {f"d{d}": (1, 4, 4, 1024, 1024, d) for d in (64, 128, 256)}
-# The distance of fetching ahead also matters to short sequences, and to decodes in groups of 1, 4 and 8 rows.
+# The shapes for which distances of fetching ahead are tried. They include short sequences, and decodes in groups of 1,
+# 4 and 8 rows.
 FETCHED = {"d128": SHAPES["d128"], "short": (8, 12, 12, 128, 128, 64),
            **{f"decode{rows}": (8, 8 * rows, 8, 1, 4096, 128) for rows in (1, 4, 8)}}
 
@@ -94,7 +93,7 @@ def distinct(case, folder, candidates):
 
 
 def ratios(by_tile, rule, seconds, round_count):
-    """@return {tile: the time of the rules' tile divided by the time of this tile}, both of the best calls"""
+    """@return {tile: the time of the planner's tile divided by the time of this tile}, both of the best calls"""
     best = dict.fromkeys(by_tile, float("inf"))
     for candidate in by_tile.values():
         candidate.peer.ask("time", seconds=seconds)
@@ -105,7 +104,7 @@ def ratios(by_tile, rule, seconds, round_count):
 
 
 def sweep(case, args, folder, log, libraries, rule, choices, again=1):
-    """@return {tile: the time of the rules' tile divided by the time of this tile}"""
+    """@return {tile: the time of the planner's tile divided by the time of this tile}"""
     built = [libraries.get(variants.tile(case.operation, *choice)) for choice in choices]
     by_tile = distinct(case, folder, [rule, *(Candidate(args, log, library) for library in built if library)])
     try:
@@ -117,7 +116,7 @@ def sweep(case, args, folder, log, libraries, rule, choices, again=1):
 
 
 def tune(case, args, log, libraries):
-    """@return the rules' tile, the best tile, and the time of the rules' tile divided by that of the best"""
+    """@return the planner's tile, the best tile, and the time of the planner's tile divided by that of the best"""
     folder = tempfile.mkdtemp(prefix="fa-tune-", dir="/dev/shm" if os.path.isdir("/dev/shm") else None)
     rule = Candidate(args, log)
     try:
@@ -134,7 +133,7 @@ def tune(case, args, log, libraries):
 
 
 class Libraries:
-    """The libraries of the variants. Each is built when it is first asked for."""
+    """The libraries of the variants. Each is built at its first use."""
 
     def __init__(self, build, folder):
         self.build, self.folder, self.made = variants.Build(build), folder, {}
@@ -162,8 +161,8 @@ def check(case, folder, candidate, expected):
 
 
 def tune_variants(case, args, log, libraries):
-    """@return {variant: the build's time divided by the variant's}, the best variant, and its quotient measured once
-    more"""
+    """@return {variant: the build's time divided by the variant's}, the best variant, and its quotient from a second
+    measurement"""
     folder = tempfile.mkdtemp(prefix="fa-tune-", dir="/dev/shm" if os.path.isdir("/dev/shm") else None)
     candidates = {"": Candidate(args, log)}
     try:
@@ -187,7 +186,7 @@ def tune_variants(case, args, log, libraries):
 
 
 def print_tiles(case, args, log, libraries):
-    """@return the time of the rules' tile divided by that of the best tile"""
+    """@return the time of the planner's tile divided by that of the best tile"""
     own, best, ratio = tune(case, args, log, libraries)
     name = case.key.rsplit("/", 1)[0]
     print(f"| {name} | {own[0]} x {own[1]} | {best[0]} x {best[1]} | {100 * (ratio - 1):.1f} % |", flush=True)

@@ -1,5 +1,5 @@
 """Builds variants of libfa, each with another constant. One or two sources of a build folder are compiled again with a
-changed text. They are linked with the folder's other objects. Neither the checkout nor the build folder is changed."""
+changed text. They are linked with the folder's other objects. The checkout and the build folder stay unchanged."""
 
 import os
 import re
@@ -45,9 +45,8 @@ def source_of(level):
 
 
 def register_blocks(level, operation):
-    """Yields variants with other register blocks of scores and products, of the backward's outer products, and with
-    other ends of blocks. They change the level's widest strip, which long sequences use. A block must leave
-    registers for the vectors of B and one factor."""
+    """Yields variants with other register blocks of the level's widest strip or of the backward's outer products, or
+    with another kLastSteps. A block leaves registers for the vectors of B and one factor."""
     source, registers = (source_of(level),), REGISTERS[level]
     line = next(match for match in LINE.finditer(read(LINES)) if match[1] == level)
     rows, width, vectors = (int(line[i]) for i in (2, 3, 4))
@@ -79,8 +78,8 @@ def outer_blocks(registers, source):
 
 
 def tile(operation, rows, keys):
-    """Returns a variant with another tile of rows and keys. If a number is 0, the rules choose it. Rows are rounded to
-    whole strips, and are at most as many as the rules may choose."""
+    """Returns a variant with another tile of rows and keys. For a number 0, the planner chooses. Rows are rounded to
+    whole strips, and are at most as many as the planner may choose."""
     file = TILES[operation]
     strips = f"std::clamp(int64_t{{{rows}}} / machine.strip_rows, int64_t{{1}}, (kFullBlockQ + machine.strip_rows - 1) / machine.strip_rows)"
     if operation == "forward":
@@ -148,8 +147,8 @@ class Build:
         raise ValueError(f"{self.folder}: no command compiles {path}; build it with CMake and Ninja")
 
     def make(self, variant, folder):
-        """Builds the variant's libfa in an empty folder. Raises CalledProcessError if it does not compile. Raises
-        ValueError if the compiler did not read a changed file."""
+        """Builds the variant's libfa in an empty folder. Raises CalledProcessError if the variant does not compile.
+        Raises ValueError if the compiler did not read a changed file."""
         overlay = os.path.join(folder, "src")
         changed = [write(os.path.join(overlay, file), text) for file, text in edited(variant).items()]
         objects, was_read = {}, ""
@@ -179,8 +178,8 @@ class Build:
 
 
 def compile_command(command, source, output, overlay):
-    """Returns the compiler's command with another source and output. The compiler then lists the files that it reads
-    next to the output, and looks for files in the overlay first."""
+    """Returns the compiler's command for another source and output. The compiler looks for files in the overlay first,
+    and lists next to the output which files it has read."""
     words = list(command)
     for flag, value in (("-c", source), ("-o", output), ("-MF", f"{output}.d")):
         words[words.index(flag) + 1] = value

@@ -1,4 +1,5 @@
-"""Attention layers of vLLM on a CPU, by vLLM's own classes and by fa.vllm's, in turn: CPU time and time per call.
+"""Times attention layers of vLLM on a CPU, with vLLM's own classes and with those of fa.vllm. Prints CPU time and time
+per call.
 
     benchmarks/vllm_attention.py [--cases decode] [--types f32,bf16] [--threads 2] [--rounds 9]
 

@@ -1,5 +1,5 @@
-# OpenBLAS in its pthread flavour, as OpenBLAS::pthread. The serial flavour is not thread-safe: two concurrent callers
-# get wrong products. Debian installs several flavours, so the pthread directory is searched first.
+# OpenBLAS in its pthread flavour, as OpenBLAS::pthread. The serial flavour is not thread-safe, and gives concurrent
+# callers wrong products. Debian installs several flavours, so the pthread directory is searched first.
 
 find_library(OpenBLASPthread_LIBRARY NAMES openblas PATH_SUFFIXES openblas-pthread)
 find_path(OpenBLASPthread_INCLUDE_DIR NAMES cblas.h PATH_SUFFIXES openblas-pthread openblas)

@@ -14,8 +14,8 @@ add_library(fa_flags INTERFACE)
 target_compile_features(fa_flags INTERFACE cxx_std_20)
 target_compile_options(fa_flags INTERFACE -Wall -Wextra $<$<BOOL:${FA_WERROR}>:-Werror>)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
-  # g++ 12 wrongly warns of std::sort stepping past arrays of fewer than 16 elements, and of overlapping copies in
-  # std::string's operator+ (GCC bug 105651).
+  # g++ 12 warns wrongly of std::sort on arrays of fewer than 16 elements, and of std::string's operator+ (GCC bug
+  # 105651).
   target_compile_options(fa_flags INTERFACE -Wno-array-bounds -Wno-restrict)
 endif()
 if(FA_SANITIZE)
@@ -31,8 +31,8 @@ if(FA_SANITIZE)
   endif()
 endif()
 
-# FA_QUICK compiles the kernels in less time. The kernels are written out by hand, so the optimisations that are left out
-# here find little in them; -O1 would make calls slower.
+# FA_QUICK compiles the kernels in less time, without optimisations that gain little in hand-written kernels. -O1 would
+# make calls slower.
 set(fa_quick_flags "")
 if(FA_QUICK)
   set(fa_quick_flags -O2)
@@ -43,8 +43,8 @@ if(FA_QUICK)
   endif()
 endif()
 
-# Results must not depend on where the compiler sees a product next to a sum: it contracts only where the code asks for
-# it. No target may be compiled for the build machine (-march=native) or with -ffast-math.
+# The compiler must not contract a product and a sum on its own, because results would then depend on its choice. No
+# target may be compiled for the build machine (-march=native) or with -ffast-math.
 add_library(fa_library_flags INTERFACE)
 target_link_libraries(fa_library_flags INTERFACE fa_flags)
 target_compile_options(fa_library_flags INTERFACE -ffp-contract=off ${fa_quick_flags})

@@ -38,7 +38,7 @@ write_basic_package_version_file(${PROJECT_BINARY_DIR}/fa-config-version.cmake C
 install(FILES ${PROJECT_BINARY_DIR}/fa-config.cmake ${PROJECT_BINARY_DIR}/fa-config-version.cmake
         DESTINATION ${fa_package_dir} COMPONENT development)
 if(NOT BUILD_SHARED_LIBS)
-  # A consumer of a static libfa links libfa's own libraries too.
+  # A consumer of a static libfa also links the libraries that libfa uses.
   install(FILES ${PROJECT_SOURCE_DIR}/cmake/fa_dependencies.cmake ${PROJECT_SOURCE_DIR}/cmake/FindOpenBLASPthread.cmake
           DESTINATION ${fa_package_dir} COMPONENT development)
 endif()

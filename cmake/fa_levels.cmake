@@ -3,8 +3,8 @@
 set(FA_LEVELS all CACHE STRING
     "Instruction-set levels beside portable: all; native (what this CPU uses); or a list of names, avx2;avx512_vnni")
 
-# fa_family lists the levels of this kind of processor. uses_<level> lists the levels whose sources run in calls on <level>.
-# word_<level> is the word by which /proc/cpuinfo names the level.
+# fa_family lists the levels of this processor family. uses_<level> lists the levels whose sources run in calls on
+# <level>. word_<level> is the word for the level in /proc/cpuinfo.
 set(fa_family "")
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64)$")
   set(fa_family avx2 avx512 avx512_vnni avx512_bf16 avx512_amx)
@@ -28,8 +28,8 @@ elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "^(aarch64|arm64)$")
   set(word_neon_bf16 bf16)
 endif()
 
-# fa_cpu_has(variable level) sets the variable to TRUE if this machine's CPU has the level, else to FALSE. It sets UNKNOWN
-# when cross-compiling and where /proc/cpuinfo does not tell.
+# fa_cpu_has(variable level) sets the variable to TRUE if this machine's CPU has the level, and otherwise to FALSE. When
+# cross-compiling, or without the word in /proc/cpuinfo, the variable is UNKNOWN.
 function(fa_cpu_has variable level)
   set(${variable} UNKNOWN PARENT_SCOPE)
   if(CMAKE_CROSSCOMPILING OR NOT EXISTS /proc/cpuinfo)

@@ -1,8 +1,8 @@
-# The packages that cpack makes of the install components: the Debian packages libfa0, libfa-mpi0, libfa-dev, fa-tools
-# and fa-tools-mpi, and one tarball. scripts/packages.sh makes and checks them.
+# The packages that cpack makes: the Debian packages libfa0, libfa-mpi0, libfa-dev, fa-tools and fa-tools-mpi, and one
+# tarball. scripts/packages.sh makes and checks them.
 
 set(CPACK_PACKAGE_NAME fa)
-# The maintainer is named by the variables that Debian's own tools read (see dch(1)).
+# The maintainer's name comes from the variables of Debian's own tools (see dch(1)).
 set(fa_maintainer "The fa authors <maintainer@example.org>")
 if(DEFINED ENV{DEBEMAIL})
   set(fa_maintainer "$ENV{DEBFULLNAME} <$ENV{DEBEMAIL}>")
@@ -10,8 +10,7 @@ endif()
 set(FA_MAINTAINER "${fa_maintainer}"
     CACHE STRING "Maintainer of the packages, \"Name <address>\"; by default DEBFULLNAME and DEBEMAIL, or a placeholder")
 set(CPACK_PACKAGE_CONTACT ${FA_MAINTAINER})
-# The text is empty, because cpack would put it before the descriptions of all packages. The first line of each
-# description is its summary.
+# The summary is empty, because cpack would put it before the descriptions of all packages.
 set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "")
 set(CPACK_PACKAGE_FILE_NAME fa-${PROJECT_VERSION}-${CMAKE_SYSTEM_NAME}-${CMAKE_SYSTEM_PROCESSOR})
 set(CPACK_RESOURCE_FILE_LICENSE ${PROJECT_SOURCE_DIR}/LICENSE)
@@ -30,11 +29,11 @@ set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
 set(CPACK_DEBIAN_PACKAGE_SECTION libs)
 set(CPACK_DEBIAN_PACKAGE_CONTROL_STRICT_PERMISSION ON)
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
-# dpkg-shlibdeps finds libfa and libfa_mpi here. The packages that need them name libfa's packages themselves.
+# dpkg-shlibdeps finds libfa and libfa_mpi here. Dependencies on libfa's own packages are named below.
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS_PRIVATE_DIRS ${PROJECT_BINARY_DIR}/src ${PROJECT_BINARY_DIR}/src/mpi)
 if(FA_DEBIAN_ARCHITECTURE)
-  # When cross-compiling, cpack and dpkg-shlibdeps would take this machine's processor for the packages' processor.
-  # Unpacked libraries belong to no installed package, so their packages are named below.
+  # Without these settings, cpack and dpkg-shlibdeps would take this machine's processor for the target's. Unpacked
+  # libraries belong to no installed package, so the dependency on libopenmpi3 is named here.
   set(CPACK_DEBIAN_PACKAGE_ARCHITECTURE ${FA_DEBIAN_ARCHITECTURE})
   list(APPEND CPACK_DEBIAN_PACKAGE_SHLIBDEPS_PRIVATE_DIRS ${FA_UNPACKED}/usr/lib/${CMAKE_LIBRARY_ARCHITECTURE})
   set(CPACK_PROJECT_CONFIG_FILE ${PROJECT_BINARY_DIR}/debian/cross.cmake)
@@ -73,7 +72,7 @@ set(CPACK_DEBIAN_TOOLS_PACKAGE_DEPENDS "${soname_package} (= ${PROJECT_VERSION})
 set(CPACK_COMPONENT_TOOLS_DESCRIPTION
     "Attention on CPUs: command line tool\nRuns attention operators on .npy files, shows plans and measures speed.")
 
-# Debian's policy wants a copyright file and a changelog per package. No other installation has them.
+# Debian's policy wants a copyright file and a changelog per package.
 configure_file(${PROJECT_SOURCE_DIR}/cmake/debian_copyright.in ${PROJECT_BINARY_DIR}/debian/copyright @ONLY)
 find_program(FA_GZIP gzip)
 if(FA_GZIP)

@@ -1,6 +1,5 @@
-# fa_program_pages(target program component): pages that the tool prints from its own tables. They are made when the
-# tool is built and are installed with it: man pages, compressed if gzip is found, and completion for bash, zsh and
-# fish.
+# fa_program_pages(target program component) makes and installs pages that the tool prints from its own tables: man
+# pages, compressed if gzip is found, and completion for bash, zsh and fish.
 find_program(FA_GZIP gzip)
 function(fa_program_pages target program component)
   # A cross-compiled program does not run here without an emulator.

@@ -6,11 +6,11 @@ find_program(FA_PYTHON python3 REQUIRED)
 set(FA_TEST_REPORTS ${PROJECT_BINARY_DIR}/test_reports)
 
 # fa_register_gtest(target cost [label ...])
-# Registers a GoogleTest binary as one test of ctest, unless FA_TEST_SUBSET names a label that the binary does not have. The
-# cost is in seconds, or empty. ctest starts the tests of the highest cost first.
+# Registers a GoogleTest binary as one test of ctest, unless FA_TEST_SUBSET names a label that the binary does not have.
+# The cost is in seconds, or empty. ctest starts the tests of the highest cost first.
 # - A binary with the label asan, and every binary under an emulator, runs its cases in one process. A process per case
-#   would start libfa, and compute the references of its operators, again for each level.
-# - Other binaries have a process per case (run_each_case.py), because some cases want one of their own.
+#   would repeat the start of libfa and the computation of references for each level.
+# - Other binaries have a process per case (run_each_case.py), because some cases need a process of their own.
 # - Under ThreadSanitizer every binary has a process per case. In one process oneTBB's threads would live on from one
 #   case to the next. ThreadSanitizer does not see their synchronisation, which would look like races.
 function(fa_register_gtest target cost)
@@ -28,7 +28,7 @@ function(fa_register_gtest target cost)
     add_test(NAME ${target} COMMAND ${target} --gtest_output=xml:${report})
   endif()
   if("thread" IN_LIST FA_SANITIZE)
-    # At the end of a process, ThreadSanitizer waits for races between its threads and the end, by default for a second.
+    # By default ThreadSanitizer waits a second at the end of every process.
     set_tests_properties(
       ${target} PROPERTIES ENVIRONMENT
                            TSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/tests/support/tsan.supp:atexit_sleep_ms=50)
@@ -39,8 +39,8 @@ function(fa_register_gtest target cost)
 endfunction()
 
 # fa_wrap_emulated(target)
-# Cross-compiled tests run under an emulator of one process. GoogleTest's "threadsafe" death tests start argv[0] once more,
-# which the build machine cannot run. So argv[0] names a script that starts the emulator (qemu's -0).
+# Cross-compiled tests run under an emulator. GoogleTest's "threadsafe" death tests start argv[0] again, which the build
+# machine cannot run by itself. So argv[0] names a script that starts the emulator (qemu's -0).
 function(fa_wrap_emulated target)
   if(NOT CMAKE_CROSSCOMPILING_EMULATOR)
     return()

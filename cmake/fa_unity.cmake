@@ -1,8 +1,8 @@
-# Compiles several sources as one. Two sources that define the same local name cannot be compiled as one. When a new source
-# fails for this reason, rename what it defines, or name the source in the call of these functions.
+# Compiles several sources as one. This fails if two sources define the same local name. Then rename one of them, or
+# name the source in the call of these functions.
 
-# fa_unite(ON|option target [source ...]) compiles the target's sources sixteen at a time if the option is on. The sources that
-# it names are compiled alone.
+# fa_unite(ON|option target [source ...]) compiles the target's sources sixteen at a time if the option is on. The named
+# sources are compiled alone.
 function(fa_unite option target)
   if(${option})
     set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 16)
@@ -10,8 +10,8 @@ function(fa_unite option target)
   endif()
 endfunction()
 
-# fa_unite_sets(target [SET source ...] ...) compiles the target's sources as one if FA_UNITY is on, and the sources of each
-# SET as another one. This saves time because headers take more than half of the time of a source that is compiled alone.
+# fa_unite_sets(target [SET source ...] ...) compiles the sources of each SET as one if FA_UNITY is on, and the target's
+# other sources as one. This saves the time of compiling the headers for each source.
 function(fa_unite_sets target)
   set_target_properties(${target} PROPERTIES UNITY_BUILD ${FA_UNITY} UNITY_BUILD_MODE GROUP)
   get_target_property(sources ${target} SOURCES)

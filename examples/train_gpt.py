@@ -4,18 +4,18 @@
     pip install torch==2.13.0 ./python
     python examples/train_gpt.py
 
-The text is one that every Debian machine has: the licences in /usr/share/common-licenses (package base-files). Its
-tokens are characters. The model trains four times from the same start: with PyTorch's own attention, to compare speed
-and loss, and three times with fa: on one thread, on two, and on two again. The last three must give the same losses and
-the same final weights, bit by bit, or the exit status is 1.
+The text is the licences in /usr/share/common-licenses, which every Debian machine has. Its tokens are characters. The
+model trains four times from the same start. The first run uses PyTorch's own attention, to compare speed and loss. The
+other three use fa on one thread, on two, and on two again. If their losses or final weights differ in any bit, the exit
+status is 1.
 
---torch-threads is 1 for all runs: PyTorch's own products and sums do not promise the same bits for other numbers.
+--torch-threads is 1 for all runs, because PyTorch's own products may have other bits on more threads.
 
     torchrun --nproc-per-node 4 examples/train_gpt.py --context-parallel
 
-trains on four processes, each of which has a part of every sequence, and for comparison on one. In every step and layer
-attention's output and its gradients must be, bit by bit, those of one process for the same input, or the exit status is
-1. (Losses differ in the last digits: gradients of weights are sums over the ranks.)
+trains on one process, and on four that have a part of every sequence each. In every step and layer, attention and its
+gradients must have the bits of one process, or the exit status is 1. (Losses differ in the last digits: gradients of
+weights are sums over the ranks.)
 """
 
 from __future__ import annotations
@@ -199,7 +199,7 @@ def train_on_all_ranks(data: Tensor, characters: int, args: argparse.Namespace) 
     many = ManyProcesses()
     name = f"{dist.get_world_size()} processes"
     own = train(name if first else "", data, characters, many, args)
-    # The other processes wait, so that this run has the machine for itself.
+    # The other processes wait, so that this run does not share the machine.
     one = train("1 process", data, characters, OneProcess(scaled_dot_product_attention), args) if first else None
     same = torch.tensor(int(many.same))
     dist.all_reduce(same, dist.ReduceOp.MIN)

@@ -3,8 +3,8 @@
 #
 # A source may include headers of its own layer and of the layers below. From the lowest to the highest, the layers are
 # core, layout, tiling, ops and ranks. The other interfaces (aclnn, mpi, Python) and the tools include only public
-# headers. Planning code includes nothing about threads, kernels or the operating system. In the comments below, "a <-
-# b" means that files of folder b may include headers of folder a, but not the reverse.
+# headers. Planning code includes nothing about threads, kernels or the operating system. Below, "a <- b" means that
+# folder b may include headers of folder a, but not the reverse.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -23,7 +23,7 @@ forbid_of() {
 }
 forbid core 'layout/|tiling/|ops/|ranks/|fa/plan'
 # In core: kernels <- machine <- run <- context. Files directly in core include no header of these folders. In tiling,
-# the folders forward, backward and sparse include nothing of each other.
+# the folders forward, backward and sparse do not include each other.
 forbid core/kernels 'core/(machine|run|context)/'
 forbid core/machine 'core/(run|context)/'
 forbid core/run 'core/context/'

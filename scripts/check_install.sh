@@ -5,7 +5,8 @@
 # - the programs in README.md and docs/quickstart.md;
 # - examples/mpi and fa-mpi, if MPI was found;
 # - the programs of examples/cpp and examples/aclnn, which check their results.
-# A cross-compiled build names its toolchain file and how programs run here; "$@" is those words, or nothing.
+# A cross-compiled build names its toolchain file and the emulator for programs. In this script "$@" is the emulator, or
+# nothing.
 set -eu
 build=$1
 toolchain=${2:-}
@@ -66,7 +67,8 @@ for programs in cpp aclnn; do
   ctest --test-dir "$scratch/$programs" --output-on-failure --no-tests=error
 done
 if [ -e "$libdir/libfa_aclnn.so" ]; then
-  # A program links libfa_aclnn alone, and finds it by its rpath. Its headers compile as C too.
+  # Links a program with libfa_aclnn alone. The program finds the library by its rpath. The library's headers also
+  # compile as C.
   program=$source/examples/aclnn/flash_attention_score
   # shellcheck disable=SC2046  # a list of flags
   "$cxx" "$program.cc" -o "$scratch/program" $(pkg-config --cflags --libs fa_aclnn) -Wl,-rpath,"$libdir"

@@ -1,10 +1,9 @@
 #!/bin/sh
 # Usage: check_isa_symbols.sh BUILD_DIR
 #
-# Code compiled for one instruction set must not reach a CPU that lacks it. If the linker may share a function between
-# objects (for example an inline function or a template of std::), the copy compiled with -mavx512f could be the one
-# that every caller gets. So each symbol that an object of a level defines for others must carry the namespace
-# fa::core::kernels::<level>.
+# Code compiled for one instruction set must not reach a CPU that lacks it. The linker keeps one copy of an inline
+# function or template for all callers. This could be the copy that was compiled with -mavx512f. So each symbol that an
+# object of a level defines for others must carry the namespace fa::core::kernels::<level>.
 set -eu
 
 manifest=$1/isa_objects.txt

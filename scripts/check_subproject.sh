@@ -1,8 +1,8 @@
 #!/bin/sh
 # Usage: check_subproject.sh [--link]
-# Configures one project that takes this checkout by add_subdirectory, and one that takes it by FetchContent, and
-# compiles their program against fa::fa. They get libfa, but nothing else and no install rules, unless they ask for it.
-# With --link libfa is built too and the program runs, which takes minutes.
+# Configures two projects, which take this checkout by add_subdirectory and by FetchContent. Compiles their program
+# against fa::fa. The projects get only libfa, and no install rules, unless they ask for more. With --link, also builds
+# libfa and runs the program, which takes minutes.
 set -eu
 source=$(cd "$(dirname "$0")/.." && pwd)
 scratch=$(mktemp -d)

@@ -23,7 +23,7 @@ fail() {
   failed=1
 }
 
-# expect WHERE PATTERN, expect_none WHERE PATTERN: some line, or none, of the assembly matches.
+# expect WHERE PATTERN: some line of the assembly matches. expect_none WHERE PATTERN: no line matches.
 expect() { grep -qE "$2" "$assembly" || fail "$1: no line matches '$2'"; }
 expect_none() { if grep -qE "$2" "$assembly"; then fail "$1: a line matches '$2'"; fi; }
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Counts the tests of one or more builds and tells whether all that should have run did, and passed.
+"""Counts the tests of one or more builds. Tells whether all tests ran and passed.
 
     count_tests.py PRESET=STATUS ...
 
@@ -7,7 +7,7 @@ STATUS is what ctest returned for build/PRESET, "unbuilt", or "left-out" if a va
 it reads
 
     junit.xml             ctest's report of what ran
-    test_reports/T.xml    the cases of ctest's test T, which count in T's place; every test named *_test leaves one
+    test_reports/T.xml    the cases of ctest's test T, which count in T's place; every test named *_test has one
 
 These are failures:
 
@@ -20,8 +20,8 @@ These are failures:
     a test file without cases
     a scripts/check_*.sh that is no test
 
-So nothing can leave the suite unseen. Failures and skipped tests are listed with their reasons. The last line is
-`N passed, N failed[, N skipped]`. The exit status is 0 only if no test failed.
+Failures and skipped tests are listed with their reasons. The last line is `N passed, N failed[, N skipped]`. The exit
+status is 0 only if no test failed.
 """
 
 import re
@@ -38,7 +38,7 @@ PYTHON_CASE = re.compile(r"^ *(?:async )?def (test_\w+)\(", re.MULTILINE)
 
 @dataclass(frozen=True)
 class Case:
-    """One test that ran or did not. `test` is ctest's test; `name` is the case within it ("Suite.Case/3"), or empty."""
+    """One test and its outcome. `test` is ctest's test; `name` is the case within it ("Suite.Case/3"), or empty."""
 
     test: str
     name: str
@@ -132,8 +132,8 @@ def place_of(source):
 
 def groups_of(case):
     """@return {(group, case)} of a case. The names are GoogleTest's "[Prefix/]Suite[/0].Case[/param]" and Python's
-    "package.module.Class.function[param]". Every part of the name before the case counts as a group. GoogleTest's groups
-    are "folder/source:Suite", because two sources may have cases of one name.
+    "package.module.Class.function[param]". Each part of the name before the case is a group. GoogleTest's groups are
+    "folder/source:Suite", because cases of two sources may have the same name.
     """
     if case.source:
         groups, _, name = case.name.partition(".")
@@ -158,7 +158,7 @@ def written_in_tree():
 
 
 def missing(presets):
-    """Yields (preset, failed Case) for each case that a report lacks, and for each check of the tree that is no test.
+    """Yields (preset, failed Case) for each case that a report lacks, and for each check in scripts that is no test.
     `presets` is {preset: cases}."""
     seen = {}  # {(preset, test): the cases that it has reported}
     for preset, cases in presets.items():
@@ -172,7 +172,7 @@ def missing(presets):
     for source, cases in written.items():
         suite = "vllm_test" if "vllm_cpu" in source.parts else "python_test"
         if source.parts[0] == "python" and seen.get(("dev", suite)) == set():
-            continue  # the whole suite was skipped
+            continue  # the report says that the whole suite was skipped
         if not cases and "test" in source.stem.split("_"):
             yield "tree", Case(str(source), "", "failed", "a test file without cases")
         for group, name in sorted(cases - of_reports):

@@ -27,8 +27,8 @@ mkdir -p build/fuzz/found
 for target in $targets; do
   mkdir -p "build/fuzz/corpus/$target"
   echo "== $target"
-  # Paths are absolute, because the target of the command line changes to a folder of its own. A size beyond all memory
-  # makes an allocation fail.
+  # Paths are absolute, because the command_line target changes to a new folder. A size beyond all memory makes an
+  # allocation fail.
   ASAN_OPTIONS=allocator_may_return_null=1 "build/fuzz/tests/fuzz/fuzz_$target" -max_total_time="$seconds" \
     -max_len=600 -timeout=20 -rss_limit_mb=4096 -malloc_limit_mb=1000000000 \
     -artifact_prefix="$PWD/build/fuzz/found/$target-" -print_final_stats=1 "$PWD/build/fuzz/corpus/$target" \

@@ -1,11 +1,11 @@
 #!/bin/sh
 # Usage: packages.sh BUILD_DIR OUT_DIR [TOOLCHAIN_FILE EMULATOR_WORD ...]
 # Makes the Debian packages libfa0, libfa-dev and fa-tools (with MPI also libfa-mpi0 and fa-tools-mpi) and a tarball of
-# a finished build. Then checks them: lintian finds no errors. Unpacked into an empty root they hold what
-# examples/consumer needs by find_package and by pkg-config. The tools run there and have man pages and completion. Each
-# component holds its files, and no file is in two.
-# A cross-compiled build names its toolchain file and how programs run here; "$@" is those words, or nothing.
-# Needs dpkg-dev and lintian (scripts/setup.sh packages); without them it returns 77.
+# a finished build. Then checks the packages. lintian must find no errors. Unpacked into an empty root, the packages
+# must have what examples/consumer needs by find_package and by pkg-config. The tools must run there, with man pages and
+# completion. Each component must have its files, and no file may be in two.
+# A cross-compiled build names its toolchain file and the emulator for programs. In this script "$@" is the emulator, or
+# nothing. Needs dpkg-dev and lintian (scripts/setup.sh packages); without them it returns 77.
 set -eu
 for program in lintian dpkg-shlibdeps; do
   command -v $program >/dev/null || { echo "packages: no $program; scripts/setup.sh packages installs it"; exit 77; }

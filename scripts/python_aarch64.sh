@@ -23,9 +23,9 @@ root=$source/build/aarch64-root
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 
-# Tests start programs by sys.executable, so sys.executable is a script that starts the emulator. The emulator keeps 24
-# bytes for every page of a mapping, and maps sizes that the kernel would refuse. Without a limit the tests of sizes
-# that no machine has would take all memory.
+# Tests start programs by sys.executable, so sys.executable is a script that starts the emulator. The emulator needs
+# memory for every mapped page, and maps sizes that the kernel would refuse. So the tests of absurd sizes need a memory
+# limit.
 site=$scratch/venv/lib/python3.11/site-packages
 mkdir -p "$scratch/venv/bin" "$site"
 cat >"$scratch/venv/bin/python" <<PROGRAM
@@ -39,8 +39,8 @@ printf 'home = %s\ninclude-system-site-packages = false\n' "$root/usr/bin" >"$sc
 python3 -m venv "$scratch/tools"
 tool_pip() { "$scratch/tools/bin/python" -m pip --disable-pip-version-check --no-input "$@"; }
 tool_pip install -q nanobind scikit-build-core ninja
-# pip evaluates conditions such as platform_machine for the machine that it runs on. So packages with such conditions
-# are installed without dependencies, and the dependencies are named here.
+# pip evaluates conditions such as platform_machine for its own machine. So packages with such conditions are installed
+# without dependencies, and the dependencies are named here.
 need() {
   tool_pip install -q --no-compile --target "$site" --upgrade --only-binary=:all: --python-version 3.11 \
     --platform linux_aarch64 --platform manylinux2014_aarch64 --platform manylinux_2_17_aarch64 \
@@ -78,7 +78,7 @@ if [ "${1:-}" = smoke ]; then
   "$scratch/venv/bin/python" "$source/scripts/wheel_program.py"
   exit
 fi
-# torch.compile passes options for the processor that it runs on, which a cross-compiler does not know.
+# torch.compile passes -march=native, which a cross-compiler does not know.
 cat >"$scratch/venv/bin/c++" <<'PROGRAM'
 #!/bin/sh
 for word; do

@@ -53,8 +53,8 @@ for package in $packages; do
   case $package in *:*) wanted=${package#*:} ;; esac
   echo "$states" | grep -qxE "($wanted|all) installed" || missing="$missing $package"
 done
-# unpack: unpacks the packages for the other processor into a root of their own, without running their scripts. The root
-# is complete, or is not there.
+# unpack: unpacks the packages for the other processor into a separate root, without running their scripts. If it fails,
+# it leaves no root.
 unpack() {
   rm -rf "$root" "$root.new"
   mkdir -p "$root.new/downloaded"

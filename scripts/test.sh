@@ -34,7 +34,7 @@ for preset in $presets; do
   status=unbuilt
   if cmake --preset "$preset" -DFA_WERROR=ON && cmake --build --preset "$preset"; then
     status=0
-    # One more job than there are cores, because some tests wait, and one takes only the time that the others leave.
+    # One job more than there are cores, because some tests mostly wait.
     ctest --preset "$preset" --output-junit "$build/junit.xml" -j "$(($(nproc) + 1))" || status=$?
   fi
   statuses="$statuses $preset=$status"

@@ -4,7 +4,7 @@
 # 0.12.0.1. Both need one Python of version 3.12 or newer: PYTHON, or else the newest in PATH. BUILD_DIR is that of
 # test_python.sh.
 #
-# Returns 77 and runs nothing if FA_WITHOUT_PYTHON=1, or if there is no such Python, or if pip finds no such jax.
+# Returns 77 and runs nothing if FA_WITHOUT_PYTHON=1, or if the Python or a jax of these versions is missing.
 set -eu
 build=${1:-}
 source=$(cd "$(dirname "$0")/.." && pwd)

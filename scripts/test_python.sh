@@ -19,8 +19,8 @@ fi
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 
-# The suite starts some 60 interpreters. Container images often turn bytecode on disk off. With bytecode on disk,
-# `import torch` costs each interpreter less than half the CPU time.
+# The suite starts some 60 interpreters. With bytecode on disk, `import torch` takes less than half the CPU time.
+# Container images often turn bytecode on disk off.
 unset PYTHONDONTWRITEBYTECODE
 export PYTHONPYCACHEPREFIX="$scratch/bytecode"
 
@@ -52,8 +52,8 @@ rm -rf "$scratch/prefix" "$scratch/build"
 pip install -q --no-deps "$scratch"/dist/*.whl
 
 cd "$scratch"
-# Two processes of pytest share the test files. One alone would run long after all other tests of scripts/test.sh have
-# ended. PyTorch's threads sleep while they wait for each other. On a busy machine spinning threads would take the time
-# of the threads for which they wait.
+# Two processes of pytest share the test files, because one alone would end long after all other tests of
+# scripts/test.sh. PyTorch's threads sleep while they wait for each other. Spinning threads would take the CPU time of
+# the threads for which they wait.
 OMP_WAIT_POLICY=passive "$python" -m pytest -c "$source/python/pyproject.toml" -p no:cacheprovider -n 2 --dist loadfile \
   ${report:+"--junit-xml=$report"} "$source/python/tests"

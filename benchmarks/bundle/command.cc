@@ -60,7 +60,7 @@ std::vector<int> QuietestCpus() {
     }
   }
   Pin(allowed);
-  // Pairs (-rate, CPU), of which the quietest CPU sorts first. Three quarters of the CPU's samples reach the rate.
+  // Pairs (-rate, CPU): sorting puts the fastest CPU first. The rate of a CPU is the first quartile of its samples.
   std::vector<std::pair<double, int>> order;
   for (size_t i = 0; i < allowed.size(); ++i) {
     std::nth_element(rates[i].begin(), rates[i].begin() + kSamples / 4, rates[i].end());

@@ -17,7 +17,7 @@ struct Outcome {
 [[nodiscard]] Outcome Run(const std::string& command, double seconds, const std::vector<int>& cpus);
 
 /// Returns the CPUs that this process may use, the least disturbed first. Other programs, virtual machines and
-/// hyper-threads slow a CPU's arithmetic unit down.
+/// hyper-threads disturb a CPU.
 [[nodiscard]] std::vector<int> QuietestCpus();
 
 }  // namespace fa::bundle

@@ -1,8 +1,8 @@
 // Tests and measures one machine in one run. bundle.sh makes the folder of this program, and the script `measure` in it
-// starts the program. The program finds the CPUs that other programs disturb least. It runs the tests of kernels and
-// operators at every level of the CPU. Then it measures the arithmetic units, the memory and single kernels. It times
-// every operator of `fa bench` on one CPU, on half of the CPUs and on all. PyTorch is timed too if python3 has it. All
-// timings come from quiet rounds (peak/bracketed_rounds.h).
+// starts the program. All steps use the CPUs that other programs disturb least. First come the tests of kernels and
+// operators at every level of the CPU. Then the arithmetic units, the memory and single kernels are measured. Every
+// operator of `fa bench` is timed on one CPU, on half of the CPUs and on all. PyTorch is timed too if python3 has it.
+// All timings come from quiet rounds (peak/bracketed_rounds.h).
 
 #include <fmt/format.h>
 
@@ -35,7 +35,7 @@ struct Options {
   double seconds = 300;
 };
 
-// The shares of the whole time that tests, rates, cases, PyTorch and kernels get.
+// The fractions of the total time for tests, rates, cases, PyTorch and kernels.
 constexpr double kTestShare = 0.35, kRateShare = 0.05, kCaseShare = 0.35, kTorchShare = 0.15, kKernelShare = 0.1;
 
 struct Machine {
@@ -57,7 +57,7 @@ void Say(const std::string& what) { fmt::print(stderr, "{}\n", what); }
 
 double SecondsSince(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
 
-/// Runs as many tests at once as there are CPUs. A test that runs out of time counts as "late": its result is unknown.
+/// Runs as many tests at once as there are CPUs. A test counts as "late" if it runs out of time.
 Json RunTests(const Machine& machine) {
   std::vector<std::string> programs;
   for (const auto& file : std::filesystem::directory_iterator(machine.options.root + "/tests")) {
@@ -115,7 +115,7 @@ Json MeasureRates(const Machine& machine) {
     for (const DType dtype : {DType::kF32, DType::kBF16, DType::kI8}) {
       bench::PeakRate peak(threads, DetectIsa(), dtype);
       const std::string name = std::string(peak.unit()) + (dtype == DType::kI8 ? ", GOP/s" : ", GFLOP/s");
-      if (peak.unit() == last) continue;  // the level has no unit for this type, so the rate is already measured
+      if (peak.unit() == last) continue;  // for this type the level has only the unit that was measured last
       last = peak.unit();
       rates.push_back(RateOf(name, threads, seconds, [&](double each) { return peak.Gflops(each); }));
     }
@@ -129,7 +129,7 @@ struct Case {
   const char* op;
   const char* dtype;
   bool causal = false;
-  /// The value of --shape. If it is empty, dense operators and prompt get a shape with HeadsFor() heads, and other
+  /// The value of --shape. If it is empty, dense operators and prompt get a shape with HeadsFor() heads. Other
   /// operators get the default of `fa bench`.
   const char* shape = "";
 };
@@ -157,7 +157,8 @@ int HeadsFor(int threads) { return std::max(8, threads); }
 bool IsDense(const Case& each) { return std::string(each.op) == "forward" || std::string(each.op) == "backward"; }
 
 Json MeasureCase(const Machine& machine, const Case& each, int threads, double seconds) {
-  // Calls get kCallShare of a case's time. Making data, checking results and measuring the peak take the rest.
+  // The share of a case's time in which calls are timed. The rest is for making data, checking results and measuring
+  // the peak.
   constexpr double kCallShare = 0.4, kPatience = 8;
   std::string shape = each.shape;
   if (shape.empty() && (IsDense(each) || std::string(each.op) == "prompt")) {

@@ -1,6 +1,6 @@
-"""Times PyTorch's scaled_dot_product_attention for benchmarks/bundle. Reads cases from standard input, one JSON
-object per line. Prints each case again with its time: {"op", "heads", "s", "d", "dtype", "causal", "threads",
-"seconds"}. Right before and after each round, it measures the rate of the CPU's arithmetic unit, as `fa bench` does."""
+"""Times PyTorch's scaled_dot_product_attention for benchmarks/bundle. Reads cases from standard input, one JSON object
+per line. Prints each case again with its time: {"op", "heads", "s", "d", "dtype", "causal", "threads", "seconds"}.
+Measures the rate of the CPU's arithmetic unit right before and after each round, as `fa bench` does."""
 
 import ctypes
 import json

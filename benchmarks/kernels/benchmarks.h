@@ -8,9 +8,7 @@ namespace fa::core::kernels {
 
 // Each function registers benchmarks. A benchmark checks its kernel's result before it times the kernel.
 
-/// Registers the kernels of one line of kernels.inc, but no pass that another line already has. A kernel set of few
-/// rows has the passes of the strip on which it is built. A strip that keeps its state by rows has a product of its
-/// own, and scores of its own if it reads keys in place. It has all other passes in common with another strip.
+/// Registers the kernels of one line of kernels.inc, except passes that another line registers.
 void RegisterLine(const KernelTable& table, const StripKernels& kernels);
 void RegisterRowKernels(const KernelTable& table);
 void RegisterPairRows(const KernelTable& table);

@@ -39,8 +39,7 @@ struct ScoreTile {
       : scores(static_cast<size_t>(kKeys * width)), s(scores), max(static_cast<size_t>(width)), sum(max) {
     for (int64_t i = 0; i < kKeys * width; ++i) scores[static_cast<size_t>(i)] = ScoreAt(i / width, i % width);
   }
-  /// The pass overwrites the scores by words of P, whose bits are subnormal as floats. So each call starts from a copy
-  /// of the scores.
+  /// The softmax overwrites the scores, so each call starts from a copy of them.
   void Softmax(const Int8Kernels& kernels) {
     std::copy(scores.begin(), scores.end(), s.begin());
     kernels.softmax(s.data(), kKeys, 1.0f, kQuant, kLimit, max.data(), sum.data());

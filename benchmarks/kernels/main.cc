@@ -1,7 +1,7 @@
 // Times the kernels of every line of the registry, on every level that this CPU has. A kernel computes one key block,
 // which lies in cache, and its result is checked first. The report has the GFLOP/s of products, and their fraction of
 // the rate of the level's arithmetic unit. This rate is measured right before and after every round of calls. Reading
-// memory limits kernels of few rows, so their products also have bytes per second.
+// memory limits kernels of few rows, so the report also has the bytes per second of their products.
 //
 //   build/release/benchmarks/kernels_benchmark --benchmark_filter=product
 
@@ -18,7 +18,7 @@ void RegisterAll() {
   const StripKernels* last = nullptr;
   for (const Isa isa : AllIsas()) {
     const KernelTable& table = Kernels(isa);
-    // A level may share the strips of the level below.
+    // A level may have the same strips as the level below.
     if (!CanRun(isa) || isa == kAmxEmulated || table.strips == last) continue;
     last = table.strips;
     for (int s = 0; s < table.strip_count; ++s) RegisterLine(table, table.strips[s]);
@@ -29,7 +29,7 @@ void RegisterAll() {
   for (const Isa isa : AllIsas()) {
     if (!CanRun(isa) || isa == kAmxEmulated) continue;
     const Int8Table& table = Int8KernelsFor(isa);
-    if (table.isa != isa) continue;  // the level below has these kernels too, and registers them
+    if (table.isa != isa) continue;  // the level below registers these kernels
     for (int s = 0; s < table.strip_count; ++s) RegisterInt8Line(table, table.strips[s]);
   }
   for (const Isa isa : AllIsas()) {

@@ -36,8 +36,7 @@ class RandomRows {
   std::vector<const void*> addresses_;
 };
 
-/// Returns random numbers in [low, high). With as_bf16 they are rounded to bf16, for kernels that multiply pairs of
-/// bf16.
+/// Returns random numbers in [low, high), rounded to bf16 if as_bf16.
 [[nodiscard]] std::vector<float> RandomFloats(int64_t count, uint32_t seed, float low, float high,
                                               bool as_bf16 = false);
 
@@ -48,8 +47,8 @@ class RandomRows {
 class WantedSum {
  public:
   void Add(double term);
-  /// Throws std::runtime_error with `what` in its text if `got` differs from the sum by more than the f32 roundings of
-  /// all terms and additions explain.
+  /// Throws std::runtime_error with `what` in its text if `got` is wrong: if it differs from the sum by more than f32
+  /// roundings explain.
   void Check(const std::string& what, float got) const;
 
  private:

@@ -13,7 +13,7 @@ namespace {
 // Checks of passes and products look at every third column and key. No vector's length is a multiple of 3, so all lanes
 // are checked.
 constexpr int64_t kCheckedStep = 3;
-// Relative errors of 2^x in f32 strips, and in strips of pairs, which round probabilities to bf16.
+// Relative errors of 2^x: in f32 strips, and in strips of bf16 pairs, which round probabilities to bf16.
 constexpr double kExp2Error = 4e-6, kRoundedError = 0x1p-8;
 
 bool MultipliesPairs(const StripKernels& kernels) { return kernels.operands == Operands::kBF16Pairs; }
@@ -79,7 +79,7 @@ void Product(benchmark::State& state, const KernelTable& table, const StripKerne
   ReportBytes(state, values.bytes(), seconds);
 }
 
-/// One operand of an outer product over the rows of a strip, as the kernels take it.
+/// One operand of an outer product over the rows of a strip, in the form of the kernels.
 struct OuterOperands {
   OuterOperands(const RowKernels& rows, const StripKernels& kernels, int64_t d, uint32_t seed)
       : width(kernels.width),
@@ -140,8 +140,7 @@ void Outer(benchmark::State& state, const KernelTable& table, const StripKernels
   ReportBytes(state, static_cast<double>(c.size() * sizeof(float)), seconds);
 }
 
-/// Scores from 0 to 1, with the maximum 1. A softmax replaces them by numbers from 1/2 to 1, which are usual scores
-/// too, so calls can be repeated.
+/// Scores from 0 to 1. A softmax replaces them by numbers from 1/2 to 1, and can then run again.
 struct ScoreTile {
   explicit ScoreTile(const StripKernels& kernels)
       : s(RandomFloats(kKeys * kernels.width, 1, 0, 1)), before(s), one(static_cast<size_t>(kernels.width), 1.0f) {}

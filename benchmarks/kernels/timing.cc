@@ -15,8 +15,8 @@
 namespace fa::core::kernels {
 namespace {
 
-/// Returns the object that measures the peak of one thread's arithmetic unit for a type. It is made once and measures
-/// in every round.
+/// Returns the object that measures the peak of one thread's arithmetic unit for a type. There is one object per level
+/// and type.
 bench::PeakRate& PeakOf(Isa isa, DType dtype) {
   static std::map<std::pair<Isa, DType>, bench::PeakRate> peaks;
   return peaks.try_emplace({isa, dtype}, 1, isa, dtype).first->second;
@@ -44,7 +44,7 @@ bench::BracketedTiming Time(benchmark::State& state, const std::vector<bench::Re
 
 void Register(const std::string& name, std::function<void(benchmark::State&)> run) {
   const auto run_or_fail = [run = std::move(run)](benchmark::State& state) {
-    const TileScope tiles;  // kernels of the tile unit leave the unit configured
+    const TileScope tiles;  // kernels may use tiles only while such an object exists
     try {
       run(state);
     } catch (const std::exception& error) {

@@ -18,12 +18,11 @@ void Register(const std::string& name, std::function<void(benchmark::State&)> ru
 /// Returns the name of a benchmark, for example "BM_scores/f32_8x32_avx512/f32/d128".
 [[nodiscard]] std::string CaseName(const char* kernel, const std::string& set, DType dtype, int64_t d);
 
-/// Calls a kernel. It can be repeated, because it adds to its result, or replaces its operands by numbers of the same
-/// range.
+/// Calls a kernel. It may be called any number of times on the same operands.
 using Call = std::function<void()>;
 
-/// Times a product, and measures the level's arithmetic unit for the operands' type before and after it. Reports the
-/// product's fraction of the unit's rate.
+/// Times a product. Before and after it, measures the level's arithmetic unit for the operands' type. Reports the
+/// product's rate as a fraction of the unit's rate.
 /// @param unit   "GFLOP/s", or for integers "GOP/s"
 /// @param flops  the operations of one call
 /// @return seconds of the best call

@@ -18,7 +18,7 @@ class Kind:
     program: str  # a file of this folder if its name ends in .py, otherwise a program of the build folder
     arguments: tuple = ()
     modules: tuple = ()  # modules that the peer's Python imports
-    unlocks_mkl: bool = False  # whether it runs with MKL's fast kernels on a CPU that is not Intel's
+    unlocks_mkl: bool = False  # whether the peer gets MKL's fast kernels on CPUs that are not Intel's
 
 
 KINDS = {
@@ -60,7 +60,7 @@ def command_of(name, build):
 
 
 def unlocking_library(build):
-    """Returns the path of a library that, if it is preloaded, makes MKL choose its fast kernels."""
+    """Returns the path of a library to preload, which makes MKL choose its fast kernels."""
     return os.path.join(os.path.abspath(build), "benchmarks", "libmkl_unlock.so")
 
 
@@ -76,7 +76,7 @@ def is_unlocked():
 
 def restart_unlocked(program, build, vendor):
     """If MKL is locked, starts this Python program again with unlocking_library preloaded. The restart is needed
-    because MKL checks the CPU's vendor only when it is first used."""
+    because MKL has already checked the CPU's vendor."""
     library = unlocking_library(build)
     if vendor == LOCKED_VENDOR and library not in os.environ.get(PRELOAD, ""):
         if not os.path.exists(library):
@@ -103,7 +103,7 @@ def why_missing(name, build, vendor):
 class Peer:
     def __init__(self, name, build, threads, log, vendor="", variables=None):
         """Starts the peer.
-        @param log  the file that gets the peer's standard error
+        @param log  the file for the peer's standard error
         @param vendor  the CPU's vendor in /proc/cpuinfo
         @param variables  environment variables of the peer"""
         self.name, self.threads, self.library = name, threads, reading_library(build)
@@ -143,8 +143,8 @@ class Peer:
         return answer
 
     def read(self, seconds):
-        """@return the GB/s at which the peer's threads read the keys and values of its case, at the addresses that its
-        call reads"""
+        """@return the GB/s at which the peer's threads read the keys and values of the case. They read at the same
+        addresses as the call."""
         return self.ask("read", seconds=seconds, threads=self.threads, library=self.library)["gbytes"]
 
     def close(self):

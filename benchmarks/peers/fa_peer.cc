@@ -1,6 +1,5 @@
-// fa as a peer, through the functions that plan and run in one call, so that all costs of a user's call count. Only
-// this peer also measures the machine's peak: the measurement can then come between the calls that are compared with
-// it.
+// fa as a peer. It calls the functions that plan and run in one call, as a user does. This peer also measures the
+// machine's peak, between its calls.
 
 #include <memory>
 #include <optional>
@@ -43,7 +42,7 @@ ForwardCaseFlags FlagsOf(const PeerCase& bench) {
   return flags;
 }
 
-/// A case and its memory.
+/// A case, and the memory of its tensors.
 class Problem {
  public:
   Problem(const PeerCase& bench, Context& context)
@@ -134,8 +133,8 @@ class FaPeer : public Peer {
   void Release() override { problem_.reset(); }
   std::vector<std::span<const std::byte>> Memory() override { return problem_->KeysAndValues(); }
 
-  /// "peak" answers with the GFLOP/s of the type's multiply-adds, measured for `seconds`. "plan" answers with kernels,
-  /// FLOPs of kept pairs, and tile of the case.
+  /// "peak" answers with the GFLOP/s of the type's multiply-adds, measured for `seconds`. "plan" answers with the
+  /// case's kernels, FLOPs of kept pairs, and tile.
   json Answer(const json& request) override {
     const std::string what = request.at("do");
     if (what == "plan") return problem_->Kernels();

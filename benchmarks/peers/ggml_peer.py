@@ -1,6 +1,5 @@
-"""ggml's flash attention (llama.cpp's) as a peer for decoding. The package libggml-python has the libraries. The
-operator takes keys and values in f32, bf16 or f16. It takes queries in f32 and writes f32. Queries are converted to
-f32 before the timing."""
+"""ggml's flash attention (llama.cpp's) as a peer for decoding. The package libggml-python has the libraries. Keys and
+values are f32, bf16 or f16. Queries and results are f32. Queries are converted to f32 before the timing."""
 
 import ctypes
 import importlib.metadata

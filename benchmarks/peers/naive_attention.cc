@@ -1,5 +1,6 @@
 // This file is built with -ffast-math. Functions that compute exponentials are built once per vector width, so that the
-// compiler vectorises them. The naive peer shall be slow by its memory traffic, and not by its exponentials.
+// compiler vectorises them. The naive peer should be slow because of its memory traffic, not because of its
+// exponentials.
 
 #include "peers/naive_attention.h"
 
@@ -51,8 +52,8 @@ FA_EVERY_WIDTH float SoftmaxRow(float* s, int64_t kept, int64_t keys) {
   return max + std::log(sum);
 }
 
-/// Turns the `kept` scores in `p` into probabilities, and the probabilities' gradients in `ds` into gradients of the
-/// scores. All other elements become 0.
+/// Turns the `kept` scores in `p` into probabilities, and the gradients of the probabilities in `ds` into gradients of
+/// the scores. All other elements become 0.
 FA_EVERY_WIDTH void GradientRow(float* p, float* ds, int64_t kept, int64_t keys, float lse, float delta) {
   for (int64_t j = 0; j < kept; ++j) {
     p[j] = std::exp(p[j] - lse);
@@ -66,7 +67,7 @@ FA_EVERY_WIDTH void GradientRow(float* p, float* ds, int64_t kept, int64_t keys,
 
 struct NaiveAttention::Group {
   const float *q, *k;
-  int64_t query, key;  ///< offset of the group's first element in q and out, and in k and v
+  int64_t query, key;  ///< offsets of the group's first element: in q and out, and in k and v
 };
 
 NaiveAttention::NaiveAttention(const NaiveSizes& sizes, int threads)

@@ -12,9 +12,9 @@ struct NaiveSizes {
 };
 
 /// Attention as simple code computes it: a whole matrix of scores by OpenBLAS' sgemm, the softmax row by row, and a
-/// second product. It takes f32 in dense BNSD, and O(Sq Sk) memory per thread. Masked pairs are computed and discarded.
-/// All heads that share a key head form one group, whose rows are one product. OpenMP threads compute the groups, and
-/// OpenBLAS has one thread.
+/// second product. It takes f32 in dense BNSD, and O(Sq Sk) memory per thread. Masked pairs are computed too. All heads
+/// that share a key head form one group, whose rows are one product. OpenMP threads compute the groups, and OpenBLAS
+/// has one thread.
 class NaiveAttention {
  public:
   NaiveAttention(const NaiveSizes& sizes, int threads);

@@ -71,8 +71,8 @@ class NaivePeer : public Peer {
   Tensor q_, k_, v_, out_, lse_, d_out_, dq_, dk_, dv_;
 };
 
-/// An OpenBLAS that is older than the CPU would choose the SSE3 kernels of a Prescott. The variable that names other
-/// kernels must be set before OpenBLAS is loaded, so the program restarts with it.
+/// An OpenBLAS that is older than the CPU would choose SSE3 kernels. OPENBLAS_CORETYPE chooses others, but must be set
+/// before OpenBLAS is loaded. So the program restarts with it.
 void RestartWithVectors([[maybe_unused]] char** argv) {
 #if defined(__x86_64__)
   constexpr char kCore[] = "OPENBLAS_CORETYPE";

@@ -1,7 +1,7 @@
-// oneDNN's graph API as a peer. oneDNN compiles the pattern of scaled dot-product attention into one fused kernel. This
-// kernel computes all its keys for all its rows, even with a causal mask. So the peer cuts the query rows into chunks,
-// and gives each chunk only the keys up to its last row. The best size of a chunk depends on the case. The peer tries
-// all of kChunkRows and a single chunk, and times the fastest.
+// oneDNN's graph API as a peer. oneDNN compiles the pattern of scaled dot-product attention into one fused kernel. Even
+// with a causal mask, this kernel computes all keys for all rows. So the peer cuts the query rows into chunks, and
+// gives each chunk only the keys up to its last row. The peer tries all chunk sizes in kChunkRows and a single chunk,
+// and times the fastest.
 
 #include <dlfcn.h>
 
@@ -49,8 +49,7 @@ Type TypeOf(DType dtype) {
   }
 }
 
-/// The sizes of a tensor [B, Nkv, G, S, D]. G is the number of query heads that share a key head. For keys and values
-/// it is 1.
+/// The sizes of a tensor [B, Nkv, G, S, D]. G is the number of query heads per key head, or 1 for keys and values.
 struct Sizes {
   int64_t batch, heads_kv, group, d;
 };
@@ -199,8 +198,8 @@ class ChunkedAttention {
   std::vector<Chunk> chunks_;
 };
 
-/// Returns the name of the thread library for which oneDNN was built. Intel's and LLVM's OpenMP have a function that
-/// GNU's lacks.
+/// Returns the name of the thread library for which oneDNN was built. GNU's OpenMP lacks a function that Intel's and
+/// LLVM's have.
 std::string RuntimeName(const dnnl_version_t& version) {
   switch (version.cpu_runtime) {
     case DNNL_RUNTIME_OMP: return dlsym(RTLD_DEFAULT, "__kmpc_global_thread_num") == nullptr ? "libgomp" : "libiomp5";
@@ -261,8 +260,8 @@ class OneDnnPeer : public Peer {
   }
 
  private:
-  /// Times a call in chunks of `rows` rows. If it takes less than `least` seconds, keeps these chunks and lowers
-  /// `least` to that time.
+  /// Times a call in chunks of `rows` rows. If the call takes less than `least` seconds, keeps these chunks and sets
+  /// `least` to the call's time.
   void TryChunks(const Sizes& sizes, int64_t rows, double& least) {
     using Clock = std::chrono::steady_clock;
     auto attention = std::make_unique<ChunkedAttention>(engine_, *bench_, sizes, rows);

@@ -1,6 +1,6 @@
-"""ONNX Runtime's CPU attention as a peer. Without a mask and with equal numbers of heads it is MultiHeadAttention, and
-otherwise GroupQueryAttention, which is always causal. Both take [B, S, N * D]. Inputs are converted to this layout
-before the timing."""
+"""ONNX Runtime's CPU attention as a peer. Cases without a mask and with equal numbers of heads use MultiHeadAttention.
+Other cases use GroupQueryAttention, which is always causal. Both take [B, S, N * D]. Inputs are converted to this
+layout before the timing."""
 
 import os
 

@@ -12,9 +12,8 @@ from worker import Unsupported, serve
 TYPES = {"f32": (openvino.Type.f32, "f32"), "bf16": (openvino.Type.bf16, "bf16"), "f16": (openvino.Type.f16, "f32")}
 
 
-# With a causal mask the device computes every key for every row. Cutting the query rows into chunks saves work, because
-# each chunk gets only the keys up to its last row. The peer tries all these sizes and a single chunk, and times the
-# fastest.
+# With a causal mask the device computes every key for every row. So the peer cuts the query rows into chunks, and gives
+# each chunk only the keys up to its last row. It tries these sizes and a single chunk, and times the fastest.
 CHUNK_ROWS = (128, 256, 512, 1024)
 TRIES = 3
 NUMPY_TYPES = {"f32": np.float32, "f16": np.float16}
@@ -61,8 +60,8 @@ class OpenVinoPeer:
         return min(run() for _ in range(TRIES))
 
     def chunk(self, arrays, first, end, mask):
-        """Compiles attention of query rows [first, end) to the keys that they see. The rows of all heads of a group
-        become rows of one head."""
+        """Compiles attention of query rows [first, end) to the keys that these rows see. The rows of all heads of a
+        group become rows of one head."""
         case = self.case
         q, k, v = arrays
         keys = case["sk"] if mask is None else end
@@ -108,8 +107,8 @@ class OpenVinoPeer:
 
     @staticmethod
     def grouped(node, sizes):
-        """Returns keys or values, repeated for each query head of a group. The device fuses this form of repetition
-        into attention."""
+        """Returns keys or values, repeated for each query head of a group, in a form that the device fuses into
+        attention."""
         batch, heads_kv, group, keys, d = sizes
         wide = opset13.broadcast(opset13.unsqueeze(node, opset13.constant([2])), opset13.constant(list(sizes)))
         return opset13.reshape(wide, opset13.constant([batch, heads_kv * group, keys, d]), False)

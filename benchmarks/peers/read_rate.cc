@@ -1,5 +1,4 @@
-// Functions that measure the rates with which calls of the Python peers are compared. The peers call them through
-// ctypes.
+// Functions that measure the highest rates of this machine, for peers in Python. The peers call them through ctypes.
 
 #include <cstddef>
 #include <span>

@@ -1,7 +1,7 @@
 """Attention of PyTorch tensors as a peer: torch_peer.py [KERNEL].
 
-KERNEL is flash (the default; scaled_dot_product_attention restricted to its flash kernel), flex (compiled
-flex_attention), zentorch (AMD's operator) or fa (the installed Python package). The backward is autograd's."""
+KERNEL is flash (scaled_dot_product_attention with its flash kernel; the default), flex (compiled flex_attention),
+zentorch (AMD's operator) or fa (the installed Python package). autograd computes the backward."""
 
 import sys
 import time
@@ -98,8 +98,8 @@ class TorchPeer:
         return facts | ({"version": packages[KERNEL]()} if KERNEL in packages else {})
 
     def answer(self, request):
-        """Answers the requests that compare.py sends to fa alone. The rate of a matrix product stands for the peak,
-        because only a program in C++ can measure the peak."""
+        """Answers the requests that compare.py sends to fa alone. For the peak, it gives the rate of a matrix product,
+        because only a C++ program can measure the peak."""
         if request["do"] == "peak":
             return {"gflops": product_rate(request)}
         case = self.case
@@ -121,8 +121,8 @@ class TorchPeer:
         np.save(f"{self.case['folder']}/{name}.npy", array.reshape([self.case[size] for size in ("batch", heads, rows, "d")]))
 
     def load_queries(self, name):
-        """Loads the rows of query heads. Without a mask, all heads that share a key head become one head with all their
-        rows. PyTorch then sees equal numbers of heads, and decoding becomes a product of matrices."""
+        """Loads the rows of query heads. Without a mask, all query heads of one key head become one head. PyTorch then
+        sees equal numbers of heads, and computes a decode as a matrix product."""
         rows, joined = self.load(name), self.case["mask"] == "full" and KERNEL != "fa"
         return rows.flatten(1, 2).unflatten(1, (self.case["heads_kv"], -1)) if joined else rows
 

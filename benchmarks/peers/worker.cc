@@ -23,8 +23,7 @@ using Clock = std::chrono::steady_clock;
 
 /// Returns the seconds per call of each sample. Samples take about `seconds` in all, and there is at least one.
 std::vector<double> TimeCalls(Peer& peer, double seconds) {
-  // The shortest duration of a sample. It is much longer than the clock's resolution (some 25 ns) and the time of
-  // reading the clock.
+  // The shortest duration of a sample. Reading the clock takes some 25 ns, which is much less.
   constexpr double kMinSampleSeconds = 20e-6;
   std::vector<double> samples;
   int64_t calls = 1;

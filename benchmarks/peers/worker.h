@@ -11,8 +11,8 @@
 #include "fa/tensor.h"
 #include "files/tensors.h"
 
-/// The part of a C++ peer that talks with compare.py: it reads one JSON object per line from standard input, and writes
-/// one answer per line to standard output. benchmarks/peers/worker.py does the same in Python and lists the requests.
+/// The part of a C++ peer that talks with compare.py. Standard input has one JSON object per line, a request; standard
+/// output has one answer per line. benchmarks/peers/worker.py does the same in Python and lists the requests.
 namespace fa::peers {
 
 /// An attention call on dense BNSD tensors.
@@ -22,7 +22,7 @@ struct PeerCase {
   bool backward = false;
   int64_t batch = 0, heads = 0, heads_kv = 0, sq = 0, sk = 0, d = 0;
   DType dtype = DType::kF32;
-  std::string mask;  ///< "full", "causal" or "windowN": the N keys before the diagonal and the diagonal
+  std::string mask;  ///< "full", "causal" or "windowN", which keeps the diagonal and the N keys before it
   int threads = 1;
   std::string folder;  ///< folder of q.npy, k.npy, v.npy, of d_out.npy for the backward, and of the results
 
@@ -30,7 +30,6 @@ struct PeerCase {
   void Save(const char* name, const tool::Tensor& tensor) const;
 };
 
-/// Returns the memory of a tensor.
 [[nodiscard]] std::span<const std::byte> BytesOf(const tool::Tensor& tensor);
 
 /// The peer has no kernel for a case; what() names the part of the case that is unsupported.

@@ -1,5 +1,5 @@
-// Warm-up of a lightning indexer: how far its distribution over all keys is from the distribution of dense causal
-// attention, and the gradients that bring the two together.
+// Computes the KL loss that trains a lightning indexer over all keys, and its gradients. The target is the distribution
+// of dense causal attention.
 #include "aclnnop/aclnn_dense_lightning_indexer_grad_kl_loss.h"
 #include "aclnnop/aclnn_dense_lightning_indexer_softmax_lse.h"
 #include "aclnnop/aclnn_flash_attention_score.h"
@@ -12,13 +12,13 @@ constexpr int64_t kAllTokens = 9223372036854775807;
 constexpr double kScale = 0.5;
 char layout[] = "BSND";
 
-// The device takes 16-bit types only. Here float works as well, and prints the same on every CPU.
+// The device takes 16-bit types only. This library also takes float, whose results print the same on every CPU.
 DeviceTensor Input(const std::vector<int64_t>& shape, double frequency) {
   return CreateTensor(Wave(ElementsOf(shape), frequency), shape, ACL_FLOAT);
 }
 DeviceTensor Output(const std::vector<int64_t>& shape) { return CreateOutput<float>(shape, ACL_FLOAT); }
 
-// Converts a statistic [B, N1, S1, 8] of attention to the form that the loss takes, [B, N2, S1, N1 / N2].
+// Converts a statistic of attention, [B, N1, S1, 8], to the form that the loss takes, [B, N2, S1, N1 / N2].
 DeviceTensor OnePerRow(const DeviceTensor& statistic) {
   return CreateTensor(FirstOfEight(ToHost<float>(statistic)), {kBatch, kHeads, kTokens, 1}, ACL_FLOAT);
 }

@@ -75,7 +75,7 @@ std::vector<T> ToHost(const DeviceTensor& tensor) {
   return host;
 }
 
-// Makes the workspace, runs the second phase and waits. These steps are the same for every operator.
+// Makes the workspace, runs the second phase and waits.
 using Operator = aclnnStatus (*)(void*, uint64_t, aclOpExecutor*, aclrtStream);
 
 inline void Execute(Operator run, uint64_t workspace_size, aclOpExecutor* executor, aclrtStream stream) {

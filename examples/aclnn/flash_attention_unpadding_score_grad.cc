@@ -1,5 +1,5 @@
-// Computes the gradients of two packed sequences whose scores are the sum of two products, of queries and keys and of
-// their ropes. The statistics are one block per sequence.
+// Computes the gradients of two packed sequences with ropes: the scores are Q K^T + Qr Kr^T. The statistics are one
+// block per sequence.
 #include "aclnnop/aclnn_flash_attention_score.h"
 #include "aclnnop/aclnn_flash_attention_score_grad.h"
 #include "device.h"

@@ -1,4 +1,5 @@
-// Two packed sequences of bfloat16 with one sink per head. The second sequence is causal to its last key.
+// Two packed sequences of bfloat16 with one sink per head. The mask is causal: the last query of each sequence sees its
+// last key.
 #include "aclnnop/aclnn_flash_attention_score.h"
 #include "device.h"
 

@@ -1,5 +1,5 @@
-// Computes gradients by queries, keys and weights of the lightning indexer. They are those of a sum: the scores of the
-// keys that the indexer has chosen.
+// Computes the gradients of the lightning indexer's queries, keys and weights. The differentiated function is the sum
+// of the scores of the chosen keys.
 #include "aclnnop/aclnn_lightning_indexer.h"
 #include "aclnnop/aclnn_lightning_indexer_grad.h"
 #include "device.h"
@@ -13,7 +13,7 @@ int main() {
   aclrtStream stream = nullptr;
   StartDevice(kDevice, &stream);
 
-  // The device takes 16-bit types only. Here float works as well, and prints the same on every CPU.
+  // The device takes 16-bit types only. This library also takes float, whose results print the same on every CPU.
   const std::vector<int64_t> queries = {kBatch, kQueries, kHeads, kSize}, keys = {kBatch, kKeys, 1, kSize};
   const std::vector<int64_t> heads = {kBatch, kQueries, kHeads}, chosen = {kBatch, kQueries, 1, kSelected};
   DeviceTensor query = CreateTensor(Wave(ElementsOf(queries), 0.37), queries, ACL_FLOAT);

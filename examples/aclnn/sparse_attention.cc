@@ -1,6 +1,6 @@
 // A training step of sparse attention as in DeepSeek-V3.2. The lightning indexer chooses keys for every query token,
-// and sparse attention attends to them. Then come its gradients, and a KL loss that teaches the indexer the attention's
-// weights.
+// and sparse attention reads these keys. Then come the gradients, and a KL loss that teaches the indexer the
+// attention's weights.
 #include "aclnnop/aclnn_lightning_indexer.h"
 #include "aclnnop/aclnn_sparse_flash_attention.h"
 #include "aclnnop/aclnn_sparse_flash_attention_grad.h"
@@ -16,7 +16,7 @@ constexpr int64_t kBlockSize = 1, kAttentionMode = 2;
 constexpr double kScale = 0.5;
 char layout[] = "BSND";
 
-// The device takes 16-bit types only. Here float works as well, and prints the same on every CPU.
+// The device takes 16-bit types only. This library also takes float, whose results print the same on every CPU.
 DeviceTensor Input(const std::vector<int64_t>& shape, double frequency) {
   return CreateTensor(Wave(ElementsOf(shape), frequency), shape, ACL_FLOAT);
 }

@@ -1,9 +1,10 @@
 // A server that decodes: requests come, grow by a token per step and leave. Each step computes all active requests in
 // one call.
 //
-// Keys and values lie in pages of a pool. A request has a row of the block table. It takes a page when its last one is
-// full, and gives its pages back when it leaves. The bits of an answer depend neither on the pages nor on the other
-// requests. To show that, the program decodes every request once more, alone and in contiguous memory, and compares.
+// Keys and values lie in pages of a pool. A request has a row of the block table. A request takes a page when its last
+// page is full, and gives its pages back when it leaves. The bits of an answer depend neither on the pages nor on the
+// other requests. To show that, the program decodes every request once more, alone and in contiguous memory, and
+// compares.
 
 #include <algorithm>
 #include <array>
@@ -36,7 +37,7 @@ struct Token {
 
 struct Request {
   int number;
-  int64_t prompt, last;  ///< number of tokens before the first step; number of tokens after which the request leaves
+  int64_t prompt, last;  ///< number of tokens before the first step, and number of tokens with which the request leaves
   int64_t tokens = 0;
   std::vector<int32_t> pages = {};
   std::vector<float> answers = {};  ///< the outputs of the request, one per step

@@ -1,8 +1,8 @@
 // A layer of a transformer encoder over sentences of different lengths, without padding.
 //
-// The sentences lie one after another in one matrix of tokens (layout TND); cu_q and cu_kv hold the end of each. The
-// program compares the layer with one in double precision: its error is at most twice that of plain loops in float. It
-// also compares a sentence in the batch with the sentence alone.
+// The sentences lie one after another in one matrix of tokens (layout TND); cu_q and cu_kv hold the ends of the
+// sentences. The program compares the layer with one in double precision. The error may be at most twice that of plain
+// loops in float. A sentence in the batch must have the bits of the sentence alone.
 
 #include <algorithm>
 #include <cmath>
@@ -20,7 +20,7 @@ using Lengths = std::vector<int64_t>;  // inclusive prefix sums of the numbers o
 
 template <typename T>
 struct Layer {
-  // With this scale, sums of so many products of numbers around 1 stay around 1.
+  // Weights of this scale keep the results of a product around 1.
   static constexpr double kScale = 0.2;
   Matrix<T> query = RandomMatrix<T>(kModel, kModel, kScale, 1), key = RandomMatrix<T>(kModel, kModel, kScale, 2);
   Matrix<T> value = RandomMatrix<T>(kModel, kModel, kScale, 3), out = RandomMatrix<T>(kModel, kModel, kScale, 4);
@@ -46,7 +46,7 @@ Matrix<T> Gelu(Matrix<T> rows) {
   return rows;
 }
 
-/// Returns attention of every token to the tokens of its own sentence, computed by libfa.
+/// Computes attention of each sentence to itself with libfa.
 Matrix<float> FusedAttention(const Matrix<float>& q, const Matrix<float>& k, const Matrix<float>& v,
                              const Lengths& ends) {
   const fa::Dims shape = {static_cast<int64_t>(q.rows), static_cast<int64_t>(kHeads), static_cast<int64_t>(kHeadSize)};
@@ -63,7 +63,7 @@ Matrix<float> FusedAttention(const Matrix<float>& q, const Matrix<float>& k, con
   return out;
 }
 
-/// Returns attention of every token to the tokens of its own sentence, computed by its definition.
+/// Computes attention of each sentence to itself with plain loops.
 template <typename T>
 Matrix<T> PlainAttention(const Matrix<T>& q, const Matrix<T>& k, const Matrix<T>& v, const Lengths& ends) {
   Matrix<T> out(q.rows, q.columns);

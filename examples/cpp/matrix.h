@@ -45,15 +45,14 @@ Matrix<T> Transposed(const Matrix<T>& a) {
   return b;
 }
 
-/// Returns the sum a + b.
 template <typename T>
 Matrix<T> Sum(Matrix<T> a, const Matrix<T>& b) {
   for (size_t i = 0; i < a.values.size(); ++i) a.values[i] += b.values[i];
   return a;
 }
 
-/// Returns a matrix of numbers in [-scale, scale). They are the same in every run and with every standard library, and
-/// exact in float.
+/// Returns a matrix of numbers in [-scale, scale). The numbers are the same in every run and with every standard
+/// library, and are exact in float.
 template <typename T>
 Matrix<T> RandomMatrix(size_t rows, size_t columns, double scale, uint32_t seed) {
   Matrix<T> a(rows, columns);

@@ -38,7 +38,7 @@ Matrix<float> Tokens() {
   return x;
 }
 
-/// Returns the tokens, each moved to the place of the next token of its sentence.
+/// Returns the tokens, each moved to the next place in its sentence.
 Matrix<float> Targets(const Matrix<float>& x) {
   Matrix<float> target(kRows, kSize);
   for (size_t i = 0; i < kRows; ++i) {

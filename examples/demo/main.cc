@@ -5,7 +5,7 @@
 //   fa_demo [FOLDER]     layer0_q.npy, layer0_k.npy, layer0_v.npy, layer0_out.npy, layer1_q.npy ...
 //                        and, for some layers, layer0_dout.npy, layer0_dq.npy, layer0_dk.npy, layer0_dv.npy
 //
-// The exit code is 1 if an error is larger than rounding explains (layer.h, gradients.h) or something else goes wrong.
+// The exit code is 1 if a call fails, or if an error is larger than rounding explains (layer.h, gradients.h).
 
 #include <fmt/format.h>
 
@@ -67,7 +67,7 @@ class Direction {
                        gigaflops_ / seconds_, Percent(share));
   }
 
-  /// Returns whether every error is within its bound. A NaN is not.
+  /// Returns whether every error is within its bound. Returns false if an error is NaN.
   [[nodiscard]] bool within_bound() const { return of_bound_ <= 1; }
   [[nodiscard]] bool quiet() const { return quiet_; }
 

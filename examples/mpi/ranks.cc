@@ -12,7 +12,8 @@ namespace {
 
 constexpr int64_t kHeads = 4, kDim = 64, kRows = 2048;
 
-// The first row of a rank. Rank r of P holds chunk r of P chunks. Only the last chunk may end within a row unit.
+// Returns the first row of a rank. Rank r of P holds chunk r of P. All chunks except the last consist of whole units of
+// 128 rows.
 int64_t FirstRow(int rank, int ranks) { return kRows / 128 * rank / ranks * 128; }
 
 int RunRank() {

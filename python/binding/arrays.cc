@@ -21,7 +21,7 @@ namespace nb = nanobind;
 namespace fa::python {
 namespace {
 
-// The address of an array without elements, and of an array whose memory a plan does not read.
+// The address that stands for arrays without elements, and for arrays whose memory a plan does not read.
 alignas(64) std::byte present;
 
 constexpr std::array kTypes = {DType::kF32, DType::kBF16, DType::kF16, DType::kI8,     DType::kU8,     DType::kBool,
@@ -66,13 +66,14 @@ DType DTypeOf(const char* name, nb::dlpack::dtype dtype) {
   return {};
 }
 
-/// Multiplies *step by `size`. If the product exceeds int64_t, *step becomes its maximum, which the library refuses.
+/// Multiplies *step by `size`. If the product exceeds int64_t, *step becomes int64_t's maximum, which the library
+/// refuses.
 void Grow(int64_t size, int64_t* step) {
   if (__builtin_mul_overflow(*step, size, step)) *step = std::numeric_limits<int64_t>::max();
 }
 
-// Reads an array's shape and strides. The stride of a dimension of size 1 has no meaning, and libraries set it to any
-// number. FillDims writes the stride of a dense array instead.
+// Reads an array's shape and strides. The stride of a dimension of size 1 may be any number, so FillDims writes the
+// stride of a dense array.
 template <typename AnyArray>
 void FillDims(const AnyArray& array, Dims* shape, Dims* stride) {
   for (size_t i = 0; i < array.ndim(); ++i) shape->push_back(static_cast<int64_t>(array.shape(i)));
@@ -93,7 +94,7 @@ View ViewOf(const char* name, const AnyArray& array) {
 /// Raises the error for an object that is not an array.
 [[noreturn]] void RaiseNoArray(const char* name, const nb::object& object) {
   if (nb::hasattr(object, "__dlpack__")) {
-    // The object's own error is more precise, for example for a tensor that requires a gradient.
+    // The object's own error says more, for example about a tensor that requires a gradient.
     try {
       object.attr("__dlpack__")();
     } catch (const nb::python_error& error) {

@@ -19,10 +19,10 @@
 
 namespace fa::python {
 
-/// If the status is an error, throws ValueError, MemoryError or RuntimeError with its message. The exception's
-/// attribute `parts` splits the message into words and, for each argument that it mentions, (name, member, index).
+/// If the status is an error, throws ValueError, MemoryError or RuntimeError with its message. The exception has an
+/// attribute `parts`: the words of the message, and (name, member, index) for each argument in the message.
 void Raise(const Status& status);
-/// Throws a Python exception of this type. Its attribute `parts` splits the message as that of Raise(status) does.
+/// Throws a Python exception of this type. Its attribute `parts` is like that of Raise(status).
 [[noreturn]] void Raise(PyObject* type, const ErrorText& error, std::string_view prefix = {});
 
 /// Returns the text by which an error mentions the argument `name`. `name` may be an element of a list, such as "k[1]".
@@ -44,8 +44,8 @@ Enum Named(const char* argument, const std::string& name, const Choices& choices
 /// Returns the strides of an array without gaps, outermost dimension first.
 Dims DenseStride(const Dims& shape);
 
-/// Returns a view of a DLTensor's memory. Returns nothing if the memory is not the CPU's, if its address or strides are
-/// missing, or if the library does not have the type.
+/// Returns a view of a DLTensor's memory. Returns nothing if the memory is not the CPU's, if address or strides are
+/// missing, or if the library lacks the type.
 std::optional<MutableTensorView> ViewOf(const nanobind::dlpack::dltensor& tensor);
 
 /// Returns whether `view` must be copied because the library cannot read it in place. With any_innermost, an innermost
@@ -53,9 +53,8 @@ std::optional<MutableTensorView> ViewOf(const nanobind::dlpack::dltensor& tensor
 bool WantsCopy(const TensorView& view, bool any_innermost);
 
 /// The arrays of one call, by name, as views for the library. The views share the arrays' memory by DLPack or the
-/// buffer protocol, and keep their strides. The library cannot read an input with a negative stride, an innermost
-/// stride that is not 1, or elements that are not aligned. RunChecked copies such an input after it has checked the
-/// call. This object keeps the views' memory alive.
+/// buffer protocol. RunChecked copies an input that the library cannot read: one with a negative stride, an innermost
+/// stride that is not 1, or unaligned elements. This object keeps the views' memory alive.
 class CallArrays {
  public:
   /// With kShapesToo, a tuple ("f32", size, ...) may replace an array. The tuple gives a type and a shape without
@@ -63,18 +62,18 @@ class CallArrays {
   enum Kind : uint8_t { kArrays, kShapesToo };
   explicit CallArrays(nanobind::dict arrays, Kind kind = kArrays) : arrays_(std::move(arrays)), kind_(kind) {}
 
-  /// Returns a view of the array `name`. Returns a view without data if the dictionary has no such name or maps it to
+  /// Returns a view of the array `name`. The view has no data if the dictionary has no such name, or maps the name to
   /// None. If the array must be copied, the view has no contents before Complete. `name` must outlive this object.
   [[nodiscard]] TensorView In(const char* name) { return Input(name, /*any_innermost=*/false); }
   /// Works like In for statistics and sinks, which the library reads with any innermost stride.
   [[nodiscard]] TensorView Statistics(const char* name) { return Input(name, /*any_innermost=*/true); }
   /// Returns views of the arrays of a Python list, which errors call NAME[0], NAME[1], and so on. A single array counts
-  /// as a list of one. The result is empty if the dictionary has no such name or maps it to None.
+  /// as a list of one. The result is empty if the dictionary has no such name, or maps the name to None.
   [[nodiscard]] std::vector<TensorView> List(const char* name);
   /// Returns the string that the dictionary maps `name` to. Returns an empty one for None and for an unknown name.
   [[nodiscard]] std::string Word(const char* name) const;
-  /// Returns a view of the output `name`. If the output has a broadcast dimension, the caller could not allocate its
-  /// memory, and Complete will return kOutOfMemory.
+  /// Returns a view of the output `name`. A broadcast dimension means that the caller could not allocate the output.
+  /// Complete then returns kOutOfMemory.
   [[nodiscard]] MutableTensorView Out(const char* name);
 
   /// Returns whether an input still has to be copied or an output has no memory. The call can then only be checked.
@@ -91,7 +90,7 @@ class CallArrays {
     const char* name = nullptr;
     Array array;
     TensorView source;  ///< a view of the array itself
-    TensorView view;    ///< the view that the call gets: of the array or of its copy
+    TensorView view;    ///< the view of the array, or of its copy if there is one
     bool wants_copy = false;
     std::unique_ptr<std::byte[]> copy;
   };

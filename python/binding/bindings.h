@@ -25,13 +25,13 @@ using Lengths = std::vector<int64_t>;
 float NearestFloat(double number);
 std::optional<float> NearestFloat(std::optional<double> number);
 
-/// The type in which Python passes a number that fa/options.h lists with type `Number`. Taken converts it to `Number`.
+/// The type in which Python passes a number whose type in fa/options.h is `Number`. Taken converts it to `Number`.
 template <typename Number>
 using FromPython = std::conditional_t<std::is_same_v<Number, float>, double, Number>;
 inline float Taken(double number) { return NearestFloat(number); }
 inline int64_t Taken(int64_t number) { return number; }
-// For each number that fa/options.h lists, FA_PARAMETER gives the constructor of options a parameter. The macros after
-// it give the parameter's keyword with the default of `Options`, and store the parameter.
+// These macros make the constructor of an options class from the numbers that fa/options.h lists: its parameters, their
+// keywords with defaults, and the assignments.
 #define FA_PARAMETER(type, name, text) FromPython<type> name,
 #define FA_KEYWORD(type, name, text) nb::arg(#name) = Options().name,
 #define FA_TAKE(type, name, text) options.name = Taken(name);
@@ -42,8 +42,8 @@ Layout LayoutOf(const std::string& name);
 /// Returns the pse type with this number, 0 to 3. Throws ValueError for any other number.
 PseType PseTypeOf(int64_t number);
 
-/// ForwardArgs and BackwardArgs make the arguments of the dense forward and backward. Each member is looked up in
-/// `arrays` by its own name. The arguments refer to cu_q and cu_kv without a copy.
+/// ForwardArgs and BackwardArgs make the arguments of the dense forward and backward. Each member is the array of the
+/// same name in `arrays`. The arguments refer to cu_q and cu_kv without a copy.
 AttentionArgs ForwardArgs(CallArrays& arrays, const AttentionOptions& options, const Lengths& cu_q,
                           const Lengths& cu_kv);
 AttentionGradArgs BackwardArgs(CallArrays& arrays, const AttentionOptions& options, const Lengths& cu_q,
@@ -60,8 +60,7 @@ void RunUnlocked(const Call& call) {
   Raise(status);
 }
 
-/// Runs a call on `arrays`. If an input must be copied, or an output has no memory, `check` runs before the copies are
-/// made.
+/// Runs a call on `arrays`. If an input must be copied or an output has no memory, `check` runs first.
 /// @param make_args  makes the arguments from `arrays`
 /// @param check  plans or checks the call in the library, without reading the arrays' memory
 template <typename MakeArgs, typename Check, typename Call>
@@ -77,7 +76,7 @@ void RunChecked(CallArrays& arrays, const MakeArgs& make_args, const Check& chec
   RunUnlocked([&] { return call(args); });
 }
 
-/// For each operator of FA_OPERATORS, a function that adds the operator and its options to the module.
+/// Declares, for each operator of FA_OPERATORS, a function that adds the operator and its options to the module.
 #define FA_DECLARE(name, function, args, options, text) void Bind##name(nanobind::module_& module);
 FA_OPERATORS(FA_DECLARE)
 #undef FA_DECLARE

@@ -40,7 +40,7 @@ MergeByLseOptions MergeLseOptions(bool positive) {
   return options;
 }
 
-/// Returns the cache `name`. If `codes` is mapped to "e4m3", its bytes are such floats.
+/// Returns the cache `name`. If the call maps `codes` to "e4m3", the bytes of the cache are e4m3 floats.
 MutableTensorView Codes(CallArrays& arrays, const char* name, const char* codes) {
   MutableTensorView cache = arrays.Out(name);
   if (cache.dtype == DType::kU8 && arrays.Word(codes) == "e4m3") cache.dtype = DType::kF8E4M3;

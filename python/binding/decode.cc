@@ -33,8 +33,8 @@ struct DecodeArgs : DecodeAttentionArgs {
   std::vector<TensorView> keys, values, rope_keys;
 };
 
-/// Gives keys and values the type that their elements have. An array cannot say that: bytes may hold 8-bit floats, and
-/// an integer of 32 bits holds eight numbers of 4 bits.
+/// Gives keys and values the types of their elements. An array cannot say that its bytes hold 8-bit floats, or that its
+/// int32 elements hold eight 4-bit numbers each.
 void ReadAs(const std::string& kv_dtype, std::vector<TensorView>* tensors) {
   for (TensorView& tensor : *tensors) {
     if (tensor.dtype == DType::kU8 && kv_dtype == "e4m3") tensor.dtype = DType::kF8E4M3;

@@ -16,10 +16,9 @@ namespace fa::python {
 /// library's memory. The functions hold the interpreter's lock while they run Python code. The group itself releases
 /// the lock while it waits.
 ///
-/// Reserve makes room in the transport's own lists. But every message still allocates tensors and work objects, on
-/// which Wait waits. An exception of the group becomes an internal error. All unfinished work objects are then dropped,
-/// so that no message can write to memory after the call. The interpreter's lock must be held when this object is
-/// destroyed.
+/// Reserve makes room in the transport's own lists, but every message still allocates tensors and work objects. An
+/// exception of the group becomes an internal error. All unfinished work objects are then dropped, so that no message
+/// can write to memory after the call. The interpreter's lock must be held when this object is destroyed.
 class GroupTransport final : public Transport {
  public:
   /// @param first_tag  first of the kTags consecutive tags that belong to this call alone

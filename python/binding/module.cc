@@ -152,8 +152,8 @@ void BindContext(nb::module_& module) {
 }  // namespace fa::python
 
 NB_MODULE(_fa, module) {
-  // A program may still hold objects when it ends, such as a default context. nanobind would report each of them on
-  // stderr as a leak.
+  // A program may still hold objects when it ends, such as a default context. nanobind would report them as leaks on
+  // stderr.
   nb::set_leak_warnings(false);
   module.attr("__version__") = FA_VERSION_STRING;
   nb::list operators;

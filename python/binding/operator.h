@@ -11,7 +11,7 @@
 
 namespace fa::python {
 
-/// What Python sees of a plan: its facts and its text. The plan itself is dropped, because every call makes its own.
+/// What Python sees of a plan: its facts and its text. The plan itself is not kept.
 struct PlanDescription {
   PlanInfo info;
   std::string text;

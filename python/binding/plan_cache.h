@@ -17,8 +17,8 @@
 
 namespace fa::python {
 
-/// A list of numbers that contains everything on which a plan depends. Calls with equal signatures can use the same
-/// plan. The numbers of a view or list follow their count, so two different calls never have the same signature.
+/// A list of numbers that contains everything on which a plan depends, so calls with equal signatures can use one plan.
+/// Each view or list begins with a count, so different calls have different signatures.
 class Signature {
  public:
   explicit Signature(const Context* context) { Add(reinterpret_cast<intptr_t>(context)); }
@@ -77,8 +77,8 @@ class PlanCache {
  private:
   using Plans = std::list<std::pair<Signature, PlanFor<Args>>>;  // the plan that was used last comes first
 
-  // 64 plans are enough, because the layers of a model have few different signatures. Each token of a decode has a new
-  // signature, and its plan is not used again.
+  // 64 plans are enough, because the layers of a model have few different signatures. The signatures of a decode change
+  // with every token.
   static constexpr size_t kPlans = 64;
 
   void Drop(typename Plans::iterator place) {

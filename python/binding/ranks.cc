@@ -76,11 +76,11 @@ constexpr auto PlanBackward = [](const AttentionGradArgs& args, const AttentionO
   return PlanFlashAttentionGrad(args, options, shards, std::move(transport), context);
 };
 
-/// The bytes of tensors that a run has sent and received, then the bytes that its plan says it sends and receives.
+/// The bytes of tensors that a run has sent and received, and then the bytes that its plan predicts for both.
 using MovedBytes = std::tuple<int64_t, int64_t, int64_t, int64_t>;
 
-/// Returns whether a sparse mode takes a compressed mask tensor, a triangle of fixed size. The mask's rule then
-/// replaces the tensor.
+/// Returns whether a sparse mode takes a compressed mask tensor, a triangle of fixed size. The rule of the mask
+/// replaces this tensor.
 bool IsCompressed(const Mask& mask) {
   return mask.sparse_mode() >= 2 && mask.sparse_mode() <= 8 && mask.sparse_mode() != 5;
 }
@@ -108,8 +108,8 @@ class RankedCall {
   RankedCall(const RankedCall&) = delete;
   RankedCall& operator=(const RankedCall&) = delete;
 
-  /// Runs the call, on all ranks together. If `dropout` is given, it replaces the seed and offset of the options. A
-  /// status that is an error is raised as an exception. Its cause is the group's exception, if there is one.
+  /// Runs the call, on all ranks together. If `dropout` is given, it replaces the seed and offset of the options. An
+  /// error is raised as an exception, whose cause is the group's exception if there is one.
   MovedBytes Run(const SequenceShards& shards, nb::object group, int first_tag,
                  const std::optional<std::pair<uint64_t, uint64_t>>& dropout) {
     if (dropout) options_.dropout = PhiloxState{dropout->first, dropout->second};

@@ -22,7 +22,7 @@ namespace {
 /// The order of dimensions that the output has in memory.
 enum class Order : uint8_t {
   kByRow,    ///< [B, S, N, Dv]
-  kDense,    ///< as its shape says
+  kDense,    ///< [B, N, S, Dv], as its shape
   kAsQuery,  ///< like torch.empty_like(query) if Dv equals D, else in the order of its shape
 };
 
@@ -40,7 +40,7 @@ struct Inputs {
 };
 
 /// Returns the inputs, or nothing if the functions of this file do not take the call. With `grouped`, N may be any
-/// multiple of Nkv. Without it, N must equal Nkv.
+/// multiple of Nkv, and otherwise N must equal Nkv.
 std::optional<Inputs> Read(nb::handle query, nb::handle key, nb::handle value, nb::handle dense_mask, nb::handle pse,
                            nb::handle sink, const AttentionOptions& options, bool grouped, Order order) {
   Views views;
@@ -55,8 +55,7 @@ std::optional<Inputs> Read(nb::handle query, nb::handle key, nb::handle value, n
   const auto sizes = SizesOf(in.q, in.k, in.v, options.layout);
   const int heads = options.layout == Layout::kBNSD ? 1 : 2;
   if (!sizes || in.k.shape[0] != sizes->batch || !(grouped || in.k.shape[heads] == sizes->heads)) return {};
-  // empty_like follows the query's innermost stride. For an innermost dimension of size 1 the view does not keep that
-  // stride, so this file does not take the call.
+  // empty_like follows the query's innermost stride. The view loses that stride if the innermost dimension has size 1.
   if (order == Order::kAsQuery && in.q.shape[3] == 1) return {};
   in.sizes = *sizes;
   return in;
@@ -154,8 +153,8 @@ std::optional<TensorView> Spread(const TensorView& mask, const Inputs& in) {
   return view;
 }
 
-/// Works like Attend in layout BNSD, with a mask of one to four dimensions that broadcasts. A bool mask is true where a
-/// key is dropped. A mask of any other type is a bias.
+/// Works like Attend in layout BNSD, with a mask of one to four dimensions that broadcasts. A bool mask drops keys
+/// where it is true. A mask of any other type is a bias.
 nb::object AttendMasked(nb::handle query, nb::handle key, nb::handle value, nb::handle mask,
                         const AttentionOptions& options, bool grouped, const std::string& order_name,
                         Context* context) {
@@ -177,7 +176,7 @@ nb::object NewGradient(nb::handle tensor, const Dims& shape, Layout layout, bool
   return NewTensor(tensor, shape, by_row ? sizes.strides_by_row(layout) : DenseStride(shape));
 }
 
-/// Returns (dq, dk, dv). They lie in memory as [B, S, N, D] if `by_row`, else in the order of their shapes.
+/// Returns (dq, dk, dv). With `by_row` they lie in memory as [B, S, N, D], and otherwise in the order of their shapes.
 nb::object AttendBackward(nb::handle query, nb::handle key, nb::handle value, nb::handle dense_mask, nb::handle pse,
                           nb::handle out, nb::handle softmax_max, nb::handle softmax_sum, nb::handle d_out,
                           const AttentionOptions& options, bool by_row, Context* context) {

@@ -3,7 +3,7 @@
 
 // Whole operators on PyTorch's tensors in one call from Python: attention in tensor_attention.cc, decode in
 // tensor_decode.cc. Each function reads the tensors in place, allocates the results and runs a plan. The plan of a
-// small call is kept. If a function cannot take a call, it returns None without effect, and the caller uses the general
+// small call is kept. A function that cannot take a call returns None without effect. The caller then uses the general
 // functions of the module.
 
 #include <nanobind/nanobind.h>
@@ -33,8 +33,7 @@ class Views {
 };
 
 // Plans are kept for calls of at most this many rows over all heads and batch elements. Making a plan takes
-// microseconds, and a kept plan takes memory per tile. Calls of more rows take milliseconds, and gain little from a
-// kept plan.
+// microseconds. Calls of more rows take milliseconds, and their plans take more memory.
 constexpr int64_t kRowsOfSmallCalls = 4096;
 
 /// The sizes of a call in layout BNSD or BSND.
@@ -61,15 +60,14 @@ struct Sizes {
 /// Returns a view of a result's memory. Without a tensor the view has no data.
 [[nodiscard]] MutableTensorView Output(const nanobind::object& tensor);
 
-/// Returns the kept plans of calls with `Args`. The cache is never destroyed, because at exit the library's static
-/// objects may be destroyed before it.
+/// Returns the kept plans of calls with `Args`. The cache is never destroyed, because the library may end before it.
 template <typename Args>
 PlanCache<Args>& Plans() {
   static auto* plans = new PlanCache<Args>;
   return *plans;
 }
 
-/// Has the context's plans dropped when Python destroys the context. Null means the default context, which is never
+/// Drops the context's plans when Python destroys the context. Null means the default context, which is never
 /// destroyed.
 void ForgetPlansWith(const Context* context);
 

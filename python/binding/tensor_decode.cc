@@ -38,8 +38,8 @@ std::optional<Lengths> LengthsOf(nb::handle object) {
   return lengths;
 }
 
-/// Returns the output, or (output, lse) with return_lse. The output lies in memory as [B, S, N, Dv] with by_row, else
-/// in the order of its shape.
+/// Returns the output, or (output, lse) with return_lse. With by_row the output lies in memory as [B, S, N, Dv], and
+/// otherwise in the order of its shape.
 nb::object Decode(nb::handle query, nb::handle key, nb::handle value, nb::handle block_table, nb::handle dense_mask,
                   nb::handle pse, nb::handle sink, const DecodeAttentionOptions& options, nb::handle lengths_q,
                   nb::handle lengths_kv, bool by_row, bool return_lse, Context* context) {

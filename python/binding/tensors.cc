@@ -16,7 +16,7 @@ using namespace nb::literals;
 namespace fa::python {
 namespace {
 
-// The table of functions that DLPack 1.2 defines. The capsule's name promises this order of members.
+// The table of functions that DLPack 1.2 defines, with its order of members.
 struct ExchangeApi {
   struct Header {
     uint32_t major, minor;

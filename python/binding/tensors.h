@@ -9,21 +9,21 @@
 
 namespace fa::python {
 
-/// These functions find the memory of PyTorch's tensors by DLPack's C exchange API, a table of C functions that PyTorch
-/// 2.10 and later have in their tensor class. The table needs no headers of PyTorch and is stable across versions. A
-/// DLPack capsule also gives the memory, but costs ten times as much. Without the table, `ReadTensor` takes no tensor.
+/// These functions find the memory of PyTorch's tensors by DLPack's C exchange API. This is a table of C functions in
+/// the tensor class of PyTorch 2.10 and later. It needs no headers of PyTorch. A DLPack capsule costs ten times as
+/// much. Without the table, `ReadTensor` takes no tensor.
 
 /// Returns a view of a tensor in the CPU's memory. The object's class must be exactly torch.Tensor or
-/// torch.nn.Parameter. Its memory must hold its elements, so wrappers, negated views and tensors with lazy zeros are
-/// not taken. Returns nothing for any other object. The caller must keep the tensor alive.
+/// torch.nn.Parameter. Wrappers, negated views and tensors with lazy zeros are not taken, because their memory does not
+/// hold their elements. Returns nothing for any other object. The caller must keep the tensor alive.
 [[nodiscard]] std::optional<MutableTensorView> ReadTensor(nanobind::handle object);
 
 /// Copies a negated view of PyTorch, because DLPack would drop its signs. Returns any other object as it is.
 [[nodiscard]] nanobind::object WithSigns(nanobind::object object);
 
-/// Returns an uninitialised tensor in the type of `like`, whose memory has the order of `strides`.
+/// Returns an uninitialised tensor with the type of `like`. Its dimensions lie in memory in the order of `strides`.
 [[nodiscard]] nanobind::object NewTensor(nanobind::handle like, const Dims& shape, const Dims& strides);
-/// Calls torch.empty_like. The result has the order of dimensions of `like` in memory, but no gaps.
+/// Calls torch.empty_like: the result's dimensions lie in memory in the order of those of `like`, but without gaps.
 [[nodiscard]] nanobind::object NewTensorLike(nanobind::handle like);
 /// Returns an uninitialised dense tensor of float32.
 [[nodiscard]] nanobind::object NewFloats(const Dims& shape);

@@ -36,8 +36,7 @@ def _same_numbers_every_time():
 @pytest.fixture
 def one_torch_thread():
     """Runs PyTorch's own operators, which compute the references, on one thread. On a busy machine, PyTorch's threads
-    wait for each other far longer than operators on small tensors take. Calls of fa still use all the library's
-    threads."""
+    would wait for each other much longer than they compute."""
     threads, context = torch.get_num_threads(), fa.set_default_context(fa.Context())
     torch.set_num_threads(1)
     yield

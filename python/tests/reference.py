@@ -1,9 +1,8 @@
 """Attention in torch float64 by its definition, and bounds for the error of a computation in float32 or a 16-bit type.
 
-`attention` takes BNSD tensors and uses nothing of the library. Its gradients are those of autograd. In another type
-than float64 it is the naive computation of the project's rule: on large tensors an output may have at most twice the
-naive error, a gradient three times. `tolerances` takes tensors of any size, and bounds the rounding error of each
-element.
+`attention` takes BNSD tensors and uses nothing of the library. Its gradients are those of autograd. In other types than
+float64 it is the naive computation: on large tensors an output may have at most twice its error, a gradient three
+times. `tolerances` takes tensors of any size, and bounds the rounding error of each element.
 """
 
 from __future__ import annotations
@@ -61,7 +60,7 @@ def attention(
         p = p[..., :-1]
     if drop is not None:
         p = p * drop / keep_prob
-    # As on the device and in the library, P is rounded to the type of q, and P V is computed in float32.
+    # P is rounded to the type of q, and P V is computed in float32, as on the device and in the library.
     out = p.to(q.dtype).to(accumulate) @ v.to(accumulate)
     return out.to(q.dtype), top.squeeze(-1), total.squeeze(-1)
 
@@ -84,9 +83,9 @@ def tolerances(
 ) -> dict[str, Tensor]:
     """Returns bounds for the |error| of a call in `dtype`: of out, dq, dk, dv, of dbias for every pair, and of dsink.
 
-    u = 2^-24, and `unit` is the unit roundoff of dtype. Take a sum of n products whose magnitudes add up to A. Its
-    roundings count as a random walk, bounded at six standard deviations, so its error is at most u (4 sqrt(n) + 8) A.
-    An absolute error of a score becomes a relative error of its probability. Where all terms are 0, the bound is 0.
+    u = 2^-24, and `unit` is the unit roundoff of dtype. If the magnitudes of n products add up to A, the error of their
+    sum is at most u (4 sqrt(n) + 8) A. This bound takes the roundings as a random walk, at six standard deviations. An
+    absolute error of a score becomes a relative error of its probability. Where all terms are 0, the bound is 0.
     """
     u, unit = ROUNDOFF, torch.finfo(dtype).eps / 2
     narrow = dtype != torch.float32
@@ -159,8 +158,8 @@ def tolerances(
 
 
 def summed_to(bound: Tensor, shape: torch.Size, size: Tensor) -> Tensor:
-    """Returns the bound of a gradient that is summed over broadcast dimensions. `size` has the magnitudes of the summed
-    terms, from which the bound of the sum's own roundings follows."""
+    """Returns the bound of a gradient that is summed over broadcast dimensions. The bound includes the roundings of the
+    sum itself. `size` has the magnitudes of the summed terms."""
     terms = bound.numel() // max(shape.numel(), 1)
     return (bound + ROUNDOFF * 4 * terms**0.5 * size.abs()).sum_to_size(shape)
 
@@ -169,8 +168,8 @@ def assert_within(got: Tensor, want: Tensor, bound: Tensor, name: str = "") -> N
     assert got.shape == want.shape, name
     assert bound.isfinite().all(), f"{name}: a bound that lets anything pass"
     off = (got.detach().double() - want.detach().double()).abs() - bound.detach()
-    # A rounding to a subnormal number of a 16-bit type is off by at most half the smallest such number. This allows
-    # twice as much.
+    # A rounding to a subnormal number of a 16-bit type is off by at most half the smallest such number. The bound is
+    # twice as large.
     smallest = torch.finfo(got.dtype).smallest_normal * torch.finfo(got.dtype).eps
     assert off.numel() == 0 or off.max().item() <= smallest, f"{name}: {off.max().item():.3e} past its bound"
 
@@ -180,8 +179,8 @@ def error(got: Tensor, want: Tensor) -> float:
 
 
 def assert_no_worse_than_naive(got: Tensor, want: Tensor, naive: Tensor, factor: float, name: str = "") -> None:
-    """Checks the project's rule: the largest error is at most `factor` times the largest naive error. The two errors
-    are comparable only if there are thousands of elements."""
+    """Checks that the largest error is at most `factor` times the largest naive error. The two errors are comparable
+    only if there are thousands of elements."""
     assert got.shape == want.shape and got.numel() >= 4096, name
     assert error(got, want) <= factor * error(naive, want), (
         f"{name}: error {error(got, want):.3e}, naive {error(naive, want):.3e}"

@@ -1,5 +1,5 @@
-"""Tensors that claim more elements than any memory holds (their strides are 0), and lengths that exceed every tensor.
-Every function refuses them in an error that states a number."""
+"""Every function refuses tensors that claim more elements than memory holds (by strides of 0), and lengths that exceed
+their tensor. The error states a number."""
 
 import re
 
@@ -28,7 +28,7 @@ def queries(make=rows, heads=N, size=D):
     return make(B, heads, S, size)
 
 
-# Calls with one size n that the test makes too large, by interface of the library and dimension.
+# Calls with one size n that the test makes too large: {interface and dimension: call}.
 CALLS = {
     "fa keys": lambda n: fa.flash_attention(queries(arrays), *[arrays(B, N, n, D)] * 2),
     "fa head size": lambda n: fa.flash_attention(*[queries(arrays, size=n)] * 3),

@@ -97,7 +97,7 @@ def test_a_log_sum_exp_and_ones_are_statistics_too():
     d_out, lse = torch.randn_like(out), top + total.log()
     want = fa.flash_attention_grad(q, k, v, out, d_out, top, total).dq
     got = fa.flash_attention_grad(q, k, v, out, d_out, lse, torch.ones_like(lse)).dq
-    # Both calls' probabilities differ by the rounding of lse. A score's gradient is at most 2 |dP| times its
+    # The probabilities of the two calls differ by the rounding of lse. A score's gradient is at most 2 |dP| times its
     # probability.
     largest = 2 * D * d_out.abs().max() * v.abs().max() * k.abs().max() * D**-0.5
     assert torch.allclose(got, want, rtol=0, atol=float((lse.abs().max() + D + SK) * 2**-23 * largest))
@@ -114,7 +114,7 @@ def test_numpy_in_numpy_out_and_the_same_bits_as_torch():
 
 def test_any_array_with_dlpack():
     class Array:
-        """An array with only the members that fa needs from an array of an unknown library."""
+        """An array with only the members that fa needs. fa does not know its library."""
 
         def __init__(self, array):
             self.array, self.shape, self.dtype = array, array.shape, array.dtype
@@ -430,8 +430,8 @@ def test_the_gil_is_free_while_the_library_works():
     during = ticks[0] - before
     stop.set()
     ticker.join()
-    # The call takes tens of milliseconds, and the other thread ticks every half a millisecond. If the call held the
-    # GIL, there would be at most one tick.
+    # The call takes tens of milliseconds, and the other thread ticks every half millisecond. If the call held the GIL,
+    # there would be at most one tick.
     assert during > 3
 
 

@@ -325,7 +325,7 @@ def test_caches_of_numpy_are_written_in_any_strides():
 
 
 def test_a_cache_without_pages_is_written_in_place_and_read():
-    """Rows s of elements b go to places b * S + s of a cache [B, Nkv, S, D], which lies in a larger tensor."""
+    """Row s of element b goes to place b * S + s of a cache [B, Nkv, S, D]. The cache is a view of a larger tensor."""
     new, at = torch.randn(B, NKV, 4, D), 20
     whole = torch.zeros(B, NKV, S, D + 16, dtype=torch.int8)
     cache, scale = whole[..., :D], torch.zeros(B, NKV, S, 1)

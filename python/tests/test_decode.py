@@ -26,7 +26,7 @@ def random_qkv(dtype=torch.float32, sq=SQ, keys=S):
 
 def kept(lengths=LENGTHS, sq=SQ, keys=S, left=None, right=None):
     """Returns which keys the rows look at, [B, 1, Sq, S]. left and right bound a window around each row's place. The
-    last row of a sequence is at its last key."""
+    last row's place is the last key."""
     ends = torch.tensor(lengths)[:, None, None]
     i, j = torch.arange(sq)[:, None], torch.arange(keys)
     diagonal = i + ends - sq
@@ -127,8 +127,8 @@ def test_softcap_sink_bias_and_mask_together():
 def test_lengths_of_queries_leave_rows_zero():
     q, k, v = random_qkv()
     out = decode_attention(q, k, v, lengths_kv=torch.tensor(LENGTHS), lengths_q=[2, 0, 1])
-    # The number of a batch element's rows may choose the kernel, and so the bits. So each element is compared with a
-    # call of its used rows alone.
+    # A batch element's number of rows may change the kernel, and so the bits. So each element is compared with a call
+    # of its used rows alone.
     want = torch.zeros_like(out)
     for b, rows in ((0, 2), (2, 1)):
         one = slice(b, b + 1)

@@ -36,8 +36,7 @@ MODULES = [
 
 
 def without_shapes(module):
-    """Yields the public functions and result tuples of a module that should name a shape in their docstrings, but do
-    not."""
+    """Yields the public functions and result tuples of a module whose docstrings lack a shape."""
     for name in module.__all__:
         value = getattr(module, name)
         if inspect.isfunction(value) or (inspect.isclass(value) and issubclass(value, tuple)):

@@ -1,4 +1,5 @@
-"""Errors that another package raises, such as PyTorch, leave every function of fa unchanged and keep their cause."""
+"""Errors that another package raises, such as PyTorch, pass through every function of fa unchanged and keep their
+cause."""
 
 import pytest
 import torch
@@ -15,7 +16,7 @@ CACHE = torch.zeros(1, 16, 2, 8)
 PAGES = {"block_table": torch.zeros(1, 1, dtype=torch.int32)}
 PACKED = {"cu_seqlens_q": torch.tensor([0, 4], dtype=torch.int32), "cu_seqlens_k": torch.tensor([0, 4], dtype=torch.int32)}
 
-# By case: the module and the name of an inner function, and a call of a public function that reaches it.
+# {case: (module, name of an inner function, call of a public function that reaches it)}
 CALLS = {
     "decode": (
         torch_decode,

@@ -11,8 +11,8 @@ ROOT = Path(fa.__file__).parent
 
 
 def imports_of(sources):
-    """Returns, for each module, the set of modules that it imports. `sources` maps names to source texts; the name of a
-    package ends in .__init__."""
+    """Returns, for each module, the set of modules that it imports. `sources` maps names of modules to source texts.
+    The name of a package ends in .__init__."""
     modules = {name.removesuffix(".__init__"): name for name in sources}
     graph = {}
     for name, text in sources.items():

@@ -29,7 +29,7 @@ MASKS = {
 def test_a_picture_shows_what_is_kept(name):
     drawn = np.array(draw_masks.kept(name))
     queries, keys = drawn.shape
-    # All scores are equal and V is the identity, so element j of an output row is positive if the row keeps key j.
+    # All scores are equal and V is the identity. So element j of an output row is positive if the row keeps key j.
     out = fa.flash_attention(
         np.zeros((1, 1, queries, 4), np.float32),
         np.zeros((1, 1, keys, 4), np.float32),

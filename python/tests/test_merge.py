@@ -23,8 +23,8 @@ def test_halves_merge_into_the_whole(layout, dtype):
     merged = fa.ring_attention_update(
         halves[0].out, *halves[0][1:], halves[1].out, *halves[1][1:], layout=layout, head_num=N
     )
-    # The outputs of the halves, of the merge and of the whole call are each rounded to `dtype`, and no output exceeds
-    # max |v|. The bound allows three eps.
+    # The outputs of the halves, the merge and the whole call are rounded to `dtype`, and are at most max |v|. The bound
+    # allows three eps.
     eps = torch.finfo(dtype).eps
     assert (merged.out - whole.out).abs().max() <= 3 * eps * v.abs().max()
     assert torch.allclose(merged.softmax_max, whole.softmax_max, rtol=0, atol=D * 2**-23)

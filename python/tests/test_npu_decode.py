@@ -234,7 +234,7 @@ def test_int8_keys_of_both_faces():
     assert_right(out, q, k * 0.02, v * 0.02)
 
 
-MODES = {  # (mode of keys, of values): shapes of the scales on the device, and their shapes in fa.decode_attention
+MODES = {  # (mode of keys, mode of values): shapes of the scales on the device, and their shapes in fa.decode_attention
     (0, 0): ((1,), (1, 1, 1, 1)),
     (2, 2): ((NKV,), (1, NKV, 1, 1)),
     (3, 3): ((B, NKV, S), (B, NKV, S, 1)),
@@ -262,7 +262,7 @@ def test_modes_of_separate_scales(rows, modes, kind):
     wide = {name: None if t is None else t.view(own) for name, t, own in zip(
         ("k_scale", "v_scale", "k_offset", "v_offset"), (*scales, *offsets), wide_shapes * 2, strict=True)}
     want, want_lse = fa.decode_attention(q, k, v, lengths_kv=LENGTHS, scale=SCALE, return_lse=True, **wide)
-    assert_close = torch.testing.assert_close  # both add the same numbers, in an order of their own
+    assert_close = torch.testing.assert_close  # both add the same numbers, but in different orders
     assert_close(out, want, rtol=1e-5, atol=1e-5)
     assert_close(lse[..., 0], want_lse, rtol=1e-5, atol=1e-5)
     second = {"dequant_scale_key": scales[0], "dequant_scale_value": scales[1], "dequant_offset_key": offsets[0]}

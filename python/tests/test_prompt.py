@@ -149,7 +149,7 @@ def test_int8_to_float16_and_int8():
     halves = fa.prompt_flash_attention(*inputs, scale=SCALE, **scales(**INT8_SCALES))
     assert halves.dtype == torch.float16
     # If P * quant_scale1 is near a half, its int8 value may differ by one. That changes O by at most |v| deq_scale2 /
-    # l, where the sum l of the row is >= 1. Here |v| <= 20.
+    # l. The row's sum l is at least 1, and |v| <= 20.
     one_step = 20 * INT8_SCALES["deq_scale2"]
     assert (halves.double() - want).abs().max() <= one_step + want.abs().max() * 2**-10
     assert ((halves.double() - want).abs() <= want.abs() * 2**-10 + 1e-6).double().mean() > 0.999

@@ -54,8 +54,8 @@ def tensors(dtype=torch.float32, **keywords):
 
 
 def selection(dtype=torch.int32):
-    """Returns lists of random keys that their tokens may look at. One list names a key twice, one is empty, and one
-    ends early."""
+    """Returns lists of random keys that the tokens may look at. One list names a key twice, one is empty, and one ends
+    early."""
     indices = torch.full((B, S1, 1, K), -1)
     for b in range(B):
         for t in range(S1):
@@ -350,8 +350,8 @@ def loss_and_gradients(inputs, dtype):
 
 
 def loss_bound(inputs):
-    """Returns a bound for the loss. A token's loss is a mean of ln p - ln y, weighted by p. Each of its two softmaxes
-    changes it by at most twice the error of the scores."""
+    """Returns a bound for the loss. A token's loss is a mean of ln p - ln y, weighted by p. Each of ln p and ln y is
+    off by at most twice the error of the scores."""
     query, key, *index, _, _, _ = (t.double() for t in inputs)
     size = torch.einsum("bthd,bsd->bths", query.abs(), key[:, :, 0].abs()).max().item() * 0.25
 

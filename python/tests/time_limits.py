@@ -9,19 +9,18 @@ _SLOWER = 10
 
 
 def emulated() -> bool:
-    """Returns whether the emulator qemu-user runs this interpreter. qemu-user answers /proc/self/exe with the emulated
-    program. But it passes /proc/thread-self/exe to the kernel, which answers with qemu itself."""
+    """Returns whether the emulator qemu-user runs this interpreter. For /proc/self/exe qemu-user gives the emulated
+    program. For /proc/thread-self/exe the kernel gives qemu itself."""
     try:
         return os.readlink("/proc/self/exe") != os.readlink("/proc/thread-self/exe")
     except OSError:
         return False
 
 
-# qemu ends a forked child if one of its new threads gets the number that a thread of the parent has.
+# Under qemu, a forked child ends if a new thread of it gets the number of a thread of the parent.
 starts_threads_in_a_forked_child = pytest.mark.skipif(emulated(), reason="threads of forked children under qemu")
 
 
 def seconds(limit: int) -> int:
-    """Returns `limit`, a number of seconds that is enough even on a busy machine, or ten times as many under an
-    emulator."""
+    """Returns `limit` seconds, which is enough on a busy machine, or ten times as many under an emulator."""
     return limit * _SLOWER if emulated() else limit

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Checks a built site as a browser without a network would see it.
+"""Checks a built site without network access.
 
     check_site.py SITE
 
-Every link within the site must lead to a file of it. If a link names an anchor, the file must have that anchor. No page
-may load anything from elsewhere: script, style, picture, font. Prints every mistake; the exit status is 1 if there is any.
+Every link within the site must lead to a file of the site. If a link names an anchor, the file must have that anchor.
+No page may load a script, style, picture or font from elsewhere. Prints every mistake; the exit status is 1 if there is
+any.
 """
 
 import re

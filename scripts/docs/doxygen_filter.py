@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""An input filter for Doxygen. A comment after `T a, b;` belongs to both names, but Doxygen gives it to the last one
-only.
+"""An input filter for Doxygen. A comment after `T a, b;` belongs to both names, but Doxygen gives it only to the last
+name.
 """
 
 import re
@@ -11,7 +11,7 @@ DECLARATIONS = re.compile(r"^( +)([\w:<>]+(?: const)?(?: \*)?) (\w+(?: = [\w:.{}
 
 
 def one_each(line):
-    """@return the line with one declaration for each name, all on one line so that line numbers stay"""
+    """@return the line with one declaration for each name, without a line break, so that line numbers stay"""
     match = DECLARATIONS.match(line)
     if match is None:
         return line

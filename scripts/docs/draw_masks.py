@@ -3,8 +3,8 @@
 
     draw_masks.py FOLDER
 
-One SVG per rule: rows are queries, columns keys, filled cells kept pairs. python/tests/test_mask_pictures.py compares
-the cells with what the library keeps.
+Makes one SVG per mask. Rows are queries, columns are keys, and filled cells are kept pairs.
+python/tests/test_mask_pictures.py compares the cells with what the library keeps.
 """
 
 import sys
@@ -25,13 +25,13 @@ RULES = {
 
 
 def kept(name):
-    """@return rows of booleans: which pairs the rule of that name keeps"""
+    """@return rows of booleans, True for each pair that the mask of this name keeps"""
     _, queries, keys, rule = RULES[name]
     return [[rule(i, j, keys - queries) for j in range(keys)] for i in range(queries)]
 
 
 def picture(name):
-    """@return the SVG of a rule"""
+    """@return the SVG of the mask of this name"""
     title, cells = RULES[name][0], kept(name)
     width, height = len(cells[0]) * CELL, len(cells) * CELL
     lines = [

@@ -1,5 +1,5 @@
-// Search on pages that are read as files: browsers start no worker from a file, so the worker's script runs in a hidden
-// frame of the page. The theme posts messages to it and listens to it as to a Worker.
+// Makes search work on pages that are opened from disk. Browsers start no Worker for such pages, so the Worker's script
+// runs in a hidden frame. The theme uses this frame as it would use a Worker.
 if (location.protocol === "file:") {
   window.Worker = class extends EventTarget {
     constructor(address) {

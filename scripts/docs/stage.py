@@ -3,9 +3,9 @@
 
     stage.py PAGES
 
-PAGES receives every page of docs/, the README and similar pages. It also receives one page for every file or folder of the
-repository that they link to, so that no link leads out of the site. mkdoxy makes PAGES/headers later. The exit status is
-1 if a link leads nowhere.
+PAGES receives every page of docs/, the README and similar pages. PAGES also receives a page for every linked file or
+folder of the repository, so that no link leads out of the site. mkdoxy makes PAGES/headers later. The exit status is 1
+if a link leads nowhere.
 """
 
 import os
@@ -38,12 +38,12 @@ LANGUAGES = {".cc": "cpp", ".h": "cpp", ".inc": "cpp", ".py": "python", ".sh": "
 # An inline link of Markdown: its text, its target, the anchor in it.
 LINK = re.compile(r"(\]\()([^)#\s]*)(#[^)\s]*)?(\))")
 FENCE = re.compile(r"^ *```")
-# A folder's page shows at most this much of its files, and no file that is longer.
+# A folder's page shows at most this many bytes of its files. It leaves out longer files.
 MOST_SHOWN_BYTES = 40_000
 
 
 class Site:
-    """The pages of the site. A page for the target of a link is laid out when a link first asks for it."""
+    """The pages of the site. The page for a link's target is made when the first link to it is found."""
 
     def __init__(self, pages):
         self.pages = pages
@@ -58,7 +58,7 @@ class Site:
         path.write_text(text)
 
     def page_of(self, path):
-        """@return the page or file of the site that stands for `path` of the repository, or None if there is no such
+        """@return the page or file of the site for `path` of the repository, or None if the repository has no such
         path"""
         if path in PAGES_BY_PATH:
             return PAGES_BY_PATH[path]
@@ -96,7 +96,7 @@ class Site:
         self.write(page, self.relinked((SOURCE / path).read_text(), path, page))
 
     def add_files(self):
-        """Adds the pages of files and folders that links lead to, and of those that these pages link to."""
+        """Adds pages for the files and folders that links lead to, and for those to which the new pages link."""
         done = set()
         while self.wanted - done:
             path = min(self.wanted - done)
@@ -118,7 +118,7 @@ class Site:
         return "\n".join(parts)
 
     def add_headers(self, page, title, folders, words):
-        """Adds the page that leads to the page of every header in `folders` of include/."""
+        """Adds a page with links to the pages of all headers in `folders` of include/."""
         lines = [f"# {title}\n", words, "", "| header | what is in it |", "|---|---|"]
         for header in sorted(path for folder in folders for path in (SOURCE / "include" / folder).glob("*.h")):
             name = header.relative_to(SOURCE / "include").as_posix()

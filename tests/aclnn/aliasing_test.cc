@@ -1,4 +1,4 @@
-// The outputs of a call may not share memory with its other tensors, however a tensor is passed to the library.
+// The outputs of a call may not share memory with the call's other tensors, however these are passed to the library.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// aclnnIncreFlashAttention: every version gives the bits of fa::DecodeAttention. Its errors name the wrong parameter.
+// Every version of aclnnIncreFlashAttention gives the bits of fa::DecodeAttention. Errors name the wrong parameter.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -24,7 +24,7 @@ namespace fa::test {
 
 enum class DecodeVersion : uint8_t { kV1, kV2, kV3, kV4 };
 
-/// All parameters that the versions of the operator have together.
+/// The parameters of all versions of the operator.
 struct DecodeParameters {
   const aclTensor* query = nullptr;
   const aclTensorList *key = nullptr, *value = nullptr;
@@ -227,7 +227,7 @@ TensorView RowsBeforeHeads(TensorView tensor) {
 }
 
 // In layout BSND, pages have the device's order [pages, Nkv, blockSize, D]. This also holds if blockSize
-// equals Nkv, in which case the shape does not tell the order.
+// equals Nkv. The shape then does not show the order.
 TEST(IncreBits, PagesOfHeadsInLayoutBsnd) {
   for (const int64_t page_rows : {2, 16}) {
     for (const Quantization quantization : {Quantization::kNone, Quantization::kPerTensor}) {
@@ -331,8 +331,8 @@ TEST(IncreBits, Int8ResultsOfScalesWithAnyStrides) {
   }
 }
 
-// With kvPaddingSize = n, the last key is followed by n more rows of its tensor. The call gives the bits of a call
-// whose list holds tensors that begin at the first key.
+// With kvPaddingSize = n, a tensor has n rows after its last key. Such a call must give the bits of a call with tensors
+// that begin at the first key.
 TEST(IncreBits, PaddedKeys) {
   constexpr int64_t kPadding = 3;
   for (const Layout layout : {Layout::kBNSD, Layout::kBSND, Layout::kBSH}) {

@@ -1,5 +1,5 @@
-// Programs may have their own floating-point settings. The test's scale, which no float holds exactly, must be rounded
-// as under the default settings, so that every operator gives the same bits. After the call the program has its
+// Programs may have their own floating-point settings. No float holds the scale of this test exactly. The scale must be
+// rounded as under the default settings, so that every operator gives the same bits. After the call the program has its
 // settings again.
 #include <gtest/gtest.h>
 

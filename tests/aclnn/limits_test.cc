@@ -69,8 +69,8 @@ TEST(AclnnLimits, ABatchOfPaddedKeysIsNotWalkedBeforeItIsKnownToFit) {
 TEST(AclnnLimits, CopiesBeyondAllMemoryAreRefusedAndNotAddedUpModulo2To64) {
   const HangAlarm alarm;
   Handles handles;
-  // Keys and values whose innermost stride is not 1 are copied into the workspace. Each copy needs 2^62 bytes. The
-  // first phase only states this size, because there are no queries to compute.
+  // Keys and values whose innermost stride is not 1 are copied into the workspace, which needs 2^62 bytes per copy. The
+  // first phase only returns this size, because there are no queries.
   const int64_t heads = int64_t{1} << 20;
   const Dims keys{1, heads, int64_t{1} << 30, 1024}, queries{1, heads, 0, 1024}, statistics{1, heads, 0, 8};
   aclOpExecutor* executor = nullptr;

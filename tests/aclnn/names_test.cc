@@ -1,4 +1,4 @@
-// Tests that errors name every argument of the library as the operator's header names the parameter.
+// Errors must name every argument as the operator's header names the parameter.
 #include "aclnn/operations/names.h"
 
 #include <gmock/gmock.h>

@@ -1,5 +1,5 @@
-// Tests aclnnPromptFlashAttention V1 to V3. They give the bits of C++, return the documented codes, and ignore some of
-// their parameters.
+// Tests aclnnPromptFlashAttention V1 to V3. They give the bits of the C++ function, return the documented codes, and
+// ignore some of their parameters.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -23,8 +23,7 @@ constexpr int64_t kHeads = 3, kSize = 20, kCopies = 8;
 enum class Version : uint8_t { kV1, kV2 };
 enum class Order : uint8_t { kSbh, kBySequence, kLikeTnd };
 
-/// One merge, which runs through C++ and through the interface. The statistics are [B,N,S] or [T,N], which is C++'s
-/// order.
+/// One merge, which runs through C++ and through the interface. The statistics are [B,N,S] or [T,N], as in C++.
 struct Case {
   DType dtype = DType::kF32;
   Order order = Order::kSbh;

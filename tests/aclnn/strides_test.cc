@@ -1,5 +1,5 @@
-// Descriptors may have strides and offsets with which the C++ operators do not work. Such inputs are packed into the
-// workspace, and such outputs are scattered back from it.
+// Descriptors may have strides and offsets that the C++ operators do not take. Such inputs are packed into the
+// workspace, and such outputs are scattered from the workspace.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,7 +1,6 @@
-// Computes the calls of the vendor's case table that the device accepts, in both directions and on every level, and
-// compares them with the double-precision reference. The interface must give the same bits. The features are those of
-// the table. Heads, batch elements and rows that only add work are fewer here, and pre, next and prefix shrink with
-// them.
+// Computes the calls of the vendor's case table that the device accepts, in both directions and on every level.
+// Compares them with the double-precision reference. The interface must give the same bits. The features are those of
+// the table, but heads, batch elements and rows are fewer. pre, next and prefix shrink with the rows.
 #include <gtest/gtest.h>
 
 #include <string>

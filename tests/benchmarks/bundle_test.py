@@ -18,8 +18,8 @@ class BundleTest(unittest.TestCase):
             said = subprocess.run([SCRIPT, bundle, BUILD], check=True, stdout=subprocess.PIPE, text=True).stdout
             self.assertRegex(said, "MiB, [1-9][0-9]* tests")
             self.assertLessEqual(sum(path.stat().st_size for path in pathlib.Path(bundle).iterdir()), 45 << 20)
-            # Two seconds are too few for all tests and cases. The program leaves out what it has no
-            # time for, and names that in the report.
+            # Two seconds are too few for all tests and cases. The report names the tests and cases for which there was
+            # no time.
             run = subprocess.run([f"{bundle}/measure", "--seconds", "2"], check=True, cwd=folder, text=True,
                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE)
             report = json.loads(pathlib.Path(folder, "fa-measure.json").read_text(encoding="utf-8"))

@@ -115,7 +115,8 @@ class PeersTest(unittest.TestCase):
             peer.close()
 
     def test_the_read_rate_is_that_of_the_case_s_keys_and_values(self):
-        # K has 16 KiB, or 64 bytes, which is less than one thread reads in one step.
+        # K has 16 KiB in the first shape and 64 bytes in the second. 64 bytes are less than one thread reads in one
+        # step.
         big, small = (1, 1, 1, 1, 64, 64), (1, 1, 1, 1, 2, 8)
         for name in ("fa", "naive"):
             with tempfile.TemporaryDirectory() as folder, open(os.devnull, "w", encoding="utf-8") as log:
@@ -136,8 +137,8 @@ class PeersTest(unittest.TestCase):
         self.assertTrue(0 < rate(64, 1 << 16) < math.inf)
 
     def fake_driver(self, answers):
-        """Returns a driver whose only peer is fa, and the list of requests that it got. The lists of `answers` give its
-        answers."""
+        """Returns a driver whose only peer is fa, and the list of requests that the peer gets. `answers` lists the
+        peer's answers to each kind of request."""
         asked = []
 
         def ask(what, **_details):

@@ -1,5 +1,5 @@
-"""The table of compare.py --quick has ratios. It names the cases without a figure. On AMD CPUs without PyTorch on MKL,
-it says how to build libmkl_unlock.so."""
+"""The table of compare.py --quick has ratios, and names the cases without a figure. Without PyTorch on MKL on an AMD
+CPU, it says how to build libmkl_unlock.so."""
 
 import unittest
 

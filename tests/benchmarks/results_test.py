@@ -1,4 +1,4 @@
-"""The results file: runs resume it, refuse a foreign one, and read figures from it."""
+"""The results file: runs continue it, reject a file of another format, and read figures from it."""
 
 import json
 import os

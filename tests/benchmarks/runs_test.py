@@ -1,4 +1,4 @@
-"""Every benchmark program runs to its end, and every line that it prints is a measurement."""
+"""Every benchmark program runs to its end, and prints only measurements."""
 
 import json
 import math

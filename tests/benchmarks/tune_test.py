@@ -1,5 +1,5 @@
 """Tests of the sweeps. Equal tiles are tried once, the best calls count, and each variant of
-libfa has the change that its name states."""
+libfa has the change in its name."""
 
 import ctypes
 import os

@@ -50,8 +50,8 @@ TEST(Half, EveryBf16ComesBack) {
   }
 }
 
-// Checks rounding between the neighbours `low` and `low` + 1. Values below the middle round down, values above it round
-// up, and the middle rounds to the even one.
+// Checks rounding between the neighbours `low` and `low` + 1. Values below the middle round down, and values above it
+// round up. The middle rounds to the even neighbour.
 template <typename Widen, typename Narrow>
 void ExpectNearestEven(uint16_t low, Widen widen, Narrow narrow) {
   const auto high = static_cast<uint16_t>(low + 1);

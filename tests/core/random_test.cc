@@ -77,7 +77,7 @@ TEST_P(FillKeepBitsTest, AgreesWithTheDefinitionBitByBit) {
 
 TEST_P(FillKeepBitsTest, CarriesTheIndexPast32Bits) {
   const PhiloxState state{.seed = 7, .offset = 9};
-  // The blocks are 2^32 - 5 to 2^32 + 10, so the low word of the block number overflows on the way.
+  // The block numbers run from 2^32 - 5 to 2^32 + 10, so their low word overflows.
   const uint64_t first = ((uint64_t{1} << 32) - 5) * 4 + 3;
   std::vector<uint32_t> words(2);
   FillKeepBits(state, KeepThreshold(0.7f), first, 60, words, GetParam());
@@ -92,7 +92,7 @@ TEST_P(FillKeepBitsTest, DrawsWordsOfAnyBlocks) {
     for (size_t count = 0; count <= 9; ++count) {
       std::vector<uint64_t> blocks;
       for (size_t i = 0; i < count; ++i) blocks.push_back(random() >> (i % 2 == 0 ? 40 : 8));
-      // The low word of the block number may overflow within one word of bits.
+      // Here the low word of the block number overflows within one word of bits.
       if (count > 2) blocks[2] = (uint64_t{1} << 32) - 3;
       std::vector<uint32_t> words(count + 1, 0xdeadbeef), expected;
       DrawKeepWords(state, threshold, blocks, words.data(), GetParam());

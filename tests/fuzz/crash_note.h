@@ -5,7 +5,7 @@
 
 namespace fa::test {
 
-/// Keeps one line of text. If a signal or a sanitizer ends the program before the next call of this function, the line
+/// Keeps one line of text. If a signal or a sanitizer ends the program before the next call of NoteForACrash, the line
 /// goes to stderr.
 void NoteForACrash(const std::string& text);
 

@@ -1,6 +1,6 @@
-// Runs the fuzzers' targets without libFuzzer. It runs every input of the corpus, and then changed inputs for
-// FA_FUZZ_SECONDS (default 1, under a sanitizer 15). It prints the seed of the changes. scripts/fuzz.sh runs the
-// targets with libFuzzer.
+// Runs the fuzzers' targets without libFuzzer, on every input of the corpus and then on changed inputs. FA_FUZZ_SECONDS
+// is the time for changed inputs (default 1, under a sanitizer 15). Prints the seed of the changes. scripts/fuzz.sh
+// runs the targets with libFuzzer.
 #include <gtest/gtest.h>
 
 #include <chrono>

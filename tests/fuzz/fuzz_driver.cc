@@ -22,7 +22,6 @@ using ::testing::AssertionSuccess;
 // Without this setting, oneTBB would give no more workers than the machine has cores.
 const tbb::global_control kFourThreads(tbb::global_control::max_allowed_parallelism, 4);
 
-/// How a call runs.
 struct Run {
   int threads = 1;
   WorkspaceFill fill = {};

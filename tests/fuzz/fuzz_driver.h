@@ -5,9 +5,9 @@
 
 namespace fa::test {
 
-/// Makes FA_FUZZ_CASES calls of one family, or as many as take FA_FUZZ_SECONDS. The default is `usual` calls, or a
-/// quarter of them under a sanitizer. The seeds begin with FA_FUZZ_SEED (default 1). Stops at the first call that fails
-/// and prints its seed. If none fails, prints the first seed and the number of calls.
+/// Makes FA_FUZZ_CASES calls of one family, or calls for FA_FUZZ_SECONDS. The default is `usual` calls, or a quarter
+/// under a sanitizer. The seeds begin with FA_FUZZ_SEED (default 1). Stops at the first call that fails and prints its
+/// seed. If none fails, prints the first seed and the number of calls.
 ///
 /// Every call runs on each level of this CPU:
 /// - on one thread and on two to four, with different bytes in the workspace, with its tensors in place and moved to

@@ -99,8 +99,8 @@ void Mistake::OfATensor(const TensorField& field, const std::vector<TensorField>
       break;
     default: {
       const TensorField other = OneOf(all, random);
-      // This output may be larger than the other tensor's memory. That is safe: the call is refused because the two
-      // tensors share elements.
+      // This output may be larger than the other tensor's memory. That is safe, because a call whose tensors share
+      // elements is refused.
       const bool shares = field.is_output() && Extent(other.view().shape, other.view().stride) > 0;
       if (shares) now.data = const_cast<void*>(other.view().data);
       what_ += "data=" + other.name() + ".data";

@@ -1,7 +1,7 @@
-// Eight threads call every operator on shared contexts, and make and destroy contexts of their own, for FA_SOAK_SECONDS
-// (default 120). In that time all threads end and new ones begin, 60 times. Each result must have the bits that the
-// call has alone. Resident memory is measured whenever no thread runs. It may grow by at most 1 MiB after a quarter of
-// the time. The exit status is 1 if bits differ, a call fails or memory grows more.
+// Eight threads call every operator on shared contexts, and make and destroy contexts of their own. This lasts
+// FA_SOAK_SECONDS (default 120), in which all threads are replaced 60 times. Each result must have the bits that the
+// call has alone. Resident memory is measured whenever no thread runs. After a quarter of the time, it may grow by at
+// most 1 MiB. The exit status is 1 if bits differ, a call fails or memory grows more.
 #include <malloc.h>
 #include <unistd.h>
 
@@ -59,8 +59,8 @@ class Caller {
   void CallEveryOperator(Counts& counts) {
     for (size_t at = 0; at < calls_.size(); ++at)
       Call(at, ContextOf(DetectIsa(), 1 + static_cast<int>(at % kMostThreads)), counts);
-    // The context has one thread. If it had more, oneTBB 2021.8 would lose 7 KiB of each arena that is destroyed while
-    // a thread leaves it (docs/reliability.md).
+    // The context has one thread, because oneTBB 2021.8 may lose 7 KiB when an arena with more threads is destroyed
+    // (docs/reliability.md).
     ContextOptions options;
     options.threads = 1;
     auto own = Context::Create(options);
@@ -85,8 +85,8 @@ class Caller {
   size_t turn_ = 0;
 };
 
-/// A call so long that all threads, started together, are inside it at once on any machine. It makes a context create
-/// as many executors and workspaces as the soak ever needs.
+/// A call so long that all threads are inside it at once. It makes a context create as many executors and workspaces as
+/// the soak ever needs.
 class LongCall {
  public:
   explicit LongCall(Context* context) : context_(context) {}
@@ -119,9 +119,8 @@ void EqualWorkspaces(Context* context) {
   }
 }
 
-/// Fills the pools of all contexts. A context keeps as many executors and workspaces as it ever had calls at once, and
-/// each workspace stays as large as its largest call needed. Without this function, both would grow by chance for
-/// hours.
+/// Fills the pools of all contexts. A pool keeps as many executors and workspaces as there ever were calls at once, and
+/// each workspace keeps its largest size. Without this function, both would grow by chance for hours.
 void FillPools(std::vector<Caller>& callers, Counts& counts) {
   for (int threads = 1; threads <= kMostThreads; ++threads) {
     Context* context = ContextOf(DetectIsa(), threads);
@@ -152,7 +151,7 @@ void WorkAShift(std::vector<Caller>& callers, Clock::time_point end, Counts& cou
 }
 
 int Soak(int seconds) {
-  // The C library gets only one arena, because it would not return free memory at the end of other arenas.
+  // The C library gets only one arena, because it does not return the free memory of other arenas.
   mallopt(M_ARENA_MAX, 1);
   std::vector<Caller> callers;
   for (int thread = 0; thread < kThreads; ++thread) callers.emplace_back(2001 + static_cast<uint64_t>(thread));

@@ -163,7 +163,7 @@ TEST(Overlap, PackedSlotsOneElementTooWideOverlap) {
 }
 
 TEST(Overlap, HeadsInterleavedElementwiseAreApart) {
-  // The storage is [S, D, N]. One tensor has its even heads, the other its odd heads.
+  // The storage is [S, D, N]. One tensor has the even heads, the other the odd heads.
   const TensorView even = View(0, DType::kF32, {1000, 128}, {1024, 8});
   const TensorView odd = View(4, DType::kF32, {1000, 128}, {1024, 8});
   EXPECT_FALSE(Overlap(even, odd));

@@ -1,5 +1,5 @@
 // Allocations inside MPI must not count as allocations of the library. So this file defines functions of MPI that pause
-// the counting. The test and libfa_mpi find them before the functions of MPI's own library.
+// the counting and call MPI's own functions. The test and libfa_mpi find the functions of this file first.
 #include <mpi.h>
 
 #include "support/allocation_counter.h"

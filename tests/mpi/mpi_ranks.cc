@@ -111,7 +111,7 @@ void CallOverACommunicator(int rank, int ranks) {
 
 /// How the last rank's call differs from the calls of the other ranks.
 struct Fault {
-  // The end of the message on all ranks. The number of the last rank stands before it.
+  // What follows the last rank's number in the message on all ranks.
   const char* message;
   SequenceShards::Cut cut = SequenceShards::Cut::kZigzag;
   SequenceShards::Strategy strategy = SequenceShards::Strategy::kAuto;
@@ -184,7 +184,7 @@ void RunAll(int64_t sequence) {
       }
     }
   }
-  // The ranks' rows begin inside a group of rows that kernels of pairs add at once.
+  // Kernels of bf16 pairs add a group of rows at once. Here the rows of a rank begin inside such a group.
   BackwardCase packed;
   packed.forward.dtype = DType::kBF16;
   packed.forward.layout = Layout::kTND;
@@ -196,8 +196,8 @@ void RunAll(int64_t sequence) {
   ExpectOneErrorOfEachFault(rank, ranks);
 }
 
-/// Makes transports again and again. In each round one allocation of rank 0 and all later ones fail. All ranks get the
-/// error, and none waits for ever.
+/// Makes transports again and again. In each round one allocation of rank 0 and all later ones fail. All ranks must get
+/// the error, and none may wait for ever.
 void MakeTransportsWithoutMemory() {
   int rank = 0;
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
@@ -238,8 +238,8 @@ using PlanCall = Result<PlanFor<Args>> (*)(const Args&, const AttentionOptions&,
                                            Context*);
 
 /// Runs the plan again and again. On rank 0's calling thread, every allocation from number `place` on fails, and
-/// `place` grows from run to run. No rank waits for ever. Messages need no allocation. If rank 0 lacks memory for
-/// threads, it computes with fewer.
+/// `place` grows from run to run. No rank may wait for ever. If rank 0 lacks memory for threads, it computes with
+/// fewer.
 template <typename Problem, typename Args>
 void RunWithoutMemory(const Problem& problem, const Args& args, const SequenceShards& shards,
                       const std::vector<Output>& outputs, PlanCall<Args> plan_call, int threads) {

@@ -11,11 +11,12 @@
 namespace reference {
 
 /// Values that depend on batch element b, head n, row i and key j. The value is values[offset[b] + n*head[b] + i*row[b]
-/// + j]. So batch elements, heads or rows may share values.
+/// + j]. Batch elements, heads or rows may share values.
 template <typename T>
 struct PairValues {
   std::vector<T> values;
-  /// Per batch element: where its values begin, and the distances between heads and between rows.
+  /// offset[b] is the index at which the values of batch element b begin. head[b] and row[b] are the distances between
+  /// its heads and between its rows.
   std::vector<int64_t> offset, head, row;
 
   [[nodiscard]] bool empty() const { return offset.empty(); }
@@ -34,7 +35,7 @@ struct Seed {
 enum class SinkForm : uint8_t { kPerHead, kPerRowOfAll, kPerRow };
 
 /// One dense attention call. Each tensor has one batch element after another, each of shape [heads, rows, size]. Values
-/// are double, whatever type is tested.
+/// are double for every tested type.
 struct Problem {
   int64_t heads = 1, heads_kv = 1, d = 1, d_rope = 0, dv = 1;
   Lengths lengths = {};
@@ -59,11 +60,11 @@ struct Problem {
   /// Returns the index of a row's sink.
   [[nodiscard]] int64_t SinkIndex(int64_t b, int64_t n, int64_t i) const;
   [[nodiscard]] int64_t batch() const { return static_cast<int64_t>(lengths.sq.size()); }
-  /// Returns the sum of the rows of all batch elements before b. In a tensor of `size` columns and `n` heads, n * size
-  /// times this many elements lie before b.
+  /// Returns the sum of the rows of all batch elements before b. A tensor of `size` columns and `n` heads has n * size
+  /// times this many elements before b.
   [[nodiscard]] int64_t RowsBefore(const std::vector<int64_t>& rows, int64_t b) const;
-  /// Returns the index at which row i of (b, n) begins in q or out (`columns` = d or dv), or in a statistic (`columns`
-  /// = 1).
+  /// Returns the index at which row i of (b, n) begins: in q or out with `columns` = d or dv, or in a statistic with
+  /// `columns` = 1.
   [[nodiscard]] int64_t QueryRow(int64_t b, int64_t n, int64_t i, int64_t columns) const;
   /// Returns the index at which key j of (b, n_kv) begins in k or v.
   [[nodiscard]] int64_t KeyRow(int64_t b, int64_t n_kv, int64_t j, int64_t columns) const;
@@ -75,14 +76,15 @@ struct Problem {
 /// Returns the index at which pair (i, j) reads pse.values. The mask must keep the pair.
 [[nodiscard]] int64_t PseIndex(const Problem& problem, int64_t b, int64_t n, int64_t i, int64_t j);
 
-/// Sums of magnitudes for an analysis of rounding errors (support/compare/tolerance.h). P is normalised, and z is the
+/// Sums of magnitudes for the analysis of rounding errors (support/compare/tolerance.h). P is normalised, and z is the
 /// factor of dropout. Each sum has the shape of out or of max.
 struct Magnitudes {
   std::vector<double> abs_out;     ///< the sum over keys j of P z |v|
   std::vector<double> rms_out;     ///< the root of the sum over keys j of (P z v)^2
   std::vector<double> score_out;   ///< sum_j P A z |v|, where A is the sum of the magnitudes of a score's terms
   std::vector<double> score;       ///< sum_j P A, with A as for score_out
-  std::vector<double> score_near;  ///< the largest A (see score_out) of the scores within 1 of the maximum
+  std::vector<double> score_near;  ///< the largest sum of magnitudes of a score's terms, among scores within 1 of the
+                                   ///< maximum
   std::vector<double> keys;        ///< the number of keys that the row sees
   std::vector<double> largest_v;   ///< the largest |z v| among the keys that the row sees
 };
@@ -96,9 +98,8 @@ struct ForwardResult {
 /// Computes attention in double by plain loops.
 [[nodiscard]] ForwardResult Forward(const Problem& problem);
 
-/// Computes a naive forward in f32 from inputs of `format`. The library's error is compared with the error of this
-/// computation. It computes whole rows, rounds P to a 16-bit format before the product with V, and rounds the output
-/// once.
+/// Computes a naive forward in f32 from inputs of `format`, with whose error the library's error is compared. Each row
+/// is computed as a whole. P is rounded to a 16-bit format before the product with V, and the output is rounded once.
 [[nodiscard]] ForwardResult NaiveForward(const Problem& problem, Format format);
 
 struct Gradients {
@@ -109,13 +110,13 @@ struct Gradients {
   std::vector<double> dsink;    ///< the gradients of the sinks, in the order of sink
 };
 
-/// Computes the gradients of sum(out * d_out) in double. `forward` gives out, max and sum. They are exact if Forward
-/// computed them, and rounded if a library did.
+/// Computes the gradients of sum(out * d_out) in double. `forward` gives out, max and sum: exact ones from Forward, or
+/// rounded ones from a library.
 [[nodiscard]] Gradients Backward(const Problem& problem, const ForwardResult& forward,
                                  const std::vector<double>& d_out);
 
-/// Computes a naive backward in f32. The library's error is compared with the error of this computation. It rounds P
-/// and dS to a 16-bit format before their products, and rounds gradients once.
+/// Computes a naive backward in f32, with whose error the library's error is compared. P and dS are rounded to a 16-bit
+/// format before their products. Gradients are rounded once.
 [[nodiscard]] Gradients NaiveBackward(const Problem& problem, const ForwardResult& forward,
                                       const std::vector<double>& d_out, Format format);
 

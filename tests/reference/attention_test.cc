@@ -1,5 +1,5 @@
-// Checks the reference without a second implementation: with pictures of masks in the vendor's documents, with values
-// worked out by hand, and with finite differences.
+// Checks the reference without a second implementation. The checks use pictures of masks in the vendor's documents,
+// values worked out by hand, and finite differences.
 #include "reference/attention.h"
 
 #include <gtest/gtest.h>
@@ -36,7 +36,7 @@ TEST(MaskRule, PicturesOfEveryMode) {
   EXPECT_EQ(Picture(rows, {{1, 2}, {2, 4}}, 1), "....|.xxx|");
 }
 
-// The expected masks are those that the device's documentation pictures for the sparse modes.
+// The expected masks are those that the device's documentation shows for the sparse modes.
 TEST(MaskRule, BandModesOfPackedSequences) {
   const Lengths lengths{.sq = {3, 2, 0}, .sk = {3, 6, 4}};
   const MaskRule mode7{.mode = 7, .next = -2};
@@ -117,7 +117,8 @@ TEST(Forward, CompressedPseRepeatsAlongTheDiagonal) {
   p.pse = {.values = {}, .offset = {0}, .head = {0}, .row = {2500}};
   EXPECT_EQ(PseIndex(p, 0, 0, 2499, 7), int64_t{1023} * 2500 + 7);
   EXPECT_EQ(PseIndex(p, 0, 0, 1476, 1476), 1476);
-  // Row 1000 of the whole sequence reads row 2476, one of the last 1024 rows, at the same distance from the diagonal.
+  // Row 1000 of the whole sequence reads row 2476, one of the last 1024 rows. Both have the same distance from the
+  // diagonal.
   EXPECT_EQ(PseIndex(p, 0, 0, 1000, 990), int64_t{1000} * 2500 + 2466);
   EXPECT_EQ(PseIndex(p, 0, 0, 1030, 1030), int64_t{6} * 2500 + 1482);
 }
@@ -276,8 +277,8 @@ TEST(NaiveBackward, DiffersFromDoubleByRoundingOnly) {
   const ForwardResult forward = Forward(p);
   const Gradients exact = Backward(p, forward, {1});
   const Gradients naive = NaiveBackward(p, forward, {1}, Format::kBF16);
-  // The terms of dq have a size of 20 and cancel, because a softmax's gradients add up to 0. So dq has the error of
-  // terms of size 20.
+  // The terms of dq are near 20 and cancel, because a softmax's gradients add up to 0. So dq has the error of terms
+  // near 20.
   EXPECT_NE(naive.dq[0], exact.dq[0]);
   EXPECT_NEAR(naive.dq[0], exact.dq[0], 4 * UnitRoundoff(Format::kBF16) * 20);
   EXPECT_NEAR(naive.dv[1], exact.dv[1], 4 * UnitRoundoff(Format::kBF16));

@@ -5,7 +5,7 @@
 
 namespace reference {
 
-/// Returns e^(x - max) for x <= max. If both are infinite, x is an infinite sink, which has the weight 1.
+/// Returns e^(x - max) for x <= max. Returns 1 if both are infinite: x is then an infinite sink.
 template <typename Real>
 Real ExpBelow(Real x, Real max) {
   return x == max ? Real{1} : std::exp(x - max);

@@ -1,5 +1,5 @@
-// Computes O = drop(softmax(S)) V, one row at a time. In each row it computes all scores, then their maximum, the sum
-// of the exponentials, and the weighted sum of values.
+// Computes O = drop(softmax(S)) V, row by row: first all scores, then their maximum, the sum of the exponentials, and
+// the weighted sum of values.
 #include <algorithm>
 #include <cfloat>
 #include <cmath>

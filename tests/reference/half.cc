@@ -13,7 +13,7 @@ struct Shape {
   [[nodiscard]] int smallest_exponent() const { return 1 - bias(); }
   /// Returns how many more fraction bits a double has than a normal number of the 16-bit format.
   [[nodiscard]] int dropped_bits() const { return 52 - fraction_bits; }
-  /// Returns the difference between the exponent bits of the same normal number as a double and in the 16-bit format.
+  /// Returns the difference between the exponent biases of double and of the 16-bit format.
   [[nodiscard]] int64_t exponent_offset() const { return 1023 - bias(); }
   /// Returns the smallest subnormal number, 2^(smallest_exponent - fraction_bits). per_unit() is its inverse.
   [[nodiscard]] double unit() const { return fraction_bits == 10 ? 0x1p-24 : 0x1p-133; }
@@ -56,8 +56,8 @@ uint16_t Encode16(Format format, double value) {
   // nearbyint rounds ties to even. If it rounds the largest subnormal number up, the bits are those of the smallest
   // normal number.
   if (units < 1 << shape.fraction_bits) return static_cast<uint16_t>(sign | static_cast<int>(std::nearbyint(units)));
-  // Rounds to nearest even. Adds just under half of the last bit that is kept, and one unit more if that bit is odd, so
-  // that larger remainders carry. A carry out of the fraction increases the exponent, which is right.
+  // Rounds to nearest even. Adds just under half of the last kept bit, and one unit more if that bit is odd. A carry
+  // out of the fraction rightly increases the exponent.
   const auto exact = std::bit_cast<int64_t>(magnitude);
   const int64_t last = exact >> shape.dropped_bits() & 1;
   const int64_t rounded = (exact + (int64_t{1} << (shape.dropped_bits() - 1)) - 1 + last) >> shape.dropped_bits();

@@ -7,8 +7,8 @@
 
 namespace reference {
 
-/// Returns the sum of a[x] * b[x] in double. If `magnitude` is given, adds the sum of |a[x] * b[x]| to it. There are
-/// eight partial sums, because a single one would make each addition wait for the one before.
+/// Returns the sum of a[x] * b[x] in double. If `magnitude` is given, adds the sum of |a[x] * b[x]| to it. Eight
+/// partial sums are faster, because with a single sum each addition would wait for the one before.
 inline double SumOfProducts(const double* a, const double* b, int64_t size, double* magnitude = nullptr) {
   constexpr int64_t kParts = 8;
   std::array<double, kParts> sums{}, magnitudes{};

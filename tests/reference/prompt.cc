@@ -10,8 +10,8 @@ namespace {
 
 double Saturate(double x) { return std::clamp(std::nearbyint(x), -128.0, 127.0); }
 
-/// Returns the relative error of an exponential in f32. The polynomial is off by at most 4e-6. The score's rounding
-/// adds some units in the last place of its distance from the maximum, and of its terms' magnitude.
+/// Returns the relative error of an exponential in f32. The polynomial is off by at most 4e-6. The rounding of the
+/// score adds some units in the last place of `distance` and of `magnitude`.
 double ExpError(double distance, double magnitude) { return 4e-6 + 0x1p-22 * (distance + magnitude); }
 
 }  // namespace

@@ -8,7 +8,6 @@
 
 namespace reference {
 
-/// Scales of int8 attention.
 struct ProductScales {
   double deq1 = 1, quant1 = 1, deq2 = 1;
 };
@@ -23,8 +22,8 @@ struct PromptResult {
 /// saturate(rint(P quant1)) with ties to even, and out = sum(P8 V) deq2 / sum(P). A row without keys is 0.
 ///
 /// The slack adds up two errors. In f32, P is off by a few parts in a million. If P quant1 is near a half, it may then
-/// round to the other integer. This changes the output by |V| deq2 / sum(P). The sum of P is off by the same few parts,
-/// which scales the output.
+/// round to the other integer, which changes the output by |V| deq2 / sum(P). sum(P), by which the output is divided,
+/// is also off by a few parts in a million.
 [[nodiscard]] PromptResult PromptInt8(const Problem& problem, const ProductScales& scales);
 
 /// Returns saturate(rint(x * scale + offset)); ties go to the even integer.

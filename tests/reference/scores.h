@@ -19,7 +19,7 @@ struct Score {
   Real value = 0;
   Real drop = 1;         ///< the factor of dropout: 0 or 1/keep_prob
   Real cap_slope = 1;    ///< the derivative of `value` by scale * QK
-  Real distance = 0;     ///< the factor by which the value's slope is multiplied
+  Real distance = 0;     ///< the factor by which the slope of pse is multiplied
   double magnitude = 0;  ///< sum of the magnitudes of the value's terms
 };
 

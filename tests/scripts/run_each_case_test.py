@@ -10,8 +10,8 @@ from pathlib import Path
 
 SOURCE = Path(__file__).resolve().parents[2]
 
-# The fake lists $LISTED. A case writes its report and returns 0. A case of Races returns 66 instead, and one of Dies is
-# killed before it writes.
+# The fake binary lists $LISTED. A case writes its report and returns 0. But a case of Races returns 66, and a case of
+# Dies is killed before it writes.
 FAKE_BINARY = """\
 #!/bin/sh
 [ "$1" != --gtest_list_tests ] || { printf "$LISTED"; exit 0; }

@@ -9,8 +9,8 @@ from pathlib import Path
 
 SOURCE = Path(__file__).resolve().parents[2]
 
-# A fake python3, which is also the python of the environments that it makes. It installs all packages except $MISSING,
-# and builds an empty wheel. Its pytest returns $PYTEST.
+# A fake python3, which is also the python of its virtual environments. It installs all packages except $MISSING, and
+# builds an empty wheel. Its pytest returns $PYTEST.
 FAKE_PYTHON = """\
 #!/bin/sh
 echo "$*" >>"$CALLS"

@@ -1,5 +1,5 @@
-"""Tests of scripts/test.sh in an invented source tree, with real ctest, tests of one line of shell, and no compiler.
-There is a test for each way in which test.sh can fail."""
+"""Tests of scripts/test.sh in an invented source tree, with real ctest, one-line shell tests and no compiler. Each way
+in which test.sh can fail has a test."""
 
 import os
 import subprocess
@@ -9,7 +9,7 @@ from pathlib import Path
 
 SOURCE = Path(__file__).resolve().parents[2]
 
-# A fake cmake. It configures by copying a prepared build folder, and fails to build if the folder has a file `broken`.
+# A fake cmake. It configures by copying a prepared build folder. It fails to build if the folder has a file `broken`.
 # It prints its arguments.
 FAKE_CMAKE = """\
 #!/bin/sh

@@ -1,5 +1,5 @@
-"""Tests of scripts/test_vllm.sh with a few lines of shell for Python, pip and pytest. Without a wheel of vLLM, and only
-then, its tests are skipped."""
+"""Tests of scripts/test_vllm.sh with a few lines of shell for Python, pip and pytest. The script may skip its tests
+only if there is no wheel of vLLM."""
 
 import os
 import subprocess
@@ -9,8 +9,8 @@ from pathlib import Path
 
 SOURCE = Path(__file__).resolve().parents[2]
 
-# A fake python3, which is also the python of the environments that it makes. It downloads and installs all packages
-# except $MISSING. Its pytest returns $PYTEST.
+# A fake python3, which is also the python of its virtual environments. It downloads and installs all packages except
+# $MISSING. Its pytest returns $PYTEST.
 FAKE_PYTHON = """\
 #!/bin/sh
 echo "$*" >>"$CALLS"

@@ -5,15 +5,15 @@
 
 namespace fa::test {
 
-/// Returns the number of calls of operator new since the program started. A program that links allocation_counter.cc
-/// replaces every operator new, also for the libraries that it loads.
+/// Returns the number of calls of operator new since the program started. allocation_counter.cc replaces operator new
+/// in the program that links it, and in that program's libraries.
 [[nodiscard]] int64_t Allocations();
 
 /// Returns the number of blocks that operator new has allocated and that are not freed.
 [[nodiscard]] int64_t LiveAllocations();
 
 /// While an object of this class lives, call number `first` of operator new fails (1 is the next call). With
-/// `all_later` every later call fails too. Only one object may live at a time.
+/// `all_later`, every later call also fails. Only one object may live at a time.
 class FailingAllocations {
  public:
   /// @param this_thread  if true, calls of other threads are not counted and do not fail

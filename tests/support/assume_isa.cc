@@ -1,6 +1,5 @@
-// A hypervisor may hide features of a CPU. Tests run every level that the CPU reports, so they would leave out levels
-// that need hidden features. Therefore each test program executes the instruction VDPBF16PS in a child process before
-// any code asks for the level.
+// A hypervisor may hide features of a CPU, and the tests would then leave out levels. So each test program first tries
+// the instruction VDPBF16PS in a child process.
 
 #include <sys/wait.h>
 #include <unistd.h>

@@ -10,8 +10,8 @@ namespace fa::test {
 
 /// Returns the number that a code of type i8, f8e4m3, f8e5m2 or i4x8 stands for. i4x8 uses the lower four bits.
 [[nodiscard]] double CompressedNumber(DType format, uint8_t code);
-/// Returns the code of type i8 or f8e4m3 nearest to a number: of two, the even one. Numbers beyond the largest code
-/// saturate. NaN becomes 0 (i8) or NaN (f8e4m3).
+/// Returns the code of type i8 or f8e4m3 that is nearest to a number; ties go to the even code. Numbers beyond the
+/// largest code saturate. NaN becomes 0 (i8) or NaN (f8e4m3).
 [[nodiscard]] uint8_t NearestCode(DType format, float number);
 /// Stores the code as element `column` of a row.
 void StoreCode(DType format, std::byte* row, int64_t column, uint8_t code);

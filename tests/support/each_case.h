@@ -46,7 +46,7 @@ std::string CaseName(const T& value, size_t number) {
 }
 
 /// Calls check(a, b, ...) for every combination of the axes' values, until one fails fatally. A failure names its
-/// combination. If a case takes longer than milliseconds, use a parametrised suite instead.
+/// combination. Use a parametrised suite instead if a case takes longer than milliseconds.
 template <typename Check>
 void ForEachCase(const Check& check) {
   check();

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Tests whether the CPUs that an emulator offers, and any number of threads, give the same bits.
+"""Tests whether different emulated CPUs and numbers of threads give the same bits.
 
     equal_bits.py RESULT_HASHES EMULATOR ...
 

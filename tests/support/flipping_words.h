@@ -30,8 +30,8 @@ class FlippingWords {
     };
     std::vector<int32_t> before;
     for (const int32_t* word : words_) before.push_back(*word);
-    // The pauses have all lengths up to some microseconds. So the check of a call may see one value, and its tasks the
-    // other.
+    // The pauses have all lengths up to some microseconds. So a call's check may see one value, and the call's tasks
+    // the other.
     for (uint32_t round = 0; !stop_.load(std::memory_order_relaxed); ++round) {
       for (int32_t* word : words_) write(word, other_);
       for (uint32_t i = 0; i < round * 7 % 512; ++i) std::atomic_signal_fence(std::memory_order_seq_cst);

@@ -15,8 +15,8 @@ enum class Place : uint8_t {
   kAtStart,  ///< the byte before the first is unreadable
 };
 
-/// Memory filled with 0xFF, which is NaN in every floating-point format and "drop" in a mask. Pages that cannot be read
-/// or written lie before and after it. The bytes between these pages and the memory are canaries, filled with 0xFF too.
+/// Memory filled with 0xFF, which is NaN in every floating-point format and "drop" in a mask. Unreadable pages lie
+/// before and after the memory. The bytes between these pages and the memory are canaries, also filled with 0xFF.
 class GuardedBuffer {
  public:
   /// @param past_alignment  with kInside: bytes past a 64-byte boundary

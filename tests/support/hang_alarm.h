@@ -7,12 +7,12 @@
 
 namespace fa::test {
 
-/// Returns the seconds after which something counts as hanging. `seconds` is far more than any machine needs. An
-/// emulator is some twenty times as slow as a machine, but ten times the limit is still enough.
+/// Returns the seconds after which something counts as hanging. `seconds` is far more than any machine needs. Under an
+/// emulator the limit is ten times as long.
 inline unsigned HangSeconds(unsigned seconds) { return Emulated() ? 10 * seconds : seconds; }
 
-/// Ends the process by SIGALRM if its scope takes longer. So a hang fails its test, and not the whole suite by a
-/// time-out. The limit is far more than any machine needs, and not a requirement on speed.
+/// Ends the process by SIGALRM if its scope takes longer. So a hang fails one test and not the whole suite. The limit
+/// is far more than any machine needs.
 class HangAlarm {
  public:
   explicit HangAlarm(unsigned seconds = 60) { alarm(HangSeconds(seconds)); }

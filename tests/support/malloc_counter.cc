@@ -1,6 +1,6 @@
-// Implements allocation_counter.h one level below operator new: it counts calls of the C library's functions and makes
-// them fail. So everything that allocates can fail: operator new, C++ streams, the loader, pthread_create. Sanitizer
-// builds cannot use this file, because sanitizers replace the allocator.
+// Implements allocation_counter.h for the C library's functions, which operator new calls. So everything that allocates
+// can fail: operator new, C++ streams, the loader, pthread_create. Sanitizer builds cannot use this file, because
+// sanitizers replace the allocator.
 #include <dlfcn.h>
 #include <malloc.h>
 

@@ -5,8 +5,8 @@
 
 namespace fa::test {
 
-/// Overwrites with `poison` everything that no kept pair reads: keys, values and biases that every query masks, and
-/// queries that keep no key.
+/// Overwrites with `poison` what no kept pair reads: keys, values and biases that every query masks, and queries that
+/// keep no key.
 /// @return the number of poisoned elements
 int64_t PoisonUnseen(double poison, reference::Problem* problem);
 

@@ -2,8 +2,8 @@
 
     run_each_case.py a_test report.xml
 
-If the process of a case fails, the case has failed, whatever its report says. The exit status is 0 only if there are
-cases and none failed.
+A case has failed if its process fails, whatever its report says. The exit status is 0 only if there are cases and none
+failed.
 """
 
 import subprocess

@@ -2,8 +2,8 @@
 
     run_unittest.py a_test.py report.xml
 
-The exit status is 0 only if there are cases and none failed. The file's folder is not on the path, so imports come from
-PYTHONPATH.
+The exit status is 0 only if there are cases and none failed. Modules are imported from PYTHONPATH, not from the file's
+folder.
 """
 
 import importlib.util

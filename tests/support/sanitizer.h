@@ -15,10 +15,10 @@ __attribute__((weak)) void __tsan_init();
 
 namespace fa::test {
 
-/// Returns whether the program runs under AddressSanitizer or ThreadSanitizer. Their runtimes have the functions
-/// __asan_init and __tsan_init. A sanitizer makes a test five to ten times as slow, and it watches accesses, not
-/// values. So tests then try fewer combinations, but still every feature and every type. The check is at run time,
-/// because the tests' libraries are compiled without the sanitizer that watches libfa.
+/// Returns whether the program runs under AddressSanitizer or ThreadSanitizer, whose runtimes have the functions
+/// __asan_init and __tsan_init. Tests then try fewer combinations, because they are five to ten times as slow. They
+/// still try every feature and every type. The check is at run time, because the tests' helpers are compiled without
+/// sanitizers.
 [[nodiscard]] inline bool Sanitized() { return __asan_init != nullptr || __tsan_init != nullptr; }
 
 /// Returns every feature with every type. Under a sanitizer each feature has one type, and the types alternate.

@@ -62,8 +62,7 @@ TEST(GuardedBufferDeathTest, TheByteAfterTheLastCannotBeRead) {
 }
 
 // Tests do less under an emulator, so a real machine must never count as one. Under an emulator, uname names the
-// processor for which the program is built. The file /proc/sys/kernel/arch (since Linux 6.1) names the machine's
-// processor.
+// program's processor. The file /proc/sys/kernel/arch (since Linux 6.1) names the machine's processor.
 TEST(Emulator, IsWhatRunsAProgramOfAnotherProcessor) {
   utsname system{};
   ASSERT_EQ(uname(&system), 0);

@@ -41,8 +41,8 @@ class Tensor {
 
   [[nodiscard]] double Get(int64_t offset) const;
   void Set(int64_t offset, double value) const;
-  /// These functions append the elements from `offset` on to `values`, set them to the elements of `values`, or set
-  /// them all to one value.
+  /// AppendTo appends the elements from `offset` on to `values`. SetRun sets them to the numbers at `values`, and Fill
+  /// sets them all to one number.
   void AppendTo(std::vector<double>& values, int64_t offset, int64_t count) const;
   void SetRun(int64_t offset, const double* values, int64_t count) const;
   void Fill(int64_t offset, int64_t count, double value) const;
@@ -80,8 +80,8 @@ struct HeadSizes {
   int64_t batch = 1, heads = 1, rows = 1, size = 1;
 };
 
-/// Elements that are left free: `inner` after each row of a head, `middle` after each group of such rows, and `outer`
-/// after each group of these groups. A layout ignores a member if it has no such group.
+/// Elements that are left free: `inner` after each row of a head, `middle` after a group of such rows, and `outer`
+/// after a group of those groups. Layouts without such a group ignore the member.
 struct Padding {
   int64_t inner = 0, middle = 0, outer = 0;
 
@@ -90,16 +90,16 @@ struct Padding {
 
 /// Returns the strides of an input tensor of this layout. The output of BNSD_BSND has layout BSND.
 [[nodiscard]] HeadStrides StridesOf(Layout layout, HeadSizes sizes, Padding padding = {});
-/// ShapeOf returns the shape that a TensorView of these sizes has in this layout. StrideDims returns its strides in the
-/// same order of dimensions.
+/// ShapeOf returns the shape of a TensorView of these sizes in this layout. StrideDims returns its strides in the same
+/// order of dimensions.
 [[nodiscard]] Dims ShapeOf(Layout layout, HeadSizes sizes);
 [[nodiscard]] Dims StrideDims(Layout layout, const HeadStrides& stride);
 
 [[nodiscard]] HeadTensor MakeHeadTensor(DType dtype, Layout layout, HeadSizes sizes, Padding padding = {},
                                         Placement placement = {});
 
-/// Makes an f32 statistic of query rows, [B, N, S] or packed [T, N]. If there are several copies, the copies are one
-/// more, innermost dimension.
+/// Makes an f32 statistic of query rows, [B, N, S] or packed [T, N]. Several copies are an additional innermost
+/// dimension.
 [[nodiscard]] HeadTensor MakeStatistic(bool packed, HeadSizes sizes, int64_t copies, Padding padding = {},
                                        Placement placement = {});
 
@@ -109,11 +109,10 @@ class Snapshot {
   void Add(const Tensor& tensor);
   /// Lets the elements of `tensor` change.
   void Allow(const Tensor& tensor);
-  /// Overwrites the bytes that may change. The new number is one that no result has: 3.4e38, a NaN, or a key that no
-  /// sequence has. So an element that a call does not write is noticed.
+  /// Overwrites the bytes that may change with a number that no result has: 3.4e38, a NaN, or an invalid key. So an
+  /// element that a call does not write is noticed.
   void Forget() const;
-  /// Returns the place of the first byte that has changed against the rules, as an index in its buffer. Returns -1 if
-  /// there is none.
+  /// Returns the index of the first byte in its buffer that has changed but must not. Returns -1 if there is none.
   [[nodiscard]] int64_t FirstChange() const;
 
  private:

@@ -39,8 +39,8 @@ TEST(PlanAllocation, ASingleTileTakesAHandful) {
   EXPECT_LE(AllocationsOfPlanning(problem, MakeMachine(2), 1), 16);
 }
 
-// Vectors are reserved, or double their size when full, so allocations hardly grow with the number of tiles. The
-// bounds are far below that number.
+// Vectors are reserved, or double their size when full. So allocations hardly grow with the number of tiles, and the
+// bounds are far below it.
 TEST(PlanAllocation, AHundredThousandItemsTakeFarFewer) {
   const AttentionProblem causal = MakeProblem(
       {.lengths = {{131072, 131072}}, .heads = 100, .heads_kv = 100, .d = 128, .dv = 128, .mask = Mask::Causal()});

@@ -98,8 +98,8 @@ void ForAllIntervals(int64_t size, Visit visit) {
   }
 }
 
-// Counts kept pairs one by one, using Keys only. The table holds the number of kept pairs in [rows above i][keys left
-// of j].
+// Counts kept pairs one by one, using Keys only. Its table has the number of kept pairs in [rows above i][keys left of
+// j].
 class DenseMask {
  public:
   explicit DenseMask(const RowRule& rule) {
@@ -252,8 +252,8 @@ TEST(ListedRows, AreTakenIfNoRowWithKeysIsBeforeOneAboveIt) {
     int64_t got = 0;
     const RowRule rule = ListedRowRule(begins, ends, sk, &got);
     if (got != want) {
-      // A row without keys counts as if it ended where the row above ends. A later row that begins before that end is
-      // refused, even if `want` allows it.
+      // A row without keys ends where the row above ends. A later row that begins before that end is refused, even if
+      // `want` allows it.
       bool gap = false;
       for (size_t i = 0; i < begins.size(); ++i) gap = gap || begins[i] >= ends[i];
       ASSERT_TRUE(gap && want < 0) << got << " " << want;

@@ -27,8 +27,8 @@ struct Sizes {
 
 [[nodiscard]] AttentionProblem MakeProblem(const Sizes& sizes);
 
-/// Returns a random problem of up to 6 sequences with up to 400 rows and keys, some with none. It may have a mask of
-/// any mode, listed rows, several query heads per kv head, and packed keys.
+/// Returns a random problem of up to 6 sequences, each with up to 400 rows and keys or none. It may have a mask of any
+/// mode, listed rows, several query heads per kv head, and packed keys.
 [[nodiscard]] AttentionProblem RandomProblem(std::mt19937_64& random);
 
 /// Returns a synthetic AVX-512 machine, which may have more workers and nodes than any test machine.

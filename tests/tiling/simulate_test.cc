@@ -38,8 +38,8 @@ TEST(Simulate, BalancedRangesRunSideBySide) {
 }
 
 TEST(Simulate, AnIdleWorkerTakesTheBackHalfOfTheLargestRange) {
-  // Worker 1 has no tasks in its own range. At time 0 worker 0 has claimed task 0, and tasks 1 to 5 are left. Worker 1
-  // takes the back half of them, {4, 5}, and later task 3 too. Both workers end after 3 tasks.
+  // Worker 1 has no tasks in its own range. At time 0 worker 0 has claimed task 0. Worker 1 takes the back half of
+  // tasks 1 to 5, {4, 5}, and later task 3. Both workers end after 3 tasks.
   EXPECT_EQ(SimulateMakespan(Graph(6, {0, 6, 6}), std::vector<int64_t>(6, 10)), 30);
 }
 

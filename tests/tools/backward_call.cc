@@ -95,7 +95,8 @@ BackwardCall::References BackwardCall::Compute() const {
   return result;
 }
 
-// A gradient of slopes is a sum over all pairs, most of which cancels. So the naive computation may be exact by chance.
+// A gradient of slopes is a sum over all pairs, whose terms mostly cancel. So the naive computation may be exact by
+// chance.
 ::testing::AssertionResult BackwardCall::SlopesMatch(const reference::Gradients& exact) const {
   const reference::Problem& p = forward.problem;
   const BackwardValues values{.problem = p, .forward = reference::Forward(p), .d_out = d_out_};
@@ -114,7 +115,7 @@ BackwardCall::References BackwardCall::Compute() const {
 }
 
 // Checks that the error is at most 3 times the error of the naive computation in the same type. `exact` is rounded to
-// that type, which may change either error by one rounding.
+// that type, so either error may change by one rounding.
 ::testing::AssertionResult BackwardCall::TensorMatches(const std::string& flag, const npy::Array& exact,
                                                        const npy::Array& naive) const {
   const npy::Array got = npy::Load(PathOf(flag));

@@ -98,8 +98,7 @@ TEST(CliCompletion, EveryFlagOfEveryCommandIsInEveryScript) {
   EXPECT_GT(flags, 300u);
 }
 
-/// The command accepts every value that completion offers for its flags. If the call fails, the error is about
-/// something else. Other commands have the same flags.
+/// The command accepts every value that completion offers for a flag. A call may still fail for another reason.
 TEST(CliCompletion, OfferedValuesOfPlansAreAccepted) {
   int tried = 0;
   tool::ForEachCommand(Tree(), [&](const tool::CommandEntry& command) {

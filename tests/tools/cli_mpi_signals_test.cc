@@ -1,4 +1,4 @@
-// Tests a signal that mpirun gets while rank 0 of fa-mpi has written files that have not got their names yet.
+// Tests a signal to mpirun at a time when the files of rank 0 are written but have no names yet.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -110,9 +110,8 @@ TEST_P(RanksUnderSignals, TheWriterLeavesNothing) {
   EXPECT_EQ(call_.scratch().Names(), before_);
 }
 
-// Before mpirun passes the signal on, it lets a stopped process go on, and it kills that process a second later. But
-// when the first rank ends, mpirun no longer waits. So it may kill the writing rank at once, which no program can
-// handle. Then the test starts again.
+// mpirun lets a stopped process go on, passes the signal on, and kills the process a second later. If the first rank
+// has ended by then, mpirun may kill the writing rank at once, which no program can handle. Then the test starts again.
 TEST_P(RanksUnderSignals, MpirunLeavesAllOrNothing) {
   for (int attempt = 0; attempt < 20; ++attempt) {
     killed_ = false;

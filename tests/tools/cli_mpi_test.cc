@@ -118,8 +118,8 @@ struct BiasedCall {
 
 class RowsOfFiles : public ::testing::TestWithParam<BiasedCall> {};
 
-/// Each rank reads its own query rows of --pse and --atten-mask, and writes its own rows of --dpse. If one row of a
-/// file applies to all queries, all ranks read it, and one rank writes its gradient.
+/// Each rank reads its own query rows of --pse and --atten-mask, and writes its own rows of --dpse. All ranks read a
+/// row that applies to all queries, and one rank writes its gradient.
 TEST_P(RowsOfFiles, OfBiasAndMaskMakeTheFilesOfOneProcess) {
   ForwardCall call(GetParam().layout, GetParam().problem);
   call.flags += " " + GetParam().flags;

@@ -1,4 +1,4 @@
-// For every argument of every operator that the command line runs, there is a flag, and the command has this flag.
+// Every argument of every operator that the command line runs has a flag, and the operator's command has this flag.
 #include "flags/flag_names.h"
 
 #include <gmock/gmock.h>
@@ -35,8 +35,8 @@ CallFields Fields() {
   return FieldsOf(&args);
 }
 
-/// Returns the function that lists the names of arguments which only some commands have. The command of this operator
-/// is one of them.
+/// Returns the function that lists names of arguments. This operator's command has these arguments, but not every
+/// command has them.
 template <typename Args, typename Options>
 auto NamesOf() {
   if constexpr (requires(Options options) { options.mask = SparseMask::kNone; }) return tool::SparseFlagNames;
@@ -83,7 +83,7 @@ std::vector<std::string> ArgumentsOf(const Command& command) {
   return arguments;
 }
 
-// If no argument of any command uses an entry, the argument is gone or misspelled.
+// An entry that no argument of any command uses is outdated or misspelled.
 TEST(FlagNames, HaveNoEntryThatNoArgumentUses) {
   std::set<const FlagName*> used;
   const auto use = [&used](std::span<const FlagName> names, const std::string& argument) {

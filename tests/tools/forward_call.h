@@ -19,8 +19,8 @@ namespace fa::test {
 /// reference.
 class ForwardCall {
  public:
-  /// Fills q, k and v of `problem` (and the rope parts, if d_rope > 0) with numbers rounded to `format`, and writes
-  /// them to files.
+  /// Fills q, k and v of `problem` with numbers rounded to `format`, and writes them to files. If d_rope > 0, does the
+  /// same with the rope parts.
   ForwardCall(std::string layout, const reference::Problem& problem,
               reference::Format format = reference::Format::kF32);
 
@@ -30,7 +30,7 @@ class ForwardCall {
   /// Writes the array to a new file, and adds ` FLAG path` to the flags.
   void AddFile(const std::string& flag, const npy::Array& array);
   /// Returns a tensor of the problem as a file of this layout holds it, with `columns` values per row. `rows` has the
-  /// numbers of query rows or of key rows per sequence.
+  /// number of query rows or of key rows of each sequence.
   [[nodiscard]] npy::Array InLayout(const std::vector<double>& canonical, int64_t heads,
                                     const std::vector<int64_t>& rows, int64_t columns) const;
 

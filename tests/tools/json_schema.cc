@@ -22,8 +22,8 @@ bool HasOneOfTypes(const json& value, const json& types) {
   return std::any_of(types.begin(), types.end(), [&](const json& type) { return HasType(value, type); });
 }
 
-/// Returns whether a value satisfies a limit on numbers or on sizes. A value that is neither a number nor an array
-/// satisfies every limit.
+/// Returns whether a value satisfies a limit on numbers or on sizes. Values other than numbers and arrays satisfy every
+/// limit.
 bool KeepsLimit(const std::string& word, double limit, const json& value) {
   if (word == "minItems") return !value.is_array() || static_cast<double>(value.size()) >= limit;
   if (word == "maxItems") return !value.is_array() || static_cast<double>(value.size()) <= limit;

@@ -7,8 +7,8 @@
 
 namespace fa::test {
 
-/// A JSON schema with those keywords of draft 2020-12 that docs/schema uses. If a schema has any other keyword, every
-/// value counts as wrong, so that no keyword goes unchecked.
+/// A JSON schema with the keywords of draft 2020-12 that docs/schema uses. If a schema has another keyword, every value
+/// counts as wrong, so that no keyword goes unchecked.
 class JsonSchema {
  public:
   explicit JsonSchema(nlohmann::json document) : document_(std::move(document)) {}

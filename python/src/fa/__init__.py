@@ -77,7 +77,7 @@ __all__ = [
 if not TYPE_CHECKING:
 
     def __getattr__(name: str):
-        """Imports a module that needs another package when a program first names it."""
+        """Imports a submodule when a program first uses it, because the submodule needs another package."""
         if name in ("torch", "torch_npu", "flash_attn", "transformers", "jax", "vllm"):
             try:
                 return importlib.import_module(f"{__name__}.{name}")

@@ -75,7 +75,7 @@ def _info(_: argparse.Namespace) -> int:
 
 
 def _files() -> Iterator[tuple[str, str]]:
-    """Yields (name, path or version) of the package, of libfa, of Python, and of the packages that parts of fa need."""
+    """Yields (name, path or version) of the package, libfa and Python, and of the packages that parts of fa need."""
     yield "package", str(Path(__file__).parent)
     yield "libfa", ", ".join(_libraries()) or "in the extension"
     yield "python", f"{platform.python_version()}, numpy {np.__version__}"
@@ -151,7 +151,7 @@ def _of_variables(environment: Mapping[str, str]) -> Iterator[str]:
 
 
 def _of_cores(allowed: int, cpus: int, load: float, environment: Mapping[str, str]) -> Iterator[str]:
-    """Yields findings about cores and threads. `load` is the number of threads, of all programs, that run or wait."""
+    """Yields findings about cores and threads. `load` is the number of threads of all programs that run or wait."""
     if allowed < cpus:
         yield f"affinity: the process may use {allowed} of {cpus} hardware threads"
     threads = environment.get("OMP_NUM_THREADS", "")
@@ -169,7 +169,7 @@ def _of_pytorch() -> Iterator[str]:
     try:
         import torch
     except (ImportError, OSError) as error:
-        if not isinstance(error, ModuleNotFoundError) or error.name != "torch":  # PyTorch is installed, but broken
+        if not isinstance(error, ModuleNotFoundError) or error.name != "torch":  # PyTorch is installed but broken
             yield f"PyTorch cannot be imported, so fa.torch cannot be either: {error}"
         return
     amd = "AuthenticAMD" in Path("/proc/cpuinfo").read_text()
@@ -195,7 +195,7 @@ def _errors(context: Context) -> dict[str, float]:
 
 
 def _ratio(got: np.ndarray, exact: np.ndarray, naive: np.ndarray) -> float:
-    """Returns the largest error of `got`, divided by three times that of the naive computation in float32."""
+    """Returns the largest error of `got`, divided by three times the largest naive error in float32."""
     return float(np.abs(got - exact).max() / (3.0 * np.abs(naive - exact).max()))
 
 

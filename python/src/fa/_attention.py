@@ -210,7 +210,7 @@ def generate_dropout_mask(
 
 
 class DescribedArray:
-    """Stands for an argument of a call that `fa.plan` only describes: a shape and a type, and perhaps the array."""
+    """Stands for an argument of a call that `fa.plan` describes: a shape and a type, and perhaps the array."""
 
     def __init__(self, shape: Iterable[int], dtype: Any, array: Any = None) -> None:
         self.shape, self.dtype, self.array = tuple(shape), dtype, array
@@ -249,8 +249,8 @@ _MERGE_NAMES = NAMES | {
 def check_arrays(
     *, optional: dict[str, Any] | None = None, names: dict[str, str] | None = None, **arrays: Any
 ) -> None:
-    """Raises TypeError for an argument that is no array, because Python code reads its shape. `optional` arguments may
-    be None. The error names an argument as `names` says."""
+    """Raises TypeError for an argument that is no array. `optional` arguments may be None. The error names an argument
+    as `names` says."""
     for name, array in {**arrays, **(optional or {})}.items():
         if (array is not None or name in arrays) and not (hasattr(array, "shape") and hasattr(array, "dtype")):
             error = argument_error(TypeError, name, f": want an array, got {type(array).__name__}")
@@ -279,8 +279,8 @@ def integer(value: Any, name: str) -> int:
 
 
 def integers(values: Iterable[int] | None, name: str = "lengths") -> list[int]:
-    """Returns the values as ints. An error names the argument `name`: TypeError if a value is no integer, ValueError if
-    a value exceeds 64 bits."""
+    """Returns the values as ints. Raises TypeError for a value that is no integer, and ValueError for a value that
+    exceeds 64 bits. The error names the argument `name`."""
     if values is None:
         return []
     try:
@@ -296,8 +296,8 @@ def integers(values: Iterable[int] | None, name: str = "lengths") -> list[int]:
 
 
 def compute(function: Callable, arrays: dict[str, Any], *rest: Any, names: dict[str, str] = NAMES) -> None:
-    """Calls function(arrays, *rest). Raises ValueError for an array that requires a gradient, because the call would
-    cut it off from autograd. Errors name arguments as `names` says."""
+    """Calls function(arrays, *rest). Raises ValueError for an array that requires a gradient, because autograd would
+    not see the call. Errors name arguments as `names` says."""
     if isinstance(next(iter(arrays.values())), DescribedArray):
         raise DescribedCall(function, arrays, rest, names)
     try:
@@ -312,7 +312,8 @@ def compute(function: Callable, arrays: dict[str, Any], *rest: Any, names: dict[
 
 @functools.cache
 def _of_pytorch() -> Any:
-    """Returns fa._pytorch, the module of PyTorch's private interfaces. It is imported late, as it imports PyTorch."""
+    """Returns fa._pytorch, the module of PyTorch's private interfaces. That module imports PyTorch, so it is imported
+    only here."""
     from . import _pytorch
 
     return _pytorch
@@ -348,7 +349,7 @@ def _one_by_one(arrays: dict[str, Any]) -> Iterable[tuple[str, Any]]:
 
 def empty_like_of(array: Any) -> Callable[[Iterable[int], Any], Any]:
     """Returns a function empty(shape, dtype) that allocates a result: with PyTorch if `array` is its tensor, otherwise
-    with NumPy. dtype None means float32. If `array` is only described, so is the result.
+    with NumPy. dtype None means float32. If `array` is a DescribedArray, so is the result.
 
     If memory cannot hold a result, the function returns a single element, broadcast to the shape. The library then
     checks the other arguments before it reports the lack of memory.
@@ -380,8 +381,7 @@ def dtype_name(dtype: Any) -> str:
 
 
 def _numpy_dtype(dtype: Any) -> np.dtype:
-    """Returns the NumPy type. For a type that NumPy lacks, returns float32, because the library will refuse the
-    array."""
+    """Returns the NumPy type, or float32 if NumPy lacks the type. The library then refuses the array."""
     try:
         return np.dtype("float32" if dtype is None else dtype_name(dtype))
     except TypeError:
@@ -420,7 +420,7 @@ class BoundCall:
         return AttentionGradients(*(None if t is None else self.empty(t.shape, t.dtype) for t in sources))
 
     def named(self, gradients: AttentionGradients) -> dict[str, Any]:
-        """Returns the gradients under the library's names, in which the gradient of slopes in pse is dslopes."""
+        """Returns the gradients under the library's names. The gradient of slopes in pse is named dslopes."""
         named = gradients._asdict()
         if self.pse_is_slopes:
             named["dslopes"] = named.pop("dpse")

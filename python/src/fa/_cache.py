@@ -11,7 +11,8 @@ from ._decode import listed, readable, shape_of
 from ._errors import argument_error
 from ._fa import Context
 
-# For each size of an element, a type that the library has. Arrays of a type that it lacks are moved as this type.
+# {bytes of an element: a type that the library has}. Arrays of types that the library lacks are moved as a type of
+# equal size.
 _BY_SIZE = {1: "uint8", 2: "float16", 4: "int32", 8: "int64"}
 _FLOATS = "float32", "float16", "bfloat16"  # types whose rows can be quantised
 _OWN = ("float32", "float16", "bfloat16", "int8", "uint8", "bool", "int32", "int64")
@@ -62,10 +63,10 @@ def scatter_rows(
     """Writes rows of keys and values into paged caches, in place. Every place is checked before anything is written.
 
     Rows of floats are quantised into a cache of int8 or float8_e4m3fn. An element becomes the code nearest to
-    x / scale, ties to even, saturated. Such a cache has a given scale, or a scale of its own per place and head, which
-    is written: the largest |x| / 127 (int8) or / 448 (e4m3). A head with a number that is not finite gets the scale NaN
-    and codes of 0. `decode_attention` reads these codes and scales. A cache [B, Nkv, S, D] without pages has the form
-    "BnNBsD", and row s of element b has the place b * S + s.
+    x / scale, ties to even, saturated. The scale of such a cache is given, or is written per place and head: the
+    largest |x| / 127 (int8) or / 448 (e4m3). A head with a number that is not finite gets the scale NaN and codes of 0.
+    `decode_attention` reads these codes and scales. A cache [B, Nkv, S, D] without pages has the form "BnNBsD", and row
+    s of element b has the place b * S + s.
 
     Args:
         key, value: [T, N, D] and [T, N, Dv], of any type of real numbers; value may be None.
@@ -190,15 +191,14 @@ def _rows_and_cache(name: str, rows: Any, cache: Any, kv_dtype: str | None) -> d
     if rows is None or not codes or dtype_name(rows.dtype) not in _FLOATS:
         return {name: stored(name, rows), into: stored(into, cache, name, rows)}
     if dtype_name(rows.dtype) == "bfloat16" and not torch_of(rows) and not isinstance(rows, DescribedArray):
-        rows = rows.astype("float32")  # exact: NumPy's own functions cannot pass bfloat16 on
+        rows = rows.astype("float32")  # exact; NumPy cannot pass bfloat16 to the extension
     cache, word = (cache, None) if kind == "int8" else readable(into, cache, kv_dtype)
     return {name: rows, into: cache, f"{name}_codes": word}
 
 
 def stored(name: str, array: Any, like_name: str = "", like: Any = None) -> Any:
-    """Returns the array. If the library lacks its type, returns it as a type of the library whose elements have the
-    same size. Raises ValueError if its type differs from the type of `like`, or if no type of the library has that
-    size."""
+    """Returns the array, as a type of the library whose elements have the same size if the library lacks the array's
+    type. Raises ValueError if there is no such type, or if the array's type is not that of `like`."""
     if array is None or isinstance(array, DescribedArray):
         return array
     torch, kind = torch_of(array), dtype_name(array.dtype)

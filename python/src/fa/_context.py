@@ -29,8 +29,8 @@ def set_default_context(context: Context | None) -> Context | None:
 
 
 def chosen_context(context: Context | None, array: Any) -> Context | None:
-    """Returns `context` if the caller passed one, otherwise the default context of a call whose first array is `array`.
-    None stands for the library's own context."""
+    """Returns `context` if the caller passed one. Otherwise returns the default context of a call whose first array is
+    `array`. None stands for the library's own context."""
     if context is not None:
         _check(context)
         return context
@@ -43,12 +43,12 @@ def _check(context: Any) -> None:
 
 
 def context_of_tensors() -> Context | None:
-    """Returns the default context of calls with PyTorch's tensors. If no default has been set, it has as many threads
-    as PyTorch uses in this thread now."""
+    """Returns the default context of calls with PyTorch's tensors. If no default has been set, the context has as many
+    threads as PyTorch uses in this thread now."""
     return _of_threads(sys.modules["torch"].get_num_threads()) if _default is None else _default
 
 
-# Only 8 contexts are kept. Each holds memory for its calls, and a program rarely uses many numbers of threads.
+# Only 8 contexts are kept, because each holds memory, and a program rarely uses many numbers of threads.
 @functools.lru_cache(maxsize=8)
 def _of_threads(threads: int) -> Context | None:
     return None if os.environ.get("FA_NUM_THREADS") else Context(threads=threads)

@@ -1,4 +1,4 @@
-"""Errors that keep the arguments in their text apart from the words, so that every function can use its own names.
+"""Errors whose text is kept in parts, so that each function can put its own argument names into the text.
 
 Exceptions of the extension and of `argument_error` have a tuple `parts`. A part is either text or a tuple (name,
 member, index) for an argument under its C++ name, such as ("k", ".shape", "[2]").
@@ -19,8 +19,8 @@ Say = Callable[[str, str, str], str]
 
 
 def argument_error(kind: type[Exception], name: str, words: str, *more: Any, member: str = "", index: str = "") -> Any:
-    """Returns an error of type `kind` about the argument `name`. Its text is the argument, then `words`, then `more`:
-    texts, or (name, member, index) of other arguments."""
+    """Returns an error of type `kind` about the argument `name`. Its text is the argument, then `words`, then `more`.
+    `more` are texts, or (name, member, index) of other arguments."""
     prefix = "invalid argument: " if kind is ValueError else ""
     name, bracket, element = name.partition("[")  # name may be a list's element: k[2]
     return _of_parts(kind, (prefix, (name, bracket + element + member, index), words, *more), "{}{}{}".format)
@@ -35,7 +35,7 @@ def in_names(error: Exception, names: Mapping[str, str], say: Say = "{}{}{}".for
 
 
 class own_names:
-    """A context manager. Errors that the library raises inside it name arguments as `names` says."""
+    """A context manager in which errors of the library name arguments as `names` says."""
 
     def __init__(self, names: Mapping[str, str], say: Say = "{}{}{}".format) -> None:
         self._names, self._say = names, say
@@ -58,7 +58,7 @@ def made(kind: type, given: dict[str, Any], names: Mapping[str, str] = {}) -> An
 
 def unfit(error: Exception, function: Callable, *values: Any, **given: Any) -> Exception:
     """Returns an error about the argument that does not fit the signature of `function`. Returns `error` itself if it
-    already has parts or is no TypeError."""
+    has parts, or is no TypeError."""
     if hasattr(error, "parts") or not isinstance(error, TypeError):
         return error
     signature = re.findall(r"(\w+): ([\w.]+)(?:\[\w+\])?( \| None)?( = )?", function.__nb_signature__[-1][0])

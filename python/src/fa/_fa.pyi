@@ -195,11 +195,11 @@ def use_torch(
 ) -> bool:
     """Passes the parts of PyTorch that the extension uses. Returns False if PyTorch lacks DLPack's C exchange API."""
 
-# The functions from here on take PyTorch's tensors in layout BNSD or BSND. They allocate the results, and keep the
-# plans of small calls. A call returns None without effect if a shape or type does not fit, if a tensor would have to be
-# copied, or if an argument is no plain tensor. `order` says how the output lies in memory. "by row" means [B, S, N,
-# Dv], and "dense" means the order of its shape. "as query" means the order of torch.empty_like(query) if value and
-# query have equal head sizes, and otherwise "dense".
+# The functions below take PyTorch's tensors in layout BNSD or BSND. They allocate the results, and keep the plans of
+# small calls. A call returns None without effect if a shape or type does not fit, if a tensor would have to be copied,
+# or if an argument is no plain tensor. `order` says how the output lies in memory. "by row" means [B, S, N, Dv], and
+# "dense" means the order of its shape. "as query" means the order of torch.empty_like(query); for values of another
+# head size it means "dense".
 def attends(query: Any, key: Any, value: Any, options: AttentionOptions, grouped: bool) -> bool:
     """Returns whether `attend` takes these tensors. With grouped, query may have a multiple of key's heads."""
 
@@ -228,8 +228,8 @@ def attend_masked(
     order: str,
     context: Context | None,
 ) -> Any:
-    """Returns the output in layout BNSD. mask has at most four dimensions, which broadcast to [B, N, S, Skv], except
-    that the last must be Skv. A bool mask drops a key where it is True. A mask of any other type is a bias."""
+    """Returns the output in layout BNSD. mask has at most four dimensions and broadcasts to [B, N, S, Skv], but its
+    last dimension must be Skv. A bool mask drops a key where it is True. A mask of any other type is a bias."""
 
 def attend_backward(
     query: Any,
@@ -245,7 +245,8 @@ def attend_backward(
     by_row: bool,
     context: Context | None,
 ) -> tuple[Any, Any, Any] | None:
-    """Returns (dq, dk, dv). They lie in memory as [B, S, N, D] with by_row, else in the order of their shapes."""
+    """Returns (dq, dk, dv). With by_row they lie in memory as [B, S, N, D], and otherwise in the order of their
+    shapes."""
 
 def attend_cache(
     query: Any,
@@ -262,5 +263,5 @@ def attend_cache(
     return_lse: bool,
     context: Context | None,
 ) -> Any:
-    """Returns the output, or with return_lse (output, lse). The output lies in memory as [B, S, N, Dv] with by_row,
-    else in the order of its shape."""
+    """Returns the output, or with return_lse (output, lse). With by_row the output lies in memory as [B, S, N, Dv], and
+    otherwise in the order of its shape."""

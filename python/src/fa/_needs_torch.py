@@ -1,4 +1,5 @@
-"""Raises an error that says how to install PyTorch if it is missing. Modules that need it import this one first."""
+"""Raises an error that says how to install PyTorch if it is missing. Modules that need PyTorch import this one
+first."""
 
 from ._extras import require
 

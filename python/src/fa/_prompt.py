@@ -31,7 +31,8 @@ def output_dtype(q: Any, quant_scale2: Any) -> Any:
 
 
 def _unsigned(scale: Any) -> Any:
-    """Returns the scale, as uint64 if it is int64. torch_npu packs a float32 into int64; the library takes uint64."""
+    """Returns the scale, with int64 changed to uint64. torch_npu packs a float32 into int64, but the library takes
+    uint64."""
     if str(getattr(scale, "dtype", "")).removeprefix("torch.") != "int64":
         return scale
     return scale.view((torch_of(scale) or np).uint64)

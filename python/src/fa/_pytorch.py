@@ -1,7 +1,7 @@
 """All uses of PyTorch's private interfaces in `fa`. tests/pytorch/test_private.py says what needs each of them.
 
-Every module of `fa` that needs PyTorch imports this one. So a name that only one feature needs is imported inside the
-function that uses it.
+Every module of `fa` that needs PyTorch imports this module. So a private name for a single feature is imported inside
+the function that needs it.
 """
 
 from __future__ import annotations

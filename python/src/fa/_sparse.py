@@ -62,8 +62,8 @@ class IndexerStatistics(NamedTuple):
 
 
 class IndexerLoss(NamedTuple):
-    """A loss and its gradients, which have the shapes and types of the indexer's q [B, S1, N, D], k [B, S2, 1, D] and
-    weights."""
+    """A loss and its gradients. The gradients have the shapes and types of the indexer's q [B, S1, N, D], k [B, S2, 1,
+    D] and weights."""
 
     dq_index: Any
     dk_index: Any

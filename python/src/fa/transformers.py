@@ -5,8 +5,7 @@
 
 The import registers an attention function and a mask function with AttentionInterface and AttentionMaskInterface of
 transformers 5. Causal masks, windows, chunks, packed sequences and padding at either end of a sequence reach the
-library as one interval of keys per query row. Other masks are tensors. A model can use both as it would use the mask of
-"eager".
+library as one interval of keys per query row. Other masks are tensors. A model can use both like the mask of "eager".
 """
 
 from __future__ import annotations
@@ -165,7 +164,7 @@ def _read_mask(
     window: int | None,
 ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
     """Returns a mask as (rows, None, None) or (None, dense_mask, None) for ModelCall, or as (None, None, bias). Without
-    a mask, `ends`, the prefix sums of packed sequences, give the rows."""
+    a mask, the rows follow from `ends`, the prefix sums of packed sequences."""
     if attention_mask is None:
         return None if ends is None else rows_of_sequences(*ends, query.shape[2], causal, window), None, None
     if isinstance(attention_mask, ModelMask):
@@ -185,8 +184,8 @@ def _requires_grad(*tensors: Tensor | None) -> bool:
 
 
 def _up_to_their_places(position_ids: Tensor | None, query: Tensor, key: Tensor) -> Tensor:
-    """Returns bool [B|1, 1, Sq, Sk], True for the keys up to each row's place. Without position_ids, the last row is at
-    the last key."""
+    """Returns bool [B|1, 1, Sq, Sk], True for the keys up to each row's place in position_ids. Without position_ids,
+    the last row is at the last key."""
     rows, keys = query.shape[2], key.shape[2]
     if position_ids is None:
         position_ids = torch.arange(keys - rows, keys)
@@ -211,7 +210,7 @@ def _scores(given: Tensor, name: str, query: Tensor, key: Tensor) -> Tensor:
 
 
 def _bias(bias: Tensor, name: str, query: Tensor, key: Tensor) -> Tensor:
-    """Returns a bias for the scores, in a type that the operator takes together with the type of query."""
+    """Returns a bias for the scores, in a type that the operator allows for query's type."""
     if not bias.is_floating_point():
         raise ValueError(f"invalid argument: {name}.dtype={bias.dtype}, want bool or a floating type")
     bias = _scores(bias, name, query, key)
@@ -220,8 +219,8 @@ def _bias(bias: Tensor, name: str, query: Tensor, key: Tensor) -> Tensor:
 
 def _position_bias(position_bias: Tensor, query: Tensor, key: Tensor) -> Tensor:
     """Works like _bias, but copies a bias whose keys are not contiguous. The layers of a model share one bias tensor,
-    so the copy is stored with this tensor. Where gradients are recorded, no copy is stored, because checkpointing
-    computes single layers again."""
+    so the copy is stored with this tensor, unless gradients are recorded. Then checkpointing may compute single layers
+    again."""
     bias = _bias(position_bias, "position_bias", query, key)
     if torch.is_grad_enabled() or torch.compiler.is_compiling() or position_bias.is_inference():
         return keys_side_by_side(bias)

@@ -30,7 +30,7 @@ class Case:
     tensors: dict[str, Tensor] = field(default_factory=dict)
 
     def random(self, *shape: int) -> Tensor:
-        """Returns a random tensor of this shape: half the time contiguous, half the time a view of a larger tensor."""
+        """Returns a random tensor of this shape: contiguous or, half the time, a view of a larger tensor."""
         whole = torch.randn(*shape[:-1], shape[-1] + random.choice((0, 8)), dtype=self.dtype)
         return whole[..., : shape[-1]].detach().requires_grad_()
 

@@ -1,8 +1,8 @@
 """The results that flash_attn's functions must give, computed from the definition of attention in float64. This module
 imports nothing of fa.
 
-In a 16-bit type, the same code is the naive computation that flash_attn's own tests compare with. An output may have at
-most twice its error, a gradient three times.
+In a 16-bit type, the same code is the naive computation of flash_attn's own tests. An output may have at most twice the
+naive error, a gradient three times.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ def attention(
         kept &= torch.div(place, chunk, rounding_mode="floor") == key // chunk
     if slopes is not None:
         scores = scores - (slopes[:, None, None] * (place - key).abs()).to(scores.dtype)
-    # A softmax over no keys, and its gradient, would be NaN. So a row without keys keeps its scores, unless there is a
-    # sink. The row's probabilities are not used.
+    # A softmax over no keys would be NaN. So a row without keys keeps its scores, unless there is a sink. The row's
+    # probabilities are not used.
     some = kept.any(-1, keepdim=True)
     scores = scores.masked_fill(~kept & some if sink is None else ~kept, -torch.inf)
     if sink is not None:
@@ -88,9 +88,9 @@ def error(got: Tensor, want: Tensor) -> float:
 
 
 def assert_as_exact_as_naive(got: Tensor, want: Tensor, naive: Tensor, factor: float, name: str = "") -> None:
-    """Asserts that the error of `got` is at most `factor` times the naive error, plus a floor, because the naive result
-    of few values may be exact by chance. The floor is one rounding of the result and the error of a float32 sum of
-    `terms` products. The roundings of the sum count as a random walk, bounded at six standard deviations."""
+    """Asserts that the error of `got` is at most `factor` times the naive error, plus a floor. The floor is needed
+    because the naive result of few values may be exact by chance. It is one rounding of the result, plus the error of a
+    float32 sum of `terms` products at six standard deviations."""
     terms, unit = 256, torch.finfo(torch.float32).eps / 2
     assert torch.isfinite(got).all(), name
     largest = max(want.detach().abs().max().item(), 1.0) if want.numel() else 1.0

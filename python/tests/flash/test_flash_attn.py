@@ -142,7 +142,7 @@ def test_dropout_drops_as_often_as_it_says_and_by_pytorchs_generator():
     torch.manual_seed(3)
     out, _, s_dmask = flash_attn_func(q, k, v, 0.3, return_attn_probs=True)
     pairs = s_dmask.numel()
-    # The number of dropped pairs is binomial. Its share may differ from 0.3 by six standard deviations.
+    # The number of dropped pairs is binomial. The bound is six standard deviations.
     assert abs(torch.signbit(s_dmask).float().mean().item() - 0.3) <= 6 * (0.3 * 0.7 / pairs) ** 0.5
     torch.manual_seed(3)
     assert torch.equal(out, flash_attn_func(q, k, v, 0.3))

@@ -36,7 +36,7 @@ def check(out, lse, q, keys, values, q_scale, k_scale, v_scale, **options):
 
 
 def caches(dtype, form):
-    """Returns caches whose unused rows are NaN, their keys and values [S_b, ..] by sequence, and arguments."""
+    """Returns caches whose unused rows are NaN, the caches' keys and values by sequence ([S_b, ..]), and arguments."""
     lists = [[torch.randn(length, NKV, size).to(dtype) for length in LENGTHS] for size in (D, DV)]
     page, columns = 16, 3
     shapes = {"rows": (B, CAPACITY), "slots": (B + 2, CAPACITY), "pages": (B * columns + 1, page)}

@@ -20,8 +20,8 @@ pytestmark = pytest.mark.usefixtures("one_torch_thread")
 
 
 class Caches:
-    """Caches of the keys and values of a few sequences. Elements that hold no key are NaN. places[b] has the indices at
-    which the rows of sequence b lie in a cache."""
+    """Caches of the keys and values of a few sequences. Elements without a key are NaN. places[b] has the indices of
+    sequence b's rows in a cache."""
 
     def __init__(self, case, lengths, capacity, form, leftpad):
         sequences = len(lengths)
@@ -121,8 +121,8 @@ def test_caches_are_read_and_written_where_they_lie(seed):
     for b in range(sequences) if new else ():
         place = caches.of(b, slice(case.lengths_k[b], case.lengths_k[b] + new))
         assert torch.equal(caches.tensors[1][place], v[b])
-        # Written keys were rotated in float32, the expected ones in float64. After the rounding to the caches' type
-        # they differ by at most two units in the last place.
+        # Written keys were rotated in float32, the expected ones in float64. After rounding to the caches' type, they
+        # differ by at most two units in the last place.
         bound = torch.finfo(case.dtype).eps * k[b].abs().max() * 2
         assert ((caches.tensors[0][place] - written[b]).abs() <= bound).all()
         before[0][place], before[1][place] = caches.tensors[0][place], v[b]
@@ -360,8 +360,8 @@ def test_the_third_generations_names_are_its_own():
         third_generation.flash_attn_with_kvcache(**call, qv=qv, page_table=pages)
 
 
-# For each call, prints by how many MiB the peak of the process' memory rises. The caches of these calls, and one byte
-# per pair of row and key, would take far more.
+# For each call, prints by how many MiB the peak of the process' memory rises. A copy of a cache, or one byte per pair
+# of row and key, would take far more.
 MEMORY = """
 import resource, torch
 import fa.flash_attn as flash

@@ -1,7 +1,7 @@
 """The model types of transformers 5.23.0 that test_every_model.py does not run, that fa refuses, or that get a warning.
 Each list has one reason.
 
-The lists of types that are not run may only shrink, because the test fails if such a type runs.
+The lists of types that are not run can only become shorter, because the test fails if such a type runs.
 """
 
 # Not run: the code of these models imports a package that the tests do not install.

@@ -135,8 +135,8 @@ _CLASSES = {
 
 
 def model_of(name: str, *, layers: int = 2, positions: int = 512) -> torch.nn.Module:
-    """Returns the model `name` in float32 with attention "fa". Its random weights are the same in every call, and so
-    large that the probabilities of keys are far from equal."""
+    """Returns the model `name` in float32 with attention "fa". Its random weights are the same in every call. They are
+    so large that the probabilities of keys differ much."""
     torch.manual_seed(7)
     config = (DECODERS | OTHERS)[name]()
     config._experts_implementation = "eager"  # the default implementation of experts refuses float64
@@ -167,8 +167,8 @@ def _listed(module, scores: Tensor, indices: Tensor | None, block_indices: Tenso
 def reference_attention(
     module, query, key, value, attention_mask, dropout=0.0, scaling=None, is_causal=None, **others
 ) -> tuple[Tensor, None]:
-    """Computes attention as transformers' eager functions do, but takes the softmax in the type of query, not in
-    float32. Rows that look at no key are 0. In a bool mask, True keeps the key. A float mask is added to the scores."""
+    """Computes attention as transformers' eager functions do, but the softmax is in the type of query, not in float32.
+    Rows that look at no key are 0. In a bool mask, True keeps the key. A float mask is added to the scores."""
     groups = query.shape[1] // key.shape[1]
     key, value = (t.repeat_interleave(groups, 1) for t in (key, value))
     scores = query @ key.transpose(2, 3) * (query.shape[-1] ** -0.5 if scaling is None else scaling)

@@ -166,7 +166,7 @@ def small(config_class: type[PreTrainedConfig], **given: Any) -> PreTrainedConfi
 
 
 def build(kind: str) -> transformers.PreTrainedModel:
-    """Builds a model whose weights are so large that the probabilities of keys are far from equal."""
+    """Builds a model with weights so large that the probabilities of keys differ much."""
     torch.manual_seed(7)
     config = small(CONFIG_MAPPING[kind])
     config._attn_implementation = "eager"

@@ -1,5 +1,4 @@
-"""For every model type of transformers, "fa" gives the logits of "eager", or refuses the model in an error that names
-it."""
+"""For every model type of transformers, "fa" gives the logits of "eager", or an error that names the model."""
 
 from __future__ import annotations
 
@@ -153,7 +152,7 @@ def _distance(got: list[Tensor], want: list[Tensor]) -> float:
 @torch.no_grad()
 @pytest.mark.parametrize("kind", TYPES)
 def test_a_model_has_the_logits_of_eager_or_is_refused(kind, monkeypatch):
-    """Compares the logits of a prompt with padding on its left, of two greedy steps with a cache, and of the last rows
+    """Compares logits: of a prompt with padding on its left, of two greedy steps with a cache, and of the last rows
     alone."""
     if kind in LISTED:
         _check_that_it_is_not_run(kind)
@@ -178,8 +177,8 @@ def test_a_model_has_the_logits_of_eager_or_is_refused(kind, monkeypatch):
 
 
 def _check_that_it_is_not_run(kind: str) -> None:
-    """Checks that this type of `LISTED` still cannot be tested: `_of_eager` raises NotRun. If it does not, take the
-    type off its list in every_model.py. Types whose missing package is installed are not checked."""
+    """Checks that this type of `LISTED` still cannot be tested: `_of_eager` raises NotRun. If this check fails, take
+    the type off its list in every_model.py. Types whose missing package is installed are not checked."""
     package = NEEDS.get(kind)
     if package is None or importlib.util.find_spec(package) is None:
         with pytest.raises(NotRun):

@@ -1,5 +1,5 @@
-"""A model gets a ModelMask in place of eager's mask. The ModelMask must give eager's results, whatever the model
-does with it."""
+"""A model gets a ModelMask in place of eager's mask. The results must be eager's, whatever the model does with the
+mask."""
 
 from __future__ import annotations
 
@@ -298,7 +298,7 @@ def test_a_model_that_never_calls_fa_gets_one_warning(monkeypatch):
 
 @pytest.mark.parametrize("how", ["layers", "forward", "module"])
 def test_a_model_with_compiled_parts_gets_no_warning(how, monkeypatch):
-    """calls.has_called does not see calls in compiled parts, so such a model must give no warning."""
+    """calls.has_called misses calls in compiled parts, so models with such parts must give no warning."""
     warnings = []
     monkeypatch.setattr(support._logger, "warning", warnings.append)
     torch._dynamo.reset()

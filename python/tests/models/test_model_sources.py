@@ -1,5 +1,5 @@
 """Checks which keywords the installed transformers pass to attention functions, by reading their sources. The tests
-fail with a version that passes others."""
+fail if a version passes other keywords."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ COMPARING = """
 
 
 def _calls(source: str) -> list[ast.Call]:
-    """Returns the calls of attention_interface in a source. Only their own text is parsed, because parsing the whole
-    source takes ten times as long."""
+    """Returns the calls of attention_interface in a source. Only the text of the calls is parsed, because parsing the
+    whole source takes ten times as long."""
     calls = []
     for match in re.finditer(r"\battention_interface\(", source):
         depth, end = 1, match.end()

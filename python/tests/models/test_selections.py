@@ -66,8 +66,8 @@ def _run(function, tensors, *arguments, **keywords) -> tuple[Tensor, tuple[Tenso
 
 
 def _check_run(tensors, mask, wanted_mask, added="position_bias", **keywords) -> None:
-    """Compares the results with and without gradients, and the gradients of query, key, value and, if there is a fourth
-    tensor, of the argument `added`."""
+    """Compares the results with and without gradients, and the gradients of query, key and value. A fourth tensor is
+    the argument `added`, whose gradient is compared too."""
     exact = [t.detach().double().requires_grad_() for t in tensors]
     want, wanted_gradients = _run(reference_attention, exact, wanted_mask, **keywords | {added: t for t in exact[3:]})
     keywords |= {added: t for t in tensors[3:]}
@@ -137,8 +137,8 @@ def test_the_order_of_a_list_changes_no_bit_and_repetitions_nothing(rows, keys, 
     ("rows", "keys", "listed", "ends"), [(300, 333, 50, [128, 256, 300]), (264, 1032, 600, [128, 264])]
 )
 def test_rows_are_computed_in_slabs(rows, keys, listed, ends, dtype, monkeypatch):
-    """Rows are computed in slabs. The last slab also has the few rows after it, because kernels of few rows give other
-    bits."""
+    """Rows are computed in slabs. A rest of few rows becomes part of the last slab, because kernels of few rows give
+    other bits."""
     mask, lists = _last_rows_of_a_causal_mask(rows, keys), _lists("indices", rows, keys, listed)
     with torch.no_grad():
         whole = attention_forward(_module(), *_tensors(rows, keys, dtype), mask, **lists)[0]
@@ -228,7 +228,7 @@ def test_wrong_arguments_are_named(given, text, grad):
 @pytest.mark.parametrize("groups", [0, 1, HEADS_KV, HEADS])
 @pytest.mark.parametrize("grad", [False, True])
 def test_wrong_sizes_are_named_with_every_selection(shapes, text, rows, groups, grad):
-    """`groups` of query heads have their own lists, or the call has no lists."""
+    """`groups` is the number of groups of query heads with their own lists; 0 means a call without lists."""
     query, key, value = _tensors(rows, 300)
     given = {"query": query, "key": key, "value": value} | {name: _random(0, *shape) for name, shape in shapes.items()}
     lists = {"block_indices": _chosen(2, -(-300 // BLOCK), 2, groups, rows)} if groups else {}

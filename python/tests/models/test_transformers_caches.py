@@ -45,7 +45,7 @@ def generated(model, cache, **keywords):
 @pytest.mark.parametrize("name", [*DENSE, *LATENT, "minimax_m3_vl"])
 def test_growing_caches_give_the_bits_of_dynamic_ones(name, padded):
     if padded and name == "minimax_m3_vl":
-        padded = False  # the blocks that it selects depend on rows without keys
+        padded = False  # the blocks that the model selects depend on rows without keys
     model = model_of(name)
     got = generated(model, GrowingCache(model.config), padded=padded)
     want = generated(model, DynamicCache(config=model.config), padded=padded)
@@ -85,7 +85,7 @@ METHODS = {
 
 
 def layers_of(window):
-    """Returns a layer of transformers, and one of each cache of fa with the same rule."""
+    """Returns a layer of transformers, and a layer of each cache of fa with the same window."""
     kind = "sliding_attention" if window else "full_attention"
     config = LlamaConfig(num_hidden_layers=1, layer_types=[kind], sliding_window=window)
     plain = DynamicSlidingWindowLayer(window) if window else DynamicLayer()
@@ -107,7 +107,7 @@ def test_the_methods_of_layers_keep_their_meaning(method, window):
         for codes, numbers in zip(compressed.update(*new), want, strict=True):
             scale = codes._fa_scale
             assert codes.shape == numbers.shape and scale.shape == (*numbers.shape[:-1], 1)
-            bound = numbers.abs().amax(-1, keepdim=True) / 127 * (0.5 + 2**-10)  # half a step
+            bound = numbers.abs().amax(-1, keepdim=True) / 127 * (0.5 + 2**-10)  # half the distance between two codes
             assert ((codes * scale - numbers).abs() <= bound).all()
         if step in (2, 4):
             for layer in (plain, growing, compressed):
@@ -128,7 +128,7 @@ def test_rows_are_written_in_place():
         before = layer.keys.data_ptr()
         layer.update(*states(1, step))
         moved += layer.keys.data_ptr() != before
-    assert layer.keys.shape[2] == 108 and moved == 3  # 16 rows, then 34, 70 and 142
+    assert layer.keys.shape[2] == 108 and moved == 3  # space for 16 rows, then for 34, 70 and 142
     assert layer.keys.data_ptr() != first
     _, sliding, _ = layers_of(6)
     for step in range(100):
@@ -266,7 +266,7 @@ def test_inference_mode_and_back():
 
 
 class _Dequantised(DynamicCache):
-    """Keeps every row as what its codes of 8 bits stand for, by the formula."""
+    """Keeps every row as the numbers that its 8-bit codes stand for, computed by the formula."""
 
     def __init__(self, config, dtype):
         super().__init__(config=config)

@@ -12,7 +12,7 @@ LEFT = torch.tensor([[0] * 4 + [1] * 13, [1] * 17])
 
 def _compiled(model):
     """Compiles a model, with attention, masks and autograd, into one graph. The backend "aot_eager" runs PyTorch's
-    other operators unchanged, because these tests are not about them."""
+    other operators unchanged."""
     torch._dynamo.reset()
     return torch.compile(model, fullgraph=True, backend="aot_eager")
 

@@ -50,7 +50,7 @@ def _cases() -> list[tuple[str, str, bool]]:
     dense = ["llama", "mistral", "gemma2", "gpt_oss", "deepseek_v3"]
     cases = [(name, cache) for name in dense for cache in ("none", "dynamic", "dynamic_of_config", "static")]
     # Models that select keys take no plain DynamicCache, because their caches also store keys of the indexer. MiniMax
-    # is not padded: the blocks that it selects depend on rows without keys, in which fa differs from eager.
+    # is not padded, because it selects blocks by rows without keys, in which fa differs from eager.
     cases += [("deepseek_v32", cache) for cache in ("none", "dynamic_of_config", "static")]
     return [(*case, padded) for case in cases for padded in (False, True)] + [
         ("minimax_m3_vl", cache, False) for cache in ("none", "dynamic_of_config")

@@ -1,5 +1,5 @@
-"""Calls that bypass PyTorch's dispatcher give the bits of the operator. Where something observes the dispatcher, such
-as a mode, the operator is called."""
+"""Calls that bypass PyTorch's dispatcher give the bits of the operator. If something observes the dispatcher, such as a
+mode, the operator is called."""
 
 import pytest
 import torch

@@ -1,5 +1,5 @@
-"""Derivatives by torch.func, in forward mode, with create_graph and on several threads; and vmap, which makes one
-call."""
+"""Derivatives by torch.func, in forward mode, with create_graph and on several threads. Also vmap, which computes all
+samples in one call."""
 
 import ast
 import threading
@@ -224,7 +224,7 @@ def with_masks(**shapes):
     return {name: (lambda shape=shape: torch.rand(shape) < 0.3) for name, shape in shapes.items()}
 
 
-# Calls of one sample by name: (layout, functions that make those fields of Call that are tensors, its other fields).
+# Calls of one sample: {name: (layout, functions that make tensors of the Call, other fields of the Call)}.
 CALLS = {
     "BNSD": ("BNSD", {}, {}),
     "BSND": ("BSND", {}, {"statistics": "rows"}),
@@ -431,8 +431,8 @@ def test_rule_of_prompt_attention(vmapped_mask):
 
 
 def test_every_operator_is_registered_whole():
-    """The function that registers an operator also registers a rule of vmap. Every operator must be registered by
-    it."""
+    """The function that registers an operator also registers a rule of vmap. Every operator must be registered by this
+    function."""
     operators = {name for name in torch._C._dispatch_get_all_op_names() if name.startswith("fa::")}
     assert len(operators) > 12
     assert {operator.name() for operator in _torch_operators._KERNELS} == operators

@@ -19,7 +19,7 @@ def jagged(lengths, heads=N, size=E, like=None):
 
 def assert_as_sequences(places_q, places_kv, rows=(16, 20), heads=(N, N, N), size_v=E, **keywords):
     """Compares output and gradients with one call per sequence. places_q and places_kv have the first row and the
-    length of each sequence. rows has the number of rows of the query tensor and of the key tensor."""
+    length of each sequence. rows has the numbers of rows of the query and of the key tensor."""
     sizes = zip((rows[0], rows[1], rows[1]), heads, (E, E, size_v), strict=True)
     leaves = [torch.randn(size, requires_grad=True) for size in sizes]
 

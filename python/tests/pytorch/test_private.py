@@ -61,8 +61,8 @@ def nested():
 
 
 def private_names(text):
-    """Returns the private names of PyTorch that a source text uses, in full, and the private attributes that it reads
-    from other objects."""
+    """Returns the full private names of PyTorch that a source text uses, and the private attributes that it reads from
+    other objects."""
     names, attributes, aliases = set(), set(), {}
     tree = ast.parse(text)
     for node in ast.walk(tree):

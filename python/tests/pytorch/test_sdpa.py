@@ -34,8 +34,8 @@ def bounds_of(query, key, value, attn_mask, d_out, is_causal=False, scale=None, 
 
 
 def check(query, key, value, attn_mask=None, **keywords):
-    """Compares the output and the gradients of all tensors, also of a mask that requires a gradient, with PyTorch's in
-    float64."""
+    """Compares the output and the gradients of all tensors with PyTorch's in float64. A mask may be one of these
+    tensors."""
     results = []
     d_out = None
     functions = {torch.float64: F.scaled_dot_product_attention, query.dtype: scaled_dot_product_attention}
@@ -177,9 +177,8 @@ def test_dropout_follows_the_generator_of_torch():
 
 
 def test_gradcheck_on_emulated_float64():
-    """Compares the gradients with finite differences of a function that computes in float32. The step 1e-2 balances two
-    errors of a difference: 2^-24 / step by rounding, and step^2 times the third derivative. The inputs are so small
-    that this derivative is below 1."""
+    """Compares the gradients with finite differences of a function that computes in float32. The step 1e-2 balances
+    rounding (2^-24 / step) and the third derivative (times step^2), which is below 1 for these small inputs."""
 
     def function(q, k, v, mask):
         return scaled_dot_product_attention(q.float(), k.float(), v.float(), mask.float()).double()
@@ -353,8 +352,8 @@ def test_two_threads_train_at_once():
 
 @pytest.mark.parametrize("bias", [-1e4, -1e9, -1e30, torch.finfo(torch.float32).min, 1e9])
 def test_rows_whose_keys_all_have_a_large_bias_have_gradients(bias):
-    """In models with additive masks, some rows have a large bias at every key. Their scores are rounded to float32, and
-    the probabilities in the gradients must follow from the rounded scores."""
+    """In models with additive masks, some rows have a large bias at every key. The probabilities in the gradients must
+    follow from scores that are rounded with this bias."""
     q, k, v = (t.requires_grad_() for t in random_qkv(heads=2, heads_kv=2, sq=150, sk=150))
     mask = torch.zeros(2, 1, 150, 150)
     mask[0, :, :70] = bias

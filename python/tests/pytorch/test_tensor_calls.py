@@ -1,5 +1,5 @@
-"""Small calls that one function of the extension computes completely. No tensor is copied, and each call runs with its
-own plan. With the general functions, the calls give the same bits."""
+"""Small calls that one function of the extension computes completely. No tensor is copied, no call runs with another
+call's plan, and the bits are those of the general functions."""
 
 import gc
 import threading
@@ -111,7 +111,7 @@ def test_masks_stay_broadcast(shape, monkeypatch):
         monkeypatch.setattr(_fa, name, noting(getattr(_fa, name)))
     for given in (mask, mask.expand(B, N, L, S)):
         assert torch.equal(scaled_dot_product_attention(q, k, v, given), want)
-    columns = S if shape[-1] == 1 else 1  # the call writes out a broadcast innermost dimension
+    columns = S if shape[-1] == 1 else 1  # the call copies a mask whose innermost dimension is broadcast
     assert sizes == [mask.numel() * columns] * 2
 
 
@@ -219,8 +219,8 @@ def test_without_the_step_the_bits_are_the_same(monkeypatch):
 
 
 def test_kept_plans_are_of_their_calls():
-    """Runs many calls in turn that differ in one argument. Each must give the result that it gives with a new context,
-    so no call may run with another call's plan."""
+    """Runs many calls that differ in one argument. Each must give the result that it gives with a new context, not the
+    result of another call's plan."""
     q, k, v = qkv(rows=S)
     calls = [
         lambda i=i, scale=scale, causal=causal: scaled_dot_product_attention(

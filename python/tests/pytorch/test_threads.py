@@ -35,8 +35,7 @@ def test_the_runtime_is_pytorchs(files, runtime):
     assert openmp_runtime(files, TORCH) == runtime
 
 
-# Prints how many threads the process gains by a call of fa, after an operator of PyTorch has already started its
-# threads.
+# Prints how many threads a call of fa adds to the process, after an operator of PyTorch has started its threads.
 PROGRAM = """
 import os, torch, fa.torch
 torch.set_num_threads(2)

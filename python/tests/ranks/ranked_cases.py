@@ -1,5 +1,5 @@
 """The functions that test_context_parallel.py runs on every rank. A rank computes its own rows of a call, and compares
-them bit by bit with the same rows of a call without ranks."""
+them bit by bit with a call without ranks."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ TYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 
 def intervals(rows: int, ranks: int) -> list[list[tuple[int, int]]]:
-    """Returns the intervals of rows that each rank has. They are out of order: the last rank has the first rows, and
-    rank 0 has two intervals. With four ranks, one rank has no rows."""
+    """Returns the intervals of rows of each rank. The last rank has the first rows, and rank 0 has two intervals. Of
+    four ranks, one has no rows."""
     held: list[list[tuple[int, int]]] = [[] for _ in range(ranks)]
     held[0] += [(512, rows), (256, 384)]
     held[1 % ranks] += [(384, 512)]
@@ -73,8 +73,8 @@ def attention(rank, ranks):
 
 
 def gradients(rank, ranks):
-    """Compares dq, dk and dv of own rows for all cuts, masks and types, and gradients that are sums over the batch or
-    over the heads of a group."""
+    """Compares dq, dk and dv of own rows for all cuts, masks and types. Also compares gradients that are sums over the
+    batch, or over the heads of a group."""
     strategies = itertools.cycle(("auto", "sequence", "heads"))
     for dtype, causal in itertools.product(TYPES, (False, True)):
         tensors = [t.requires_grad_() for t in inputs(dtype, batch=2)]
@@ -322,8 +322,8 @@ def npu_gradients(rank, ranks):
 
 
 def npu_biases_of_all_queries(rank, ranks):
-    """Computes calls with one bias row for all queries, whose gradient sums over all rows on every rank, or with 1024
-    rows."""
+    """Computes calls with one bias row for all queries, and calls with 1024. The gradient of the one row sums over all
+    rows on every rank."""
     for dtype, batch in ((torch.float32, 1), (torch.bfloat16, 2)):
         tensors = [t[..., :D].contiguous().requires_grad_() for t in inputs(dtype, batch=2)]
         pse = torch.randn(batch, N, 1, LENGTH, dtype=dtype, requires_grad=True)
@@ -411,8 +411,8 @@ def npu_packed(rank, ranks):
 
 @contextlib.contextmanager
 def products_by_rank(length, cut, ranks):
-    """For the call without ranks, makes linear layers compute the rows of each rank in a product of their own, because
-    products of other sizes may have other bits."""
+    """Makes linear layers compute the rows of each rank as a separate product, for the call without ranks. Products of
+    other sizes may have other bits."""
     at = [None] * ranks
     dist.all_gather_object(at, cp.positions(length, cut=cut))
     order = torch.argsort(torch.cat(at))
@@ -454,8 +454,8 @@ def modules(rank, ranks):
 
 
 def transformers_models(rank, ranks):
-    """Compares the logits of Llama, and of Mistral with its window, with "sdpa" and with "fa". Checks what is refused,
-    and that all replaced functions are restored."""
+    """Compares the logits of Llama, and of Mistral with its window, with "sdpa" and with "fa". Checks which calls are
+    refused, and that all replaced functions are restored."""
     from transformers import AttentionInterface, AttentionMaskInterface, LlamaConfig, LlamaForCausalLM
     from transformers import MistralConfig, MistralForCausalLM
 
@@ -511,8 +511,8 @@ def transformers_models(rank, ranks):
 
 
 def models_with_few_rows(model, tokens):
-    """Fewer rows than a block of 128 are an error. One rank would hold them all, and transformers' models fail on a
-    rank without rows."""
+    """Fewer rows than a block of 128 are an error. One rank would hold all rows, and transformers' models fail on ranks
+    without rows."""
     own, at = cp.shard(tokens, 1), cp.positions(tokens.shape[1])[None]
     with torch.no_grad(), cp.enable():
         text = r"input_ids: rows \[100, 0\] on the ranks"
@@ -521,8 +521,8 @@ def models_with_few_rows(model, tokens):
 
 
 def chunks():
-    """Llama 4 has chunked attention in some layers. A chunk that is as long as the sequence changes nothing, so it is
-    taken. A smaller one is an error."""
+    """Llama 4 has chunked attention in some layers. A chunk as long as the sequence changes nothing, so it is allowed.
+    A smaller chunk is an error."""
     from transformers import Llama4ForCausalLM, Llama4TextConfig
 
     sizes = {"vocab_size": 97, "hidden_size": 32, "intermediate_size": 48, "intermediate_size_mlp": 48}

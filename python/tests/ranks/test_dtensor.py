@@ -1,5 +1,5 @@
-"""scaled_dot_product_attention of DTensors that are sharded by batch and by heads. The process group is a fake, in
-which a rank receives nothing. So a rank's result can only be right if it needs no data from other ranks."""
+"""scaled_dot_product_attention of DTensors that are sharded by batch and by heads. The process group is a fake that
+delivers nothing, so results are right only if no rank needs data of another."""
 
 import subprocess
 import sys

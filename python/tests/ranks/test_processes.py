@@ -1,5 +1,5 @@
 """Child processes of a process that has used the library: by fork, forkserver and spawn, and as workers of a
-DataLoader. Also loads the extension's library and unloads it."""
+DataLoader. Another test loads the extension's library and unloads it."""
 
 import multiprocessing
 import subprocess

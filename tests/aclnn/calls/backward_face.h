@@ -11,7 +11,7 @@
 
 namespace fa::test {
 
-/// A case of the backward as a program calls the interface. The tensors are those of a BackwardProblem; this object
+/// A case of the backward as a program calls the interface. The tensors are those of a BackwardProblem. This object
 /// makes the statistics itself.
 class BackwardFace {
  public:
@@ -30,8 +30,8 @@ class BackwardFace {
   BackwardParameters parameters_;
 };
 
-/// Runs the case through C++ and through the interface. Expects equal bits in every gradient, or a refusal by both; the
-/// interface then returns 161002.
+/// Runs the case through C++ and through the interface. Both must give equal bits in every gradient, or both must
+/// refuse the case. The interface then returns 161002.
 [[nodiscard]] ::testing::AssertionResult SameAsCpp(const BackwardCase& c, BackwardVersion version,
                                                    const std::string& softmax_layout = "");
 

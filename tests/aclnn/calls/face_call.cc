@@ -42,7 +42,7 @@ aclTensor* Handles::Tensor(const TensorView& view) {
 
 aclTensor* Handles::Tensor(void* data, aclDataType dtype, const std::vector<int64_t>& shape) {
   std::vector<int64_t> strides(shape.size(), 1);
-  // If the sizes exceed all memory, the strides overflow and wrap around.
+  // Sizes that exceed all memory make the strides wrap around.
   for (size_t i = shape.size(); i-- > 1;) {
     strides[i - 1] = static_cast<int64_t>(static_cast<uint64_t>(shape[i]) * static_cast<uint64_t>(strides[i]));
   }

@@ -44,7 +44,7 @@ class Statistics {
   std::vector<float> values_;
 };
 
-/// A case of the forward as a program calls the interface. The tensors are those of a ForwardProblem; this object makes
+/// A case of the forward as a program calls the interface. The tensors are those of a ForwardProblem. This object makes
 /// the statistics itself.
 class ForwardFace {
  public:
@@ -65,8 +65,8 @@ class ForwardFace {
   ForwardParameters parameters_;
 };
 
-/// Runs the case through C++ and through the interface. Expects equal bits in every output, or a refusal by both; the
-/// interface then returns 161002.
+/// Runs the case through C++ and through the interface. Both must give equal bits in every output, or both must refuse
+/// the case. The interface then returns 161002.
 [[nodiscard]] ::testing::AssertionResult SameAsCpp(const ForwardCase& c, ForwardVersion version,
                                                    const std::string& softmax_layout = "");
 

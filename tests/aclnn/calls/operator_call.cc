@@ -27,7 +27,7 @@ constexpr int64_t kHeads = 2, kQueries = 4, kKeys = 6, kSize = 8, kRope = 5, kSe
 // A spread tensor has its elements kSpread elements apart. The first one is element kOffset of the memory.
 constexpr int64_t kSpread = 3, kOffset = 5;
 constexpr int64_t kNoLimit = 2147483647;
-constexpr double kScale = 0.3;  // no float is exactly 0.3
+constexpr double kScale = 0.3;  // no float holds 0.3 exactly
 
 const std::vector<int64_t> kQueryRows = {1, kHeads, kQueries, kSize}, kKeyRows = {1, kHeads, kKeys, kSize};
 const std::vector<int64_t> kPackedQueries = {kQueries, kHeads, kSize}, kPackedKeys = {kKeys, kHeads, kSize};

@@ -31,8 +31,8 @@ std::ostream& operator<<(std::ostream& os, Family family);
 /// workspace.
 enum class Spacing : uint8_t { kDense, kSpread };
 
-/// A false size: all tensors of a call claim `claimed` for each dimension that really has the size `size`. Inputs then
-/// have strides of 0, and outputs have no memory. Such a call runs its first phase only.
+/// Sizes that are not true: every dimension of size `size` claims to have the size `claimed`. Inputs then have strides
+/// of 0, and outputs have no memory. Such a call runs its first phase only.
 struct ClaimedSize {
   int64_t size = 0, claimed = 0;
 };
@@ -54,7 +54,7 @@ class OperatorCall {
   };
 
   /// Inputs are small values, and outputs are NaN. If memory is short, some descriptors are null, and the operator
-  /// reports them.
+  /// returns an error for them.
   explicit OperatorCall(Family family, Spacing spacing = Spacing::kDense) : OperatorCall(family, spacing, {}) {}
   OperatorCall(Family family, const ClaimedSize& claim) : OperatorCall(family, Spacing::kDense, claim) {}
   ~OperatorCall();

@@ -9,8 +9,8 @@
 
 namespace fa::test {
 
-/// A forward call that is valid until a test changes it. The tensors may have any size, because their address is never
-/// accessed: the first phase reads no contents.
+/// A forward call that is valid until a test changes it. The tensors may have any size, because the first phase reads
+/// no contents.
 class ShapedForward {
  public:
   struct Sizes {

@@ -85,8 +85,7 @@ void ExpectBitsOfCpp(SparseOperator op, const Case& c, aclDataType lengths = ACL
 [[nodiscard]] TokenCase UsualTokens(DType dtype);
 
 /// Returns the case that `usual` makes, in every layout and type, with spare rows that no sequence uses. `variants`
-/// then change this case one after another, and the case after each change is returned too. The last case has no
-/// lengths.
+/// change this case one after another, and the cases after each change are returned too. The last case has no lengths.
 template <typename Case>
 std::vector<Case> CasesOf(Case (*usual)(DType), const std::vector<std::function<void(Case*)>>& variants) {
   std::vector<Case> cases;

@@ -1,5 +1,5 @@
-// A forked child has its parent's memory but none of its threads. The child works with new streams, gets an error for
-// objects that belong to the parent, and ends like any other process.
+// A forked child has its parent's memory but none of the parent's threads. The child works with new streams, and gets
+// an error for objects of the parent. It ends like any other process.
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -159,8 +159,8 @@ TEST_F(Fork, EventsThatAStreamOfTheParentHasNotPassedAreAnError) {
   ASSERT_EQ(aclrtCreateEvent(&queued), ACL_SUCCESS);
   ASSERT_EQ(aclrtRecordEvent(passed, stream_), ACL_SUCCESS);
   ASSERT_EQ(aclrtSynchronizeEvent(passed), ACL_SUCCESS);
-  // The stream runs 500 calls before it reaches the record of `queued`. A child that is forked before that can never
-  // learn that the event was reached.
+  // The stream has 500 calls before the record of `queued`. A child that is forked before the record never learns that
+  // the event was reached.
   OperatorCall call(Family::kForward);
   ASSERT_EQ(call.Plan(), ACLNN_SUCCESS);
   ASSERT_EQ(aclSetAclOpExecutorRepeatable(call.executor()), ACLNN_SUCCESS);

@@ -1,5 +1,5 @@
-// In turn, each allocation of an operator or of a runtime function fails, once alone and once together with all later
-// ones. The program gets an error code, the stream goes on, no memory is lost, and the next call is right.
+// In turn, each allocation of an operator or of a runtime function fails: once alone, and once with all later ones. The
+// program gets an error code, no memory is lost, and the next call is right.
 #include <gtest/gtest.h>
 
 #include <cstddef>
@@ -17,8 +17,9 @@ namespace {
 
 constexpr int64_t kMostPlaces = 2000;  // the most allocations that ForEachPlace fails
 
-/// Calls attempt() again and again. In call number `place`, allocation number `place` fails, and with `all_later` every
-/// later one too. Ends when no allocation failed. Calls check() after each attempt. attempt() itself allocates nothing.
+/// Calls attempt() again and again. In call number `place`, allocation number `place` fails. With `all_later`, every
+/// later allocation fails too. Ends when no allocation failed. Calls check() after each attempt. attempt() itself
+/// allocates nothing.
 template <typename Attempt, typename CheckAfter>
 void ForEachPlace(bool all_later, const Attempt& attempt, const CheckAfter& check) {
   for (int64_t place = 1; place <= kMostPlaces; ++place) {
@@ -73,8 +74,8 @@ INSTANTIATE_TEST_SUITE_P(Families, LowMemory,
                                   (std::get<2>(info.param) ? "_from_there_on" : "_once");
                          });
 
-/// A call that a program makes besides operators. `call` returns the first code that is not 0, and destroys all that it
-/// made even after an error.
+/// Functions that a program calls besides operators. `call` returns the first code that is not 0. It destroys all that
+/// it made, even after an error.
 struct RuntimeCase {
   std::string name;
   std::function<aclError()> call;

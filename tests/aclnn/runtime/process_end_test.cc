@@ -107,8 +107,8 @@ TEST(Reloading, TheLibraryHundredTimes) {
   }
 }
 
-// Runs in its own process. One thread makes the first call of the library, which makes all of its singletons. Meanwhile
-// this thread forks a child, which computes.
+// Runs in its own process. A new thread makes the library's first call, which makes all of its singletons. Meanwhile
+// the calling thread forks a child, and the child computes.
 int ForkWhileFirstUsed(int delay_us) {
   const Library library(FA_ACLNN_LIBRARY);
   Call here, there;

@@ -141,8 +141,8 @@ TEST(Memory, IsZeroAndTwiceWhatWasAskedFor) {
   }
 }
 
-// 4 TiB are more than machines have. qemu-user allocates a note for every page (support/cases/sparse_memory.cc). There
-// the notes for 4 TiB would take 25 GB, so the size is 64 GiB.
+// 4 TiB are more than machines have. Under qemu-user the size is 64 GiB, because qemu-user needs memory for every page
+// (support/cases/sparse_memory.cc).
 TEST(Memory, UntouchedPagesCostNothing) {
   void* memory = nullptr;
   const size_t bytes = size_t{1} << (Emulated() ? 36 : 42);

@@ -17,8 +17,8 @@ namespace {
 
 using ::testing::HasSubstr;
 
-/// One small attention whose queries, keys and values are 1. Every output is the mean of the values, which is exactly 1
-/// if the number of keys is a power of two.
+/// A small attention whose queries, keys and values are 1. Every output is the mean of the values, which is exact if
+/// the number of keys is a power of two.
 class SmallCall {
  public:
   explicit SmallCall(int64_t rows = 4) : in_(static_cast<size_t>(rows * kSize), 1.0F) {
@@ -237,8 +237,8 @@ TEST_F(Streams, EventsTellWhenAStreamHasPassedThem) {
   EXPECT_EQ(aclrtDestroyEvent(nullptr), ACL_ERROR_INVALID_PARAM);
 }
 
-// aclrtStreamWaitEvent waits only for a record that is already in its queue. So a wait on the record's own stream
-// always comes after the record, and never blocks it.
+// aclrtStreamWaitEvent waits only for records that are already queued. So a wait on the record's own stream comes after
+// the record, and never blocks it.
 TEST_F(Streams, AWaitThatRacesWithARecordDoesNotWaitForItsOwnStream) {
   aclrtEvent event = nullptr;
   ASSERT_EQ(aclrtCreateEvent(&event), ACL_SUCCESS);
@@ -454,8 +454,8 @@ TEST_F(Streams, TensorsMayGetTheirAddressesAfterTheFirstPhase) {
 void EndWithWorkQueued() {
   aclrtStream stream = nullptr;
   aclrtCreateStream(&stream);
-  // This thread is the first to use oneTBB. Otherwise ThreadSanitizer would not see that another thread's first use of
-  // oneTBB comes before this thread ends oneTBB.
+  // This thread is the first to use oneTBB. Otherwise ThreadSanitizer would report a race between another thread's
+  // first use of oneTBB and its end in this thread.
   SmallCall first(2048);
   first.Plan();
   first.Start(stream);

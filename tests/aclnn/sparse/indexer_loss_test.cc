@@ -1,5 +1,5 @@
-// aclnnSparseLightningIndexerGradKLLoss and aclnnDenseLightningIndexerGradKLLoss give the bits of C++ and the codes of
-// refusals. Indices are read only when the stream runs the operator.
+// Tests aclnnSparseLightningIndexerGradKLLoss and aclnnDenseLightningIndexerGradKLLoss. They give the bits of the C++
+// functions, and an error code for each refused call. Indices are read only when the stream runs the operator.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

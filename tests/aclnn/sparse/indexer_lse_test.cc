@@ -1,4 +1,5 @@
-// aclnnDenseLightningIndexerSoftmaxLse gives the bits of C++ and the codes of refusals.
+// Tests aclnnDenseLightningIndexerSoftmaxLse. It gives the bits of the C++ function, and an error code for each refused
+// call.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

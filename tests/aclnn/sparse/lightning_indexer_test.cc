@@ -1,5 +1,5 @@
-// aclnnLightningIndexer, its gradients and the KL losses give the bits of C++ and the codes of refusals. Contents are
-// read only when the stream runs the operator.
+// Tests aclnnLightningIndexer, its gradients and the KL losses. They give the bits of the C++ functions, and an error
+// code for each refused call. Contents are read only when the stream runs the operator.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

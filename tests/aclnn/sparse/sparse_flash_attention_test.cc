@@ -1,5 +1,5 @@
-// aclnnSparseFlashAttention and its gradients give the bits of C++ and the codes of refusals. Contents are read only
-// when the stream runs the operator.
+// Tests aclnnSparseFlashAttention and its gradients. They give the bits of the C++ functions, and an error code for
+// each refused call. Contents are read only when the stream runs the operator.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -185,8 +185,8 @@ TEST(AclnnSparseFlashAttention, DescriptorsMayGoBeforeTheRun) {
   EXPECT_TRUE(SameBits(face.Outputs(), cpp.Outputs()));
 }
 
-// The stream reads the lengths when it runs the operator, after the first phase has chosen the size of the workspace.
-// So the workspace suffices for any lengths.
+// The stream reads the lengths when it runs the operator. The size of the workspace is chosen before, so it suffices
+// for any lengths.
 TEST(AclnnSparseFlashAttention, LengthsAreReadWhenTheStreamReachesTheOperator) {
   SparseCase c = Usual();
   c.tokens.layout = Layout::kTND;

@@ -1,4 +1,4 @@
-// Reads machines from files written as the Linux kernels of other machines write them.
+// Reads descriptions of machines from files like those of other machines' Linux kernels.
 #include "core/machine/machine_files.h"
 
 #include <gtest/gtest.h>
@@ -156,8 +156,8 @@ TEST(CpuQuota, OfVersion1IsThatOfTheCpuController) {
   EXPECT_EQ(CpuQuota(kernel.root()), 4);
 }
 
-// In Docker with cgroup version 1, /proc/self/cgroup names a path of the host. Inside the container, however, the
-// container's own group is mounted as the root.
+// In Docker with cgroup version 1, /proc/self/cgroup names a path of the host. Inside the container, the container's
+// own group is mounted as the root.
 TEST(CpuQuota, IsFoundAtTheRootOfAContainer) {
   FakeKernel kernel;
   kernel.Put("/proc/self/cgroup", "3:cpu:/docker/0123/");

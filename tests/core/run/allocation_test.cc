@@ -1,5 +1,5 @@
-// Counts every allocation of the process, including the C library's, while plans run again. Sanitizer builds leave this
-// test out, because sanitizers replace the allocator.
+// Counts every allocation of the process while plans run again, including allocations of the C library. Sanitizer
+// builds leave this test out, because sanitizers replace the allocator.
 
 #include <gtest/gtest.h>
 #include <malloc.h>

@@ -81,7 +81,8 @@ class ArrivalsTest : public testing::TestWithParam<ExecutorCase> {
   std::unique_ptr<Executor> executor_ = GetParam().make();
 };
 
-// The tests' `has_arrived` is a plain bool. If an arrival did not order its tasks, ThreadSanitizer would report a race.
+// The tests' `has_arrived` is a plain bool. If tasks ran before their input had arrived, ThreadSanitizer would report a
+// race.
 TEST_P(ArrivalsTest, RunTheirTasksOnceInAnyOrder) {
   for (uint64_t seed = 0; seed < 60; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
@@ -111,8 +112,8 @@ TEST_P(ArrivalsTest, RunTheirTasksOnceInAnyOrder) {
       }
       ++runs[static_cast<size_t>(task)];
     };
-    // The inputs arrive in one of three ways. All arrive at the first poll before any task, or one by one, or several
-    // at a time. With some seeds, some polls deliver no input.
+    // The inputs arrive in one of three ways: all at the first poll, one by one, or several at a time. With some seeds,
+    // some polls deliver no input.
     const size_t at_once = seed % 4 == 0 ? order.size() : 1 + seed % 3;
     size_t opened = 0;
     Inputs inputs;
@@ -208,8 +209,8 @@ TEST_P(ArrivalsTest, AnInputThatDoesNotArriveIsAnError) {
   EXPECT_EQ(runs.load(), 6);
 }
 
-// A poll stands for sending. When all tasks of a round have run, it adds up their results, and delivers the input of
-// the next round.
+// A poll stands for sending. When all tasks of a round have run, the poll adds up their results, and delivers the input
+// of the next round.
 TEST_P(ArrivalsTest, PollsUntilWhatTasksMakeHasBeenSent) {
   constexpr int kRounds = 30, kTasks = 5;
   TaskGraph graph = FlatGraph(kRounds * kTasks, 3);
@@ -246,8 +247,8 @@ TEST_P(ArrivalsTest, PollsUntilWhatTasksMakeHasBeenSent) {
   EXPECT_EQ(round, kRounds);
 }
 
-// Only one task is ready at a time, so the calling thread often finds none. A task that runs on another thread ends
-// only after the caller has polled kPolls times.
+// Only one task is ready at a time, so the calling thread often finds none. A task on another thread ends only after
+// the caller has polled kPolls times.
 TEST_P(ArrivalsTest, PollsUntilTheLastTaskHasRunThoughNothingHasToBePolledFor) {
   constexpr int kTasks = 20, kPolls = 20;
   for (int run = 0; run < 3; ++run) {

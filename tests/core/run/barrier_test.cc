@@ -1,6 +1,6 @@
 // Tests two phases of tasks with one task between them, the barrier, which waits for the whole first phase. Workers
-// that leave at the barrier must not keep others from the second phase. If a worker is missing there, a signal ends the
-// program, so that the suite does not hang.
+// that leave at the barrier must come back for the second phase. If a worker is missing, a signal ends the program, so
+// that the suite does not hang.
 
 #include <gtest/gtest.h>
 #include <unistd.h>

@@ -19,8 +19,8 @@ inline core::Topology FourCores() { return *core::Topology::FromSynthetic("numa:
   return CountFaults(*context.BorrowExecutor(), graph);
 }
 
-/// Runs as many tasks as the context has workers. Each waits until all have begun, which needs one thread per task.
-/// Returns true if all began.
+/// Runs as many tasks as the context has workers. Each task waits until all have begun, so it needs a thread of its
+/// own. Returns true if all began.
 [[nodiscard]] inline bool EveryWorkerComes(Context::Impl& context) {
   const core::TaskGraph graph = FlatGraph(context.workers(), context.workers());
   const StateMemory state(graph);

@@ -15,7 +15,7 @@ namespace {
 
 TEST(WalkToEnd, AWorkerStaysUntilEveryTaskHasRun) {
   constexpr int kWorkers = 3, kGraphs = 40, kRunsPerGraph = 200;
-  // All threads of the test use this state of the current run.
+  // The state of the current run, for all threads of the test.
   std::optional<GraphRun> run;
   std::atomic<int32_t> ran{0};
   int32_t tasks = 0;

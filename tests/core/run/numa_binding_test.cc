@@ -1,5 +1,5 @@
 // Tests an executor on two NUMA nodes, which are made from this machine's hardware threads. Each task runs on its node.
-// After a run, the caller may run on the same hardware threads as before.
+// After a run, the caller may use the same hardware threads as before.
 #include <gtest/gtest.h>
 #include <sched.h>
 
@@ -17,8 +17,8 @@ namespace {
 
 constexpr int kWorkers = 4, kTasks = 200;
 
-/// Returns a machine of two nodes. The first hardware thread is one node, and all others are the other node. If there
-/// is only one hardware thread, both nodes have it.
+/// Returns a machine of two nodes. The first hardware thread is one node, and all others are the other node. A single
+/// hardware thread is in both nodes.
 Topology TwoNodesOf(const std::vector<int>& cpus) {
   Topology machine = *Topology::FromSynthetic("numa:2 core:2 pu:1");
   machine.nodes[0].cpus = {cpus.front()};

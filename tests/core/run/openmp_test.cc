@@ -1,5 +1,5 @@
-// This test is built with -fopenmp. It makes calls from inside OpenMP's parallel regions, whose threads oneTBB does not
-// know, and calls that run on OpenMP's threads.
+// This test is built with -fopenmp. Some calls come from OpenMP's parallel regions, whose threads oneTBB does not know.
+// Other calls run on OpenMP's threads.
 
 #include <gtest/gtest.h>
 #include <omp.h>
@@ -134,7 +134,8 @@ class ArrivesAfter final : public Arrivals {
 };
 
 TEST_F(SharedOpenMp, TasksThatWaitForInputsRunOnAllItsThreads) {
-  // Task 0 runs at once. Tasks 1, 2 and 3 wait for the input and then for each other, so no worker may leave before.
+  // Task 0 runs at once. Tasks 1, 2 and 3 wait for the input and then for each other. So no worker may leave before
+  // them.
   TaskGraph graph = test::FlatGraph(1 + kThreads, kThreads);
   graph.predecessor_count = {0, 1, 1, 1};
   graph.successor_begin = {0, 0, 0, 0, 0, kThreads};
@@ -204,8 +205,7 @@ TEST_F(SharedOpenMp, AnExceptionOfATaskIsTheStatusAndTheNextRunIsRight) {
   auto task = [&](int32_t, int) {
     const int number = ++begun;
     if (number == 50) throw NotedFailure(noted);
-    // Other tasks wait until the run has recorded the exception. So each other thread begins at most one more task,
-    // even if the exception is caught late.
+    // Other tasks wait until the run has recorded the exception. So each other thread begins at most one more task.
     while (number > 50 && !noted) std::this_thread::yield();
   };
   const Status status = executor.Run(graph, TaskFunction(task), state.get());

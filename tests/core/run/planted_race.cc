@@ -43,8 +43,8 @@ bool RunTwoWriters(fa::core::Executor& executor, bool ordered) {
   return ok && (sum == 3 || !ordered);
 }
 
-/// ThreadSanitizer compares each access with those that it has noted. If two accesses come within a few instructions,
-/// neither may be noted when the other is compared. This does not happen in all of a hundred runs.
+/// ThreadSanitizer may miss a race if both accesses come within a few instructions. It does not miss all races of a
+/// hundred runs.
 bool RaceOften(fa::core::Executor& executor) {
   bool ok = true;
   for (int run = 0; run < 100; ++run) ok = RunTwoWriters(executor, /*ordered=*/false) && ok;
@@ -52,8 +52,7 @@ bool RaceOften(fa::core::Executor& executor) {
 }
 
 /// Runs graphs without their edges. Tasks then follow the claim order, in which the tasks of one key block lie
-/// together. No worker begins before all have come, so each runs some of these tasks. The relaxed counters order
-/// nothing.
+/// together. All workers begin at once, so that each runs some of these tasks. The relaxed counters order nothing.
 class WithoutEdges final : public fa::core::Executor {
  public:
   explicit WithoutEdges(std::unique_ptr<fa::core::Executor> inner) : inner_(std::move(inner)) {}

@@ -1,5 +1,5 @@
 // Tests calls from inside tasks that the program itself gives to oneTBB. ThreadSanitizer does not run these tests,
-// because it does not see how oneTBB hands over the program's own tasks.
+// because it does not see how oneTBB starts such tasks.
 
 #include <gtest/gtest.h>
 #include <tbb/parallel_for.h>
@@ -39,7 +39,7 @@ TEST(Reentrancy, OutlivesTheTaskGroupOfItsFirstCall) {
     group.run([&] { faults += test::FaultsOfOneCall(context, 7); });
     group.wait();
     EXPECT_EQ(faults.load(), 0);
-    // Cancelling the program's own tasks must not cancel tasks of later calls.
+    // After the program's own tasks are cancelled, later calls must still run all their tasks.
     group.cancel();
     group.wait();
   }

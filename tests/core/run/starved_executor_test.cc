@@ -1,7 +1,7 @@
 // Tests runs for which oneTBB has no threads: the program's own tasks keep all threads busy, global_control allows
 // none, or the process is a forked child. The caller must finish such runs alone. After a deadlock a signal ends the
-// program, so that the suite does not hang. ThreadSanitizer does not run these tests, because it sees neither forks nor
-// how oneTBB hands over the program's own tasks.
+// program, so that the suite does not hang. ThreadSanitizer does not run these tests, because it does not see forks and
+// handovers inside oneTBB.
 
 #include <gtest/gtest.h>
 #include <sys/wait.h>

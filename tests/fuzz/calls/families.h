@@ -38,7 +38,7 @@ inline constexpr Family kFamilies[] = {
     {"DropoutMask", RandomDropoutMaskCall},
 };
 
-/// The number of families whose operators have plans. They come first in kFamilies.
+/// The number of families whose operators have plans. These families come first in kFamilies.
 inline constexpr size_t kFamiliesWithPlans = std::size(kFamilies) - 1;
 
 /// A test that runs for every family.

@@ -23,12 +23,11 @@
 
 namespace fa::test {
 
-/// The byte with which Run fills the workspace that it gives the call. Without a value, the call takes a workspace from
-/// the context's pool.
+/// The byte with which Run fills the workspace. Without a value, the call takes a workspace from the context's pool.
 using WorkspaceFill = std::optional<uint8_t>;
 
-/// Aligned memory of any size. It ends less than one alignment before an unreadable page. Overrun() returns whether the
-/// bytes between the end and that page were written.
+/// Aligned memory of any size. Its end is less than one alignment before an unreadable page. Overrun() returns whether
+/// the bytes between were written.
 class ExactWorkspace {
  public:
   ExactWorkspace(size_t bytes, uint8_t fill)
@@ -65,7 +64,7 @@ class FuzzCall {
   /// Restores inputs that an in-place output has overwritten. The fuzzer calls it before each Run.
   virtual void RestoreInputs() {}
   /// Runs the call with its present arguments. The workspace has exactly the bytes that the plan wants, and lies before
-  /// a page that cannot be read.
+  /// an unreadable page.
   [[nodiscard]] virtual Status Run(Context* context, WorkspaceFill fill) = 0;
   /// Returns a plan of the call, or nothing if the operator has no plans.
   [[nodiscard]] virtual std::optional<Result<Plan>> MakePlan(Context* /*context*/) const { return {}; }
@@ -80,8 +79,7 @@ class FuzzCall {
   [[nodiscard]] virtual ::testing::AssertionResult MatchesReference() = 0;
   /// Returns whether tensors may be moved to other memory. They may not if an output shares memory with an input.
   [[nodiscard]] virtual bool may_move() const { return true; }
-  /// Returns whether the call leaves some elements of its outputs as they were. Such outputs move with their contents
-  /// only, and may_move() is false.
+  /// Returns whether the call leaves some elements of its outputs as they were. If so, may_move() is false.
   [[nodiscard]] virtual bool keeps_elements() const { return false; }
 };
 

@@ -54,8 +54,8 @@ struct DenseLoss : LossCall {
   [[nodiscard]] DenseIndexerLossOptions options() const { return dense_options(); }
 };
 
-/// Returns whether p_head_mean replaces the tensor of this field. The operator then does not read the tensor, and finds
-/// no mistake in it.
+/// Returns whether p_head_mean replaces the tensor of this field. The operator then ignores the tensor and its
+/// mistakes.
 bool IsReplaced(const TensorField& field) {
   const std::string& name = field.name();
   return name == "q" || name == "k" || name == "q_rope" || name == "k_rope" || name == "softmax_max" ||

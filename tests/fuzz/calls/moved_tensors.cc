@@ -15,7 +15,7 @@ TensorView WithStrides(TensorView view) {
   return view;
 }
 
-/// Returns strides for the outer dimensions, which are nested in a random order. Some of them are followed by a gap.
+/// Returns strides whose outer dimensions are nested in a random order, with gaps after some of them.
 Dims RandomStrides(const Dims& shape, RandomChoices* random) {
   Dims stride = shape;
   const int inner = shape.rank() - 1;

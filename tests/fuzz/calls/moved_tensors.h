@@ -20,10 +20,10 @@ namespace fa::test {
 /// Copies of a call's tensors. Each lies in its own guarded buffer, and the call's arguments point to the copies.
 class MovedTensors {
  public:
-  /// Moves a tensor to one end of a buffer. Its dimensions have a random order, with random gaps between the elements.
+  /// Moves a tensor to one end of a buffer. Its dimensions get a random order and random gaps.
   void Move(const TensorField& field, RandomChoices* random);
-  /// Works like Move, and makes all elements along `dimension` equal the first one, either by a stride of 0 or by
-  /// copies.
+  /// Works like Move, and makes all elements along `dimension` equal to the first one. They become equal by a stride of
+  /// 0 or by copies.
   void Broadcast(const TensorField& field, int dimension, bool by_stride, RandomChoices* random);
   /// Poisons the moved outputs. Remembers all bytes outside the outputs' elements, which no call may change.
   void TakeSnapshot();

@@ -1,5 +1,5 @@
-// From the second run of a plan on, Run allocates nothing in any operator. The test is its own binary because it
-// replaces operator new.
+// From the second run of a plan on, no operator allocates in Run. The test is a separate binary because it replaces
+// operator new.
 #include <gtest/gtest.h>
 
 #include "fuzz/calls/families.h"

@@ -30,10 +30,11 @@ std::set<std::string> NeverGiven(std::string_view family) {
   return {};
 }
 
-/// Returns the name of the argument that has the field. The field "k[1]" is a tensor of the list "k".
+/// Returns the argument to which the field belongs: the list "k" for the field "k[1]".
 std::string ArgumentOf(const std::string& field) { return field.substr(0, field.find('[')); }
 
-/// The arguments that a status should name, those that the cases had, and those whose mistakes were refused.
+/// Names of arguments: those that a status should name, those that the cases had, and those whose mistakes were
+/// refused.
 struct Names {
   std::set<std::string> wanted, given, refused;
 

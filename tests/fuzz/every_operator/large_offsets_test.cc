@@ -1,5 +1,5 @@
 // Tests offsets beyond 2^31 elements in every tensor of every operator. The tensors of small calls spread over
-// terabytes of address space, but only the pages that are touched take memory.
+// terabytes of address space, but only touched pages take memory.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -15,18 +15,18 @@
 namespace fa::test {
 namespace {
 
-/// The stride of dimensions whose neighbours are far apart. It is no multiple of a page, so neighbours lie at different
-/// places in their pages.
+/// The stride of dimensions whose neighbours are far apart. It is no multiple of the page size, so neighbours have
+/// different offsets in their pages.
 constexpr int64_t kPast31 = (int64_t{1} << 31) + 72;
-/// The most elements over which a tensor spreads. All tensors of a call then span some terabytes. A process has an
-/// address space of 128 TiB.
+/// The most elements over which a tensor spreads. All tensors of a call then span some terabytes of the 128 TiB of
+/// address space.
 constexpr int64_t kLargestSpan = int64_t{1} << 39;
-/// Under an emulator, which keeps a note of every page (support/cases/sparse_memory.cc), at most this many rows or
-/// heads are far apart.
+/// The most rows or heads that are far apart under an emulator, which needs memory for every page
+/// (support/cases/sparse_memory.cc).
 constexpr int64_t kMostFarNeighbours = 8;
 
-/// Returns strides whose span is at most kLargestSpan. Strides are at least kPast31 for as many of the outermost
-/// dimensions as possible, and dense for the others.
+/// Returns strides whose span is at most kLargestSpan. As many outermost dimensions as possible have strides of at
+/// least kPast31. The others are dense.
 Dims FarStrides(const Dims& shape) {
   const int inner = shape.rank() - 1;
   for (int last = inner - 1; last >= 0; --last) {

@@ -42,7 +42,7 @@ class TwoArenas : public EveryOperator {
       alone_.push_back(OutputsOf(calls_.back().get(), ContextOf(context_->isa(), 1)));
     }
   }
-  /// Returns whether call number `at` gives the same bits in the two arenas as on one thread.
+  /// Returns whether call number `at` has the same bits in the two arenas as on one thread.
   [[nodiscard]] bool GivesItsBits(int at) const {
     FuzzCall* call = calls_[static_cast<size_t>(at)].get();
     call->TakeSnapshot().Forget();

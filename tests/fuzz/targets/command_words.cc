@@ -129,7 +129,7 @@ const std::vector<std::string>& OptionNames() {
   return names;
 }
 
-/// Returns a number that is small, negative, or too large for any memory. A command with a number between these would
+/// Returns a number that is small, negative, or too large for any memory. A number between these would make a command
 /// compute for a long time.
 std::string NumberText(InputBytes& input) {
   switch (input.Below(4)) {

@@ -17,7 +17,7 @@ struct CommandFile {
 [[nodiscard]] const std::vector<CommandFile>& CommandFiles();
 
 /// Returns the words after "fa" of a valid line. The input chooses the line, and replaces some words by other options,
-/// values, files and bytes. No word has a '/', and no benchmark gets as far as measuring.
+/// values, files and bytes. No word has a '/', and no benchmark begins to measure.
 [[nodiscard]] std::vector<std::string> CommandWords(InputBytes& input);
 /// Returns whether the words ask for a run that would take gigabytes.
 [[nodiscard]] bool AsksForGigabytes(const std::vector<std::string>& words);

@@ -8,7 +8,7 @@
 
 namespace fa::test {
 
-/// Returns one of four valid calls of an operator; the input chooses which. Later inputs get the same objects. So a
+/// Returns one of four valid calls of an operator; the input chooses which. Later inputs get the same objects, so a
 /// target must restore a call that it has changed.
 [[nodiscard]] FuzzCall& FuzzedCall(size_t family, InputBytes& input);
 

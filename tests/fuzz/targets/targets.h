@@ -9,24 +9,24 @@
 
 namespace fa::test {
 
-// Each function runs the library on one input of a fuzzer, which may be any bytes. If the library breaks a promise, a
-// signal ends the process.
+// Each function runs the library on one input of a fuzzer. The input may be any bytes. If the library breaks a promise,
+// a signal ends the process.
 
-/// Reads the bytes as a .npy file, which is accepted or refused with a reason. If it is accepted, writes it to a file,
-/// and expects that this file reads the same. Then reads the same bytes as the text of a header.
+/// Reads the bytes as a .npy file. If the file is accepted, writes it and expects that the new file reads the same.
+/// Then reads the same bytes as the text of a header.
 void FuzzNpy(std::span<const uint8_t> input);
 /// Makes a valid call of an operator, and gives its tensors and lengths any values. A plan of this call is made or
 /// refused.
 void FuzzPlans(std::span<const uint8_t> input);
-/// Puts any contents into the indices, block tables and lengths that an operator reads from tensors. Either the call
-/// runs and writes only its outputs, or it is refused and writes nothing.
+/// Puts any contents into the indices, block tables and lengths that an operator reads from tensors. The call must run
+/// and write only its outputs, or return an error and write nothing.
 void FuzzTables(std::span<const uint8_t> input);
-/// Calls the C interface from two threads. They make, use and destroy handles in any order, destroy some twice, and use
-/// some that were never made.
+/// Calls the C interface from two threads. The threads make, use and destroy handles in any order, destroy some twice,
+/// and use invalid ones.
 void FuzzFace(std::span<const uint8_t> input);
 
-/// Runs a command line made of words of valid lines, other words and any bytes. Either the command runs, or it is
-/// refused in one line and leaves every file as it was. The first call moves the process to a new folder.
+/// Runs a command line made of words of valid lines, other words and any bytes. Either the command runs, or it prints
+/// one line of error and changes no file. The first call moves the process to a new folder.
 void FuzzCommandLine(std::span<const uint8_t> input);
 
 struct FuzzTarget {
@@ -62,7 +62,7 @@ class InputBytes {
   }
   /// Returns a value less than `count`, which is at most 256.
   [[nodiscard]] size_t Below(size_t count) { return Take<uint8_t>() % count; }
-  /// Returns a number that is mostly small. Otherwise it lies at one end of int64_t's range.
+  /// Returns a number that is mostly small, and sometimes at one end of int64_t's range.
   [[nodiscard]] int64_t Number();
 
  private:

@@ -351,7 +351,7 @@ TEST(BindShapes, ScalarsOutOfTheirRange) {
   EXPECT_TRUE(Refused(call, "kv_start=4611686018427387904, want -2^60..2^60"));
 }
 
-// The library's other interfaces take their numbers from these lists, and would lack a number that the lists lack. The
+// Other interfaces of the library take the numbers of options from these lists, so no number may be missing. The
 // structured bindings compile only if each struct has exactly these members and the members of its list, in this order.
 TEST(OptionNumbers, AreAllInTheirLists) {
 #define FA_NAME(type, name, text) , name

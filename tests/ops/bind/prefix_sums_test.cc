@@ -1,4 +1,4 @@
-// Dense and sparse operators have one rule for the lengths of packed sequences: they are inclusive prefix sums, and a
+// Dense and sparse operators take the lengths of packed sequences in the same form: inclusive prefix sums, in which a
 // leading 0 means an empty first sequence.
 #include "ops/bind/prefix_sums.h"
 

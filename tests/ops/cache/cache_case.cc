@@ -21,7 +21,7 @@ using ::testing::AssertionFailure;
 using ::testing::AssertionResult;
 using ::testing::AssertionSuccess;
 
-/// The tensors of a case. A tensor's number decides which random bytes and strides it gets.
+/// The tensors of a case. Their numbers decide which random bytes and strides they get.
 enum Part : int64_t {
   kKey,
   kValue,
@@ -209,8 +209,8 @@ std::optional<DType> CodeType(Codes codes, DType type) {
   return codes == Codes::kNone ? std::nullopt : std::optional(type);
 }
 
-/// Fills rows that are quantised. A head of a row has one of several kinds of numbers: usual ones of any magnitude, or
-/// zeros, or subnormal ones, or one number that is not finite.
+/// Fills rows that are quantised. Each head of a row has numbers of one kind: numbers of any magnitude, zeros,
+/// subnormal numbers, or one number that is not finite.
 void FillNumbers(const CachedRows& of, uint64_t seed, Part part) {
   const DType dtype = of.rows.dtype();
   const auto set = [&](int64_t t, int64_t n, int64_t d, double value) {

@@ -12,7 +12,7 @@
 
 namespace fa::test {
 
-/// What the descriptions of a scatter and of a gather share. `seed` also decides the strides.
+/// The common part of a scatter and a gather. `seed` also decides the strides.
 struct CacheCase {
   uint64_t seed = 1;
   CacheForm form = CacheForm::kBnBsND;

@@ -139,7 +139,7 @@ void ExpectTheReferenceOnThreads(const Case& c, Run run) {
   }
 }
 
-// The call is so large that each thread gets a share of the places. Many rows have the same place.
+// The call is so large that every thread gets some places of the cache. Many rows have the same place.
 TEST(ScatterRows, EveryFormOnAnyNumberOfThreads) {
   for (const CacheForm form : {CacheForm::kBnBsND, CacheForm::kBnNBsD, CacheForm::kNZ}) {
     for (const bool any_strides : {false, true}) {

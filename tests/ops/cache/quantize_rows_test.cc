@@ -41,7 +41,7 @@ std::vector<uint8_t> CodesOf(DType format, const std::vector<float>& numbers) {
   return codes;
 }
 
-// Each code's number, the middle of each two neighbours, and the numbers next to that middle.
+// The numbers are those of all codes, the middles between neighbouring codes, and the floats next to each middle.
 TEST(QuantizeRows, RoundsToTheNearestCodeAndTiesToEven) {
   for (const DType format : kCodeTypes) {
     std::vector<float> codes;
@@ -52,7 +52,7 @@ TEST(QuantizeRows, RoundsToTheNearestCodeAndTiesToEven) {
     std::sort(codes.begin(), codes.end());
     std::vector<float> numbers = codes;
     for (size_t i = 1; i < codes.size(); ++i) {
-      const float middle = (codes[i - 1] + codes[i]) / 2;  // exact
+      const float middle = (codes[i - 1] + codes[i]) / 2;  // this mean is exact
       numbers.insert(numbers.end(), {middle, std::nextafter(middle, kInfinite), std::nextafter(middle, -kInfinite)});
     }
     const std::vector<uint8_t> got = CodesOf(format, numbers);
@@ -85,7 +85,7 @@ TEST(QuantizeRows, AScaleOfItsOwnIsTheLargestMagnitudeOverTheLargestCode) {
     const float largest = format == DType::kI8 ? 127.0F : 448.0F;
     EXPECT_EQ(scales[4], 2.0F / largest);
     for (size_t d = 0; d < 3; ++d) EXPECT_EQ(codes[12 + d], NearestCode(format, key[d] / scales[4]));
-    EXPECT_EQ(codes[12], format == DType::kI8 ? 129 : 0xFE);  // -127 and -448
+    EXPECT_EQ(codes[12], format == DType::kI8 ? 129 : 0xFE);  // the codes of -127 and -448
     EXPECT_EQ(scales[3], 0.0F);
     EXPECT_TRUE(std::isnan(scales[2]));
     EXPECT_TRUE(std::isnan(scales[1]));
@@ -128,7 +128,7 @@ TEST(QuantizeRows, EveryFormTypeAndScaleOnAnyNumberOfThreads) {
   }
 }
 
-/// A scatter of 2 rows with 2 heads of 4 columns into one page of 3 rows, with a scale per place. A test may change it.
+/// A scatter of 2 rows into one page of 3 rows, with 2 heads of 4 columns and a scale per place. A test may change it.
 struct SmallQuantize {
   std::vector<float> key = std::vector<float>(16, 1.0F), scales = std::vector<float>(6, -1.0F), given = {1.0F, 2.0F};
   std::vector<int8_t> cache = std::vector<int8_t>(24, 77);
@@ -190,7 +190,8 @@ TEST(QuantizeRows, IsPartOfThePlan) {
   EXPECT_THAT(plan->Run(other).message(), HasSubstr("key_scale_cache"));
 }
 
-/// A decode over pages that ScatterRows has written has the bits of one over the same codes and scales without pages.
+/// A decode gives the same bits from pages that ScatterRows has written as from unpaged copies of their codes and
+/// scales.
 TEST(QuantizeRows, DecodeReadsThePagesAndTheirScales) {
   constexpr int64_t kHeads = 2, kSize = 32, kRows = 37, kPageRows = 8, kPages = 6;
   std::vector<float> key(kRows * kHeads * kSize), value = key, q(4 * kSize);
@@ -203,7 +204,7 @@ TEST(QuantizeRows, DecodeReadsThePagesAndTheirScales) {
   std::vector<int32_t> slots;
   for (int32_t t = 0; t < kRows; ++t) slots.push_back(pages[t / kPageRows] * kPageRows + t % kPageRows);
   for (const DType format : kCodeTypes) {
-    // NaN where nothing is written: the codes' scales, which decode must not read
+    // Unwritten codes are 0x7F, and unwritten scales are NaN. decode must not read them.
     std::vector<uint8_t> codes[2] = {std::vector<uint8_t>(kPages * kPageRows * kHeads * kSize, 0x7F), {}};
     codes[1] = codes[0];
     std::vector<float> scales[2] = {std::vector<float>(kPages * kHeads * kPageRows, kNanRow), {}};

@@ -1,5 +1,5 @@
 // Makes calls while memory is short. In turn, each allocation of a call fails, alone or with all later ones. The call
-// must throw nothing, and its status must say what happened. A later call with memory must compute.
+// must throw nothing and return the right status. A later call with memory must compute.
 
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -62,9 +62,9 @@ class MemoryShortage : public testing::TestWithParam<bool> {
   MemoryShortage() { alarm(HangSeconds(kSecondsToSpin)); }
   ~MemoryShortage() override { alarm(0); }
 
-  /// Makes the call in new processes, as the first call of each. The process has this level, and its default context
-  /// has two threads. In process number i, counted from 0, allocation 1 + i * step fails. `processes` counts the
-  /// processes.
+  /// Makes the call in new processes, as the first call of each. The level of these processes is `isa`, and their
+  /// default context has two threads. In process number i, counted from 0, allocation 1 + i * step fails. `processes`
+  /// counts the processes.
   void FirstCalls(const OperatorCall& call, Isa isa, int64_t step, int64_t* processes) {
     int64_t place = 1;
     *processes = 0;
@@ -87,8 +87,7 @@ class MemoryShortage : public testing::TestWithParam<bool> {
 };
 
 // The first call of a process makes the default context and starts oneTBB. The children must come from a process that
-// has done neither. So in this program no other test may run before this one and
-// InTheFirstCallOfAProcessAtAnUnprovenLevel.
+// has done neither. So only the tests of first calls may run before this one.
 TEST_P(MemoryShortage, InTheFirstCallOfAProcess) {
   // At an unproven level the first call also tests the kernels. Another test covers that, so this one then uses the
   // portable level.
@@ -98,8 +97,8 @@ TEST_P(MemoryShortage, InTheFirstCallOfAProcess) {
   EXPECT_GT(processes, 20);
 }
 
-/// Returns the same call, but with a new context instead of the default context. The first call makes this context, and
-/// treats the highest level of this CPU as unproven.
+/// Returns the same call with a new context instead of the default context. The first call makes this context. The
+/// context treats the highest level of this CPU as unproven.
 OperatorCall AtAnUnprovenLevel(OperatorCall call) {
   call.run = [run = call.run, context = std::make_shared<std::unique_ptr<Context>>()](Context* /*default*/) {
     const Status made = core::GuardedCall("context", [&]() -> Status {

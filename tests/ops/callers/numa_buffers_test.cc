@@ -1,7 +1,7 @@
 // Tests every operator on an invented machine of two NUMA nodes, each with its own worker threads. A page lies on the
-// node of the thread that writes it first. So the test records which worker writes each cache line first, which shows
-// the node. The executor of this test gives no worker tasks from another worker's list, so the record is the same in
-// every run. tests/core/run/numa_binding_test.cc shows that a worker's tasks run on its node.
+// node of the thread that writes it first. So the test records which worker writes each cache line first. In this test
+// each worker runs only tasks of its own list, so the record is the same in every run.
+// tests/core/run/numa_binding_test.cc shows that a worker's tasks run on its node.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -52,8 +52,7 @@ class FirstTouch {
 };
 
 /// Runs the tasks on one thread, one worker's turn after the other. In its turn a worker runs the first task of its
-/// list of claims, or nothing if that task has to wait for another one. Workers that share one list take its tasks in
-/// turn.
+/// list of claims, unless that task waits for another one. Workers that share one list take its tasks in turn.
 class TurnTakingExecutor final : public core::Executor {
  public:
   explicit TurnTakingExecutor(FirstTouch& record) : record_(record) {}
@@ -204,7 +203,7 @@ TEST_F(NumaBuffers, OperatorsThatWriteOnlyOutputsHaveNone) {
   }
 }
 
-// There are two batch elements with two key heads each, so each of the four workers claims the tasks of one key head.
+// There are two batch elements with two key heads each. So each of the four workers claims the tasks of one key head.
 // The portable level packs f16 on every machine.
 TEST_F(NumaBuffers, APackedHeadLiesOnOneNode) {
   context_ = TwoNodes(Isa::kPortable);

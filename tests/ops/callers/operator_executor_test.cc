@@ -1,5 +1,5 @@
-// Tests every operator on two executors: one on std::threads, all of which ThreadSanitizer sees, and one on oneTBB. Any
-// order of tasks must give the bits of one thread, without a race.
+// Tests every operator on two executors. One uses std::threads, all of which ThreadSanitizer sees, and one uses oneTBB.
+// Any order of tasks must give the bits of one thread, without a race.
 
 #include <gtest/gtest.h>
 
@@ -52,8 +52,7 @@ std::vector<Isa> FirstAndLast() {
   return {Isa::kPortable, DetectIsa()};
 }
 
-// All levels run here. Under a sanitizer, the tests of ranks, which use threads too, run on only two levels
-// (RankLevels).
+// All levels run here. Under a sanitizer, the tests of ranks run on only two levels (RankLevels).
 INSTANTIATE_TEST_SUITE_P(EveryLevel, OperatorExecutor,
                          testing::Combine(testing::ValuesIn(EveryLevel()), testing::Values(ExecutorKind::kThreads),
                                           testing::ValuesIn(OperatorNames())),
@@ -64,8 +63,8 @@ INSTANTIATE_TEST_SUITE_P(All, OperatorExecutor,
                                           testing::ValuesIn(OperatorNames())),
                          CaseName);
 
-// Operators that sum over keys are left out. Their tasks wait for tasks earlier in the claim order, so a single thread
-// has to keep that order.
+// Operators that sum over keys are left out. A single thread must run their tasks in claim order, because tasks wait
+// for earlier ones.
 INSTANTIATE_TEST_SUITE_P(AnyOrder, OperatorExecutor,
                          testing::Combine(testing::ValuesIn(FirstAndLast()), testing::Values(ExecutorKind::kShuffled),
                                           testing::Values("Forward", "Backward", "Prompt", "Decode", "SparseForward",

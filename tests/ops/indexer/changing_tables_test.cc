@@ -1,4 +1,4 @@
-// Another thread changes lists and block tables during a call. Results may be anything, but no address may lie outside
+// Another thread changes lists and block tables during a call. Results may be anything, but no access may be outside
 // the tensors, which lie between unreadable pages.
 #include <gtest/gtest.h>
 
@@ -20,13 +20,13 @@ constexpr int32_t kFarAway = std::numeric_limits<int32_t>::max();
 
 int32_t* WordAt(const Tensor& tensor, int64_t offset) { return reinterpret_cast<int32_t*>(tensor.Address(offset)); }
 
-// With checks, only a word that changes between its check and its use can do harm. This happens in few calls, so the
-// test makes many.
+// With checks, only a word that changes between its check and its use can do harm. This is rare, so the test makes many
+// calls.
 constexpr int kCheckedCalls = 500;
 constexpr int kMostCalls = 1'000'000;
 
-/// Makes at least `calls` calls while another thread flips the words between right and wrong. If that thread rests
-/// while they are wrong, every call is refused. So more calls follow until one succeeds.
+/// Makes at least `calls` calls while another thread flips the words between right and wrong. If that thread sleeps
+/// while the words are wrong, every call is refused. So more calls follow until one succeeds.
 /// @return the number of calls that succeeded
 template <typename Call>
 int RunWhileFlipping(const Call& call, const std::vector<int32_t*>& words, Context* context, int calls = kCalls) {

@@ -1,5 +1,5 @@
-// Tests the sparse operators at the sizes that DeepSeek-V3.2 has on the device. These sizes take the same code as
-// smaller ones, and would take half a minute each under a sanitizer.
+// Tests the sparse operators at the sizes that DeepSeek-V3.2 has on the device. Under a sanitizer each size would take
+// half a minute.
 #include <gtest/gtest.h>
 
 #include "ops/indexer/indexer_case.h"

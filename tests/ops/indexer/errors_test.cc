@@ -1,5 +1,5 @@
-// A call of the indexer or of a loss that is refused names the wrong argument and writes nothing. A plan refuses to run
-// a different call.
+// A refused call of the indexer or of a loss names the wrong argument and writes nothing. A plan refuses to run a
+// different call.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -40,7 +40,7 @@ struct IndexerCase {
 std::ostream& operator<<(std::ostream& out, const IndexerCase& c);
 [[nodiscard]] LightningIndexerOptions OptionsOf(const IndexerCase& c);
 [[nodiscard]] LightningIndexerGradOptions GradOptionsOf(const IndexerCase& c);
-/// Returns the problem of the case, with the case's lists, as the reference takes it.
+/// Returns the case's problem, including its lists, in the form of the reference.
 [[nodiscard]] reference::IndexerProblem MakeReferenceProblem(const IndexerCase& c);
 /// Returns random gradients of the selected values, as [tokens, slots].
 [[nodiscard]] std::vector<double> DrawValueGradients(const IndexerCase& c);
@@ -76,7 +76,7 @@ class IndexerGradCall {
   explicit IndexerGradCall(const IndexerCase& c) : IndexerGradCall(c, MakeReferenceProblem(c)) {}
   IndexerGradCall(const IndexerCase& c, reference::IndexerProblem values)
       : IndexerGradCall(c, std::move(values), DrawValueGradients(c)) {}
-  /// Takes these values and gradients of selected values instead of the case's.
+  /// Makes the call with these values and value gradients instead of the case's.
   IndexerGradCall(const IndexerCase& c, reference::IndexerProblem values, std::vector<double> d_values);
   IndexerGradCall(const IndexerGradCall&) = delete;
   IndexerGradCall& operator=(const IndexerGradCall&) = delete;

@@ -56,8 +56,8 @@ AssertionResult RowIsSelection(const IndexerCall& call, int64_t b, int64_t t, co
     tolerances.push_back(ScoreTolerance(p, token, p.selection.FirstKey(b) + key, dtype));
   }
   std::set<int64_t> selected;
-  // The lowest upper bound of a selected key's score: the least score + tolerance. No key that is left out may be sure
-  // to exceed it.
+  // The least value of score + tolerance over the selected keys. A key that is left out must not have score - tolerance
+  // above it.
   double smallest = kInf;
   for (int64_t slot = 0; slot < slots; ++slot) {
     const auto key = static_cast<int64_t>(indices[slot]);

@@ -13,12 +13,12 @@ namespace fa::test {
 
 /// Returns how far an f32 score may be from the exact score. Write e for ErrorOfSum, and let a_g be the sum of |q k|
 /// over the D elements of head g. The product of head g is off by e(D) a_g, and ReLU does not increase that. The sum
-/// over N heads adds e(N) times the sum of its terms' magnitudes. bf16 dot products take subnormal terms as 0, so each
-/// term may also be off by FLT_MIN.
+/// over N heads adds e(N) times the sum of its terms' magnitudes. bf16 dot products take subnormal terms as 0, which
+/// adds FLT_MIN per term.
 [[nodiscard]] double ScoreTolerance(const reference::IndexerProblem& problem, int64_t token, int64_t key, DType dtype);
 
 /// Returns whether `got` is a selection of the right scores:
-/// - it has as many keys as there are, up to the number of slots, each below the limit and only once;
+/// - it has min(keys below the limit, slots) different keys, each below the limit;
 /// - its values are within ScoreTolerance and their own rounding, and do not increase;
 /// - no key that is left out has a score above the smallest selected score by more than both tolerances. If all values
 ///   are small integers, `got` must equal the reference.
@@ -50,8 +50,7 @@ class IndexerGradientTolerance {
   Sum dq_, dk_, dweights_;
 };
 
-/// Returns the expected gradients. Gradients of small integers have no error except their own rounding, so they have no
-/// other tolerance.
+/// Returns the expected gradients. For small integers, their only error is their own rounding.
 [[nodiscard]] std::vector<ExpectedOutput> ExpectBackward(const IndexerGradCall& call);
 
 }  // namespace fa::test

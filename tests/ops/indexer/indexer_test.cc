@@ -185,8 +185,8 @@ TEST(Indexer, NanComesLastAndInfinityFirst) {
   }
 }
 
-// A row has many times more keys than slots, and all scores are equal. So some keys are left out although their score
-// is as large as that of the last slot.
+// All scores are equal, and a row has many times more keys than slots. So keys are left out although their scores equal
+// those of selected keys.
 TEST(Indexer, AllScoresZero) {
   for (const DType dtype : kTokenDTypes) {
     for (const int64_t tokens : {1, 20}) {
@@ -205,8 +205,8 @@ TEST(Indexer, AllScoresZero) {
   }
 }
 
-// Keys beyond the limit or the length hold NaN, as the whole buffer does, and are not read. A non-finite key below the
-// limit reaches only the rows that may see it.
+// Keys beyond the limit or the length hold NaN, and are not read. A non-finite key below the limit affects only the
+// rows that see it.
 TEST(Indexer, NonFiniteKeysAreSeenBelowTheLimitOnly) {
   IndexerCase c{.heads = 3, .d = 16, .values = IndexerValues::kSmallIntegers};
   c.tokens.lengths = {{4}, {40}};

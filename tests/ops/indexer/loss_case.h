@@ -23,7 +23,7 @@ struct LossCase {
   int64_t heads_index = 3, d_index = 16;
   bool f32_weights = false;  ///< whether weights are f32; otherwise they have the type of q
   bool head_mean = false;    ///< whether p_head_mean is given, in the sparse loss only
-  /// The statistics belong to another selection, so the mean over heads of a row's probabilities does not add up to 1.
+  /// The statistics belong to another selection, so the probabilities of a row do not add up to 1.
   bool foreign_statistics = false;
   bool l1 = false, mean = false;
   std::optional<float> scale = {};
@@ -35,7 +35,7 @@ struct LossCase {
 std::ostream& operator<<(std::ostream& out, const LossCase& c);
 [[nodiscard]] SparseIndexerLossOptions OptionsOf(const LossCase& c);
 [[nodiscard]] DenseIndexerLossOptions DenseOptionsOf(const LossCase& c);
-/// Returns the problem of the case, with statistics in f32, as the reference takes it.
+/// Returns the problem of the case, with statistics in f32, in the form of the reference.
 [[nodiscard]] reference::LossProblem MakeReferenceProblem(const LossCase& c);
 
 /// The tensors of a call. Every byte that is no input value is NaN or invalid.

@@ -19,15 +19,14 @@ struct RowErrors {
 /// The largest relative error of an exponential. All types use the polynomial of degree 5 in exp2.inc, whose error is
 /// at most 1.9 ulp.
 constexpr double kExpRelative = 4 * kUnit;
-/// The mean and six standard deviations of an exponential's relative error, over arguments with all fractional parts.
-/// The mean is 0.4 u (2.2e-8), with u = kUnit. The 8.7 u come from the polynomial (6.2e-8) and from computing it (about
-/// u).
+/// The mean and six standard deviations of an exponential's relative error over all fractional parts, with u = kUnit.
+/// The mean is 0.4 u (2.2e-8). The 8.7 u come from the polynomial (6.2e-8) and from computing it (about u).
 constexpr double kExpMean = 0.4 * kUnit, kExpSixSigma = 8.7 * kUnit;
 
 /// Returns six standard deviations of the error with which f32 adds n terms. `squares` is the sum of the terms'
-/// squares. Each addition is off by up to u = kUnit times its partial sum, spread evenly, so its variance is a third of
-/// the square of this limit. The kernel chooses the order of additions. On average over all orders, the squares of the
-/// partial sums add up to at most (n + 1) / 2 (squares + sum^2).
+/// squares. The error of an addition is spread evenly up to u = kUnit times its partial sum, so its variance is (u *
+/// sum)^2 / 3. The kernel chooses the order of additions. On average over all orders, the squares of the partial sums
+/// add up to at most (n + 1) / 2 (squares + sum^2).
 double SixSigmaOfSum(int64_t n, double squares, double sum) {
   return 6 * kUnit * std::sqrt(static_cast<double>(n + 1) * (squares + sum * sum) / 6);
 }
@@ -64,7 +63,7 @@ double SixSigmaOfScore(const reference::SparseProblem& p, int64_t token, int64_t
   return SixSigmaOfSum(p.d + p.d_rope, squares * p.scale * p.scale, p.Score(token, head, key));
 }
 
-/// Returns how far p of one key may be off. This p is the mean of the heads' probabilities for the key.
+/// Returns how far p of one key may be off, where p is the mean of the heads' probabilities.
 double HeadMeanError(const reference::LossProblem& problem, int64_t token, int64_t key) {
   const reference::SparseProblem& p = problem.attention;
   double error = 0;
@@ -103,7 +102,7 @@ RowErrors ErrorsOf(const reference::LossProblem& problem, int64_t b, int64_t t, 
                           4 * kUnit * (2 * largest + given));
   }
   if (problem.l1) {
-    // Up to here, errors.p are the errors before p is divided by the row's sum.
+    // kL1 divides p by the sum of the row, which has an error of its own.
     double sum_error = 0;
     for (const double error : errors.p) sum_error += error;
     const double relative = sum_error / row.p_sum + ErrorOfSum(std::ssize(keys));
@@ -113,8 +112,8 @@ RowErrors ErrorsOf(const reference::LossProblem& problem, int64_t b, int64_t t, 
 }
 
 /// How far the loss may be off. `linear` adds up errors that may all have one sign. `squares` adds up the squares of
-/// independent errors, each taken at six standard deviations. `by_scale` is the derivative of the loss by a common
-/// factor of all attention scores.
+/// independent errors at six standard deviations. `by_scale` is the derivative of the loss by a common factor of all
+/// attention scores.
 struct LossError {
   double linear = 0, squares = 0, by_scale = 0;
   void AddShared(double error) { linear += std::fabs(error); }

@@ -321,8 +321,8 @@ TEST(IndexerLse, MistakesAreNamedAndNothingIsWritten) {
 }
 
 // Returns how far the loss may be off because of the statistics. Let a row's maximum be off by at most e, and its sum
-// by at most r times itself. Then ln y of each key is off by at most e - ln(1 - r), and the row's loss by that times
-// the sum of max(p, 1e-8) over the row.
+// by at most r times itself. Then ln y of each key is off by at most e - ln(1 - r). The row's loss is off by at most
+// this number times the row's sum of max(p, 1e-8).
 double OffByStatistics(const reference::LossProblem& problem, const std::vector<ExpectedOutput>& allowed) {
   double bound = 0;
   const reference::Selection& s = problem.attention.selection;

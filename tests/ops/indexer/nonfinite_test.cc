@@ -1,5 +1,5 @@
-// A non-finite key of the indexer or of the attention spreads by IEEE arithmetic into the gradients of the tokens that
-// see it. All other results keep the bits of a run on finite values. ReLU keeps a NaN; its derivative at a NaN is 0.
+// A non-finite key spreads by IEEE arithmetic into the gradients of the tokens that see it. All other results keep the
+// bits of a run on finite values. ReLU keeps a NaN; its derivative at a NaN is 0.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -40,7 +40,8 @@ std::vector<ExpectedOutput> WithoutTolerance(const reference::IndexerGradients& 
   return {{"dq", want.dq, {}}, {"dk", want.dk, {}}, {"dweights", want.dweights, {}}};
 }
 
-/// On every level, expects NaN and inf of `call` exactly where `expected` has them, and elsewhere the bits of `finite`.
+/// Expects on every level: NaN and inf of `call` are exactly where `expected` has them, and all other bits are those of
+/// `finite`.
 template <typename Call>
 void ExpectSpread(const Call& call, const std::vector<ExpectedOutput>& expected, const Call& finite) {
   for (const Isa isa : IsaLevels()) {
@@ -54,8 +55,8 @@ void ExpectSpread(const Call& call, const std::vector<ExpectedOutput>& expected,
 
 class IndexerNonFinite : public ::testing::TestWithParam<DType> {};
 
-// The key `finite` gives products with the same signs as `poison`, so ReLU has the same derivatives. Only the gradients
-// of the weights and of one column of queries change.
+// `finite` and `poison` give products of the same signs, so ReLU has the same derivatives. Only the gradients of the
+// weights and of one column of queries change.
 TEST_P(IndexerNonFinite, KeysSpoilWeightsAndAColumnOfQueries) {
   const IndexerCase c{.tokens = Tokens(GetParam()), .heads = 18, .d = 40};
   for (const auto& [poison, finite] : {std::pair{kNan, 0.0}, {kInf, 1.0}, {-kInf, -1.0}}) {

@@ -1,5 +1,5 @@
-// A plan of the indexer or of a loss refuses to run a call that differs from the planned one. From the second run on,
-// it allocates nothing.
+// A plan of the indexer or of a loss refuses to run a call that differs from the planned one. From its second run on, a
+// plan allocates nothing.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
-// The bits of a token's selection, and of every gradient, must not depend on the number of threads, on where the keys
-// lie, or on the rest of the call.
+// The bits of a token's selection and of every gradient do not depend on the number of threads, on the place of the
+// keys, or on the rest of the call.
 #include <gtest/gtest.h>
 #include <tbb/global_control.h>
 
@@ -119,8 +119,8 @@ TEST_P(IndexerBits, DoNotDependOnTheOtherSequences) {
   }
 }
 
-/// Returns the value gradients of `from`, reordered as `to` reorders the entries of the lists. If a key is listed
-/// twice, its two gradients keep their order.
+/// Returns the value gradients of `from` in the order in which `to` has the lists' entries. If a key is listed twice,
+/// its two gradients keep their order.
 std::vector<double> MovedWithTheEntries(const IndexerCase& from, const IndexerCase& to) {
   const std::vector<double> d_values = DrawValueGradients(from);
   const std::vector<int64_t> lists = MakeSelection(from.tokens).indices, moved_lists = MakeSelection(to.tokens).indices;
@@ -138,8 +138,7 @@ std::vector<double> MovedWithTheEntries(const IndexerCase& from, const IndexerCa
 }
 
 // Entries move with their gradients. If all keys differ, any order gives the same bits. If a list names a key twice,
-// the two gradients are added in the list's order, and the other order would round differently. So such entries keep
-// their order.
+// the order of its two gradients matters, so it stays the same.
 TEST_P(IndexerBits, OfTheBackwardDoNotDependOnTheOrderOfTheList) {
   for (const ListForm lists : {ListForm::kDistinct, ListForm::kMessy}) {
     IndexerCase c = Usual();

@@ -1,5 +1,5 @@
-// Several workers and callers work at once, so that ThreadSanitizer can find races. Tokens wait until other tokens have
-// added their terms, and several callers share one context. Each call must give the bits of one worker.
+// Several workers and callers work at once, so that ThreadSanitizer can find races. Tokens wait for other tokens'
+// terms, and several callers share one context. Each call must give the bits of one worker.
 #include <gtest/gtest.h>
 #include <tbb/global_control.h>
 

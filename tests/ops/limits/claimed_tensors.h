@@ -11,7 +11,6 @@
 
 namespace fa::test {
 
-/// Returns 2^exponent.
 constexpr int64_t Power(int exponent) { return int64_t{1} << exponent; }
 
 /// Returns an input of any size that has memory of a few bytes. Every stride except the innermost is 0.

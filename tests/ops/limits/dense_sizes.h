@@ -22,9 +22,8 @@ struct DenseSizes {
 [[nodiscard]] AttentionArgs ForwardArgs(const DenseSizes& s, DType dtype = DType::kF32);
 [[nodiscard]] AttentionGradArgs BackwardArgs(const DenseSizes& s, DType dtype = DType::kF32);
 
-/// Returns calls with one absurd size, then with several at once, with and without rows and keys. For some sizes a plan
-/// has many millions of tasks, which fit into a large machine. Such sizes therefore begin where no machine has enough
-/// memory.
+/// Returns calls with one absurd size, then with several at once, with and without rows and keys. A large machine can
+/// hold plans of many millions of tasks. So some sizes begin only where no machine has enough memory.
 [[nodiscard]] std::vector<DenseSizes> AbsurdDenseSizes();
 
 }  // namespace fa::test

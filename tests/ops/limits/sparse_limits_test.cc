@@ -1,5 +1,5 @@
-// Tests sparse attention, the indexer and its losses at absurd sizes. B, S1, S2, N, D and K are absurd alone, and all
-// at once.
+// Tests sparse attention, the indexer and its losses at absurd sizes. Each of B, S1, S2, N, D and K is absurd alone,
+// and then all are.
 #include <gtest/gtest.h>
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// Tests which kernels other machines would run. The feature words of a CPU describe a machine, and shapes and types
-// describe a call.
+// Tests which kernels other machines would run. CPU feature words stand for a machine, and shapes and types stand for a
+// call.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -29,8 +29,8 @@ struct CpuOf {
 // hwcap bit 1 is ASIMD and bit 20 dot products; hwcap2 bit 13 is int8 matrices and bit 14 bf16.
 const CpuOf kKunpeng920{"Kunpeng 920", {.hwcap = 1u << 1 | 1u << 20}};
 const CpuOf kGraviton3{"Graviton 3", {.hwcap = 1u << 1 | 1u << 20, .hwcap2 = 1u << 13 | 1u << 14}};
-// These words have all features of AVX-512 that Sapphire Rapids and Zen 5 have. They leave leaf 7's edx 0, so the CPU
-// has no tile unit.
+// These words have all features of AVX-512 that Sapphire Rapids and Zen 5 have. Leaf 7's edx is 0, so the CPU has no
+// tile unit.
 constexpr core::CpuFeatureWords kAllOfAvx512{
     .leaf1_ecx = ~0u, .leaf7_ebx = ~0u, .leaf7_ecx = ~0u, .leaf7_1_eax = ~0u, .xcr0 = ~uint64_t{0}};
 constexpr core::CpuFeatureWords kWithTiles = [] {
@@ -54,7 +54,6 @@ MutableTensorView Tensor(const Dims& shape, DType dtype) {
   return {nowhere.data(), dtype, shape, {}};
 }
 
-/// The shapes of a dense call.
 struct Dense {
   int64_t batch = 1, heads = 8, heads_kv = 8, sq = 4096, sk = 4096, d = 128;
 };

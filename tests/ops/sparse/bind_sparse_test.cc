@@ -15,7 +15,7 @@ namespace fa::ops {
 namespace {
 
 /// A call with B = 2, S1 = 3, S2 = 5, N = 4, D = 8, Drope = 2, Dv = 6 and K = 4. All inputs share one memory, and all
-/// outputs another; each is large enough.
+/// outputs share another.
 struct Call {
   std::vector<float> inputs = std::vector<float>(1024), outputs = std::vector<float>(8 * 1024);
   std::vector<int32_t> lists = std::vector<int32_t>(2 * 3 * 4, 0), table = {0, 1, 2, 3};
@@ -303,7 +303,7 @@ TEST(BindSparse, PlansTellTasksAndMemory) {
   EXPECT_EQ(info.op, "sparse backward");
   EXPECT_EQ(info.tasks, 6 + 2 * 1);  // six tokens, and two tasks for the 10 keys
   EXPECT_EQ(info.tiles.size(), 6u);
-  // The three tokens of a sequence see 3, 4 and 5 of its keys. A list has 4 entries, so they may select 3, 4 and 4.
+  // The three tokens of a sequence see 3, 4 and 5 keys. With 4 entries per list, they may select 3, 4 and 4.
   EXPECT_EQ(info.flops, 2.0 * 2 * (3 + 4 + 4) * 4 * (3 * (8 + 2) + 2 * 6));
   EXPECT_EQ(info.workspace_bytes, plan->workspace_bytes());
   EXPECT_NE(plan->Describe().find("sums of the keys'"), std::string::npos);

@@ -304,7 +304,7 @@ TEST(RefusedEntries, Of64BitsAreNotCut) {
   ExpectRefused(call, "sparse_indices[0][1][0][2]=4294967299, want -1..39");
 }
 
-// If an entry lies between the limit and the end of the sequence, it names a key that the row may not see, and is
+// An entry between the limit and the end of the sequence names a key that the row may not see. Such an entry is
 // skipped. Entries after the first -1 are not read.
 TEST(RefusedEntries, AreNotThoseThatAreSkippedOrNotRead) {
   SparseCase c = Spoilt();

@@ -68,7 +68,7 @@ TEST(SparseForward, EveryNumberOfHeads) {
   }
 }
 
-// The row's limit may cut a block. The list may have this block at any place, even more than once.
+// The row's limit may cut a block. This block may be anywhere in the list, even more than once.
 TEST(SparseForward, EveryBlockSize) {
   const auto check = [&](int64_t block_size, ListForm lists, bool causal) {
     SparseCase c{.heads = 2, .d = 24, .dv = 24};
@@ -222,8 +222,7 @@ TEST(SparseForward, ListsOfEveryLength) {
   }
 }
 
-// With one head (AVX2, AVX-512) or two (AVX-512), one loop computes the product P V of 64 keys together with the scores
-// of the next 64 keys.
+// With one head (AVX2, AVX-512) or two (AVX-512), one loop computes P V of 64 keys and the scores of the next 64 keys.
 TEST(SparseForward, FewHeadsAtTheEndsOfBlocksOf64Keys) {
   const auto check = [&](int64_t heads, int64_t slots, DType dtype, bool merged) {
     SparseCase c{.heads = heads, .d = 64, .d_rope = 16, .dv = merged ? 64 : 48, .merged = merged};

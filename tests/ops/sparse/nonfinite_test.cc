@@ -1,5 +1,6 @@
-// A non-finite key spreads by IEEE arithmetic into the outputs and gradients of the tokens whose lists name it, and so
-// into the gradients of these tokens' other keys. All other results keep the bits of a run on finite values.
+// A non-finite key spreads by IEEE arithmetic into the outputs and gradients of the tokens whose lists name it. From
+// there it spreads into the gradients of these tokens' other keys. All other results keep the bits of a run on finite
+// values.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -80,8 +81,8 @@ TEST_P(SparseBackwardNonFinite, ValuesLeaveTheGradientsOfValuesAlone) {
   }
 }
 
-/// Returns a case of so few heads that kernels read keys in place. Up to two heads take blocks of 64 keys, so a list
-/// has three blocks. More heads take blocks of 128 keys, so a list has two.
+/// Returns a case of so few heads that kernels read keys in place. With up to two heads, blocks have 64 keys, and a
+/// list has three blocks. With more heads, blocks have 128 keys, and a list has two.
 SparseCase FewHeads(DType dtype, int64_t heads) {
   SparseCase c{.heads = heads, .d = 24, .d_rope = 8, .dv = 24};
   c.tokens.dtype = dtype;
@@ -110,7 +111,7 @@ TEST_P(SparseForwardNonFinite, ValuesSpoilTheOutputsOfTheTokensThatNameThem) {
     const SparseCase c = FewHeads(GetParam(), heads);
     const reference::SparseProblem usual = MakeReferenceProblem(c);
     const std::vector<int64_t> keys = KeysOf(usual, 0);
-    // Takes one key from each block of the token's keys, such that the other token does not name it.
+    // Takes one key from each block of the token's keys. The other token's list must not name it.
     for (const int64_t begin : {0, 64, 128}) {
       const auto block_end = keys.begin() + std::min(begin + 64, std::ssize(keys));
       const auto found =

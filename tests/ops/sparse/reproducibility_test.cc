@@ -1,5 +1,5 @@
-// The bits of a token's results must not depend on the number of threads, on where its keys lie, on their order in its
-// list, or on the rest of the call.
+// The bits of a token's results do not depend on the number of threads, on the place and order of its keys, or on other
+// tokens.
 #include <gtest/gtest.h>
 #include <tbb/global_control.h>
 
@@ -44,7 +44,7 @@ TEST_P(SparseBits, DoNotDependOnThreads) {
   }
 }
 
-// Tokens wait for one another at every key, so another order of additions would change bits.
+// Many tokens add to the gradients of the same keys. Any other order of additions would change bits.
 TEST_P(SparseBits, OfManyTokensOnTheSameKeysDoNotDependOnThreads) {
   SparseCase c = Usual(true);
   c.tokens.lengths = {{80}, {12}};

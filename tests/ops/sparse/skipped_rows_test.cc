@@ -38,7 +38,7 @@ struct Call {
                 reinterpret_cast<uint8_t*>(&value) + sizeof(float) - size);
     return value;
   }
-  /// Gives the row of this head a sum of 0, which means no keys, and puts NaN and inf into its inputs.
+  /// Makes the row of this head a row without keys: its sum is 0. Puts NaN and inf into the row's inputs.
   void Skip(int64_t token, int64_t head) {
     const int64_t row = token * heads + head;
     sum[static_cast<size_t>(row)] = 0;

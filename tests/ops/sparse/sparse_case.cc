@@ -17,7 +17,7 @@ double ScaleOf(const SparseCase& c) {
   return static_cast<double>(c.scale.value_or(usual));
 }
 
-/// Returns an f32 tensor [N] for the sinks, filled with NaN, or an absent tensor if the case has no sink.
+/// Returns an f32 tensor [N] for the sinks, filled with NaN. Without sinks, returns an absent tensor.
 Tensor MakeHeadValues(const SparseCase& c) {
   return c.sink ? Tensor(DType::kF32, {c.heads}, {}, c.tokens.placement) : Tensor();
 }

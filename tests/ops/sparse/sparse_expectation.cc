@@ -15,8 +15,8 @@ double OfSum(int64_t n) { return kUnit * (4 * std::sqrt(static_cast<double>(n)) 
 
 void Append(const double* from, int64_t count, std::vector<double>* to) { to->insert(to->end(), from, from + count); }
 
-/// Returns the part of the dense problem that does not depend on keys. A token's query heads become rows of one head;
-/// in memory they already lie like that.
+/// Returns the part of the dense problem that does not depend on keys. A token's query heads become the rows of one
+/// head.
 reference::Problem DenseOf(const reference::SparseProblem& p) {
   reference::Problem dense{.d = p.d, .d_rope = p.d_rope, .dv = p.dv};
   dense.q = p.q;
@@ -171,7 +171,8 @@ std::vector<ExpectedOutput> ExpectBackward(const SparseGradCall& call) {
   dense.forward.out = call.forward().out;
   dense.forward.max = call.forward().max;
   dense.forward.sum = call.forward().sum;
-  // Only the sizes and magnitudes of these gradients are used. A merged gradient is rounded once, as dk is.
+  // Only the sizes and magnitudes of these gradients are used. With merged values, dk also has the gradient of V, and
+  // is rounded once.
   const reference::Gradients exact{.dq = want.dq,
                                    .dk = want.dk,
                                    .dv = p.merged ? std::vector<double>(dense.problem.v.size()) : want.dv,

@@ -13,8 +13,8 @@ namespace fa::test {
 /// a batch element with a dense mask. A key that a list names m times has the bias ln m, which multiplies its
 /// probability by m.
 ///
-/// A sink is one more key of zeros, whose bias is the sink. dsink is a sum of P delta over rows, computed in f64. It is
-/// off by its rounding and by the errors of the deltas, each of which is a sum of Dv products.
+/// A sink is one more key of zeros, whose bias is the sink. dsink is a sum of P delta over rows, computed in f64. Its
+/// error consists of its rounding and of the errors of the deltas, which are sums of Dv products.
 ///
 /// p_head_mean is the mean of N probabilities. Each is off by the errors of its score, of its exponential and of the
 /// row's sum. With u = 2^-24, adding them is off by u (4 sqrt(N) + 8) times the mean.

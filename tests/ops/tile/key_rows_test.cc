@@ -15,8 +15,7 @@ namespace {
 constexpr int64_t kPages = 5, kPageRows = 4, kRowColumns = 3, kPageStride = kPageRows * kRowColumns;
 constexpr int32_t kLeast = std::numeric_limits<int32_t>::min(), kMost = std::numeric_limits<int32_t>::max();
 
-/// Entries 0 and 3 are valid. A call with the other entries is refused, but another thread may write them after the
-/// check.
+/// Entries 0 and 3 are valid. A check refuses the other entries, but another thread may write them after the check.
 const std::vector<int32_t> kTable = {0, 3, -1, kPages, kLeast, kMost};
 const int64_t kRowKeys = std::ssize(kTable) * kPageRows;
 

@@ -133,7 +133,7 @@ TEST(TileFetch, ListsTheRowsThatTheNextTileOfTheBackwardPacks) {
     next.head = 1;
     const tiling::Interval rows = OfSecond(layout, {3, 7}, 7), keys = OfSecond(layout, {0, 9}, 9);
     ops::TileFetch fetch;
-    // Rows have 64 and 32 bytes. In layouts in which a head's rows follow one another, they are contiguous.
+    // Rows have 64 and 32 bytes. Rows are contiguous in layouts in which a head's rows follow one another.
     const bool by_heads = layout == Layout::kBNSD;
     const int64_t lines = by_heads ? 4 + 2 + 2 + 9 + 5 : 4 + 4 + 4 + 9 + 9, bytes = 64 * lines;
     fetch.List(bound->forward.problem, ops::RowsOf(*bound, call.args), kTile, next, bytes);

@@ -35,7 +35,7 @@ std::vector<SparseSequences> Cases() {
 struct Program {
   explicit Program(const SparseSequences& of)
       : sequences(of), tasks(sequences, kColumns, sequences.tokens, /*workers=*/3, workspace) {
-    // The memory begins at a multiple of 64 bytes, as that of a Workspace does.
+    // The memory begins at a multiple of 64 bytes, like the memory of a Workspace.
     memory.assign(workspace.total_bytes() + 64, std::byte{0xff});
     const auto address = reinterpret_cast<uintptr_t>(memory.data());
     data = memory.data() + (64 - address % 64) % 64;
@@ -80,8 +80,8 @@ void YieldOften() {
   for (int i = 0; i < 1000; ++i) std::this_thread::yield();
 }
 
-/// Starts a thread that runs the tasks that write gradients, while the tasks [0, key_tasks), which clear the sums, have
-/// not run.
+/// Starts a thread for the tasks that write gradients. The tasks [0, key_tasks), which clear the sums, have not run
+/// yet.
 template <typename Run>
 std::thread StartWriting(const KeySumTasks& tasks, const Run& run_task) {
   std::atomic<bool> writing{false};

@@ -86,8 +86,8 @@ class Chains {
   std::vector<int64_t> no_slots_;
 };
 
-/// Simulates the graphs of all ranks as the executor runs them. The workers of a rank share a list of claims. A worker
-/// that completes a task runs the first task that this frees, and queues the others. The earliest queued task runs
+/// Simulates the graphs of all ranks as the executor runs them. The workers of a rank share a list of claims. When a
+/// task ends, its worker runs the first task that it has freed, and queues the others. The earliest queued task runs
 /// first. When all tiles of a block have run, the block's sums are sent to the next block.
 class Ranks {
  public:
@@ -166,8 +166,8 @@ class Ranks {
     }
   }
 
-  // Queues the tasks that a completed task or an arrival frees. If `next` is not null, stores the first of them there
-  // instead.
+  // Queues the tasks that a completed task or an arrival frees. If `next` is not null, the first of these tasks is
+  // stored there instead.
   void Release(int r, int32_t of, int32_t* next) {
     Rank& rank = ranks_[static_cast<size_t>(r)];
     const core::TaskGraph& graph = rank.graph->plan.graph;
@@ -249,9 +249,9 @@ std::vector<Case> SmallCases() {
   return cases;
 }
 
-// Tiles take any time and run in any order. Still, each column gets its additions in the order of one process: head by
-// head, with ascending rows, on one rank after another. Every row group takes its columns in one direction. Only one
-// chunk at a time uses a copy of K and V.
+// Tiles take any time and run in any order. But each column gets its additions in the order of one process: head by
+// head, with ascending rows, on one rank after another. Every row group takes its columns in one direction. A copy of K
+// and V is used by one chunk at a time.
 TEST(ChainGraph, AddsInTheOrderOfOneProcessWhateverTilesTake) {
   const auto check = [](const Case& of, uint64_t seed) {
     const Chains chains(of);
@@ -331,7 +331,8 @@ TEST(ChainGraph, EveryColumnOfABlockHasOneFirstAndOneLastTile) {
   }
 }
 
-// The plan predicts a time from blocks. It must agree with the time of all tiles of all ranks, which Ranks simulates.
+// The plan predicts the time of blocks. The prediction must agree with the time of all tiles of all ranks, which Ranks
+// simulates.
 TEST(ChainGraph, TilesTakeAsLongAsThePlanPredictsFromBlocks) {
   std::vector<Case> cases = {{.sq = 1 << 14, .sk = 1 << 14, .group = 4, .heads_kv = 4, .ranks = 4, .workers = 8},
                              {.sq = 1 << 15, .sk = 1 << 15, .group = 4, .heads_kv = 4, .ranks = 8, .workers = 16},
@@ -344,7 +345,7 @@ TEST(ChainGraph, TilesTakeAsLongAsThePlanPredictsFromBlocks) {
       const Chains chains(masked);
       constexpr double kGroupPairs = 32.0 * 8;  // one unit of BackwardItem::cost is this many pairs
       constexpr double kTileGroups = 2;
-      // PredictedSeconds counts the cost kTileGroups per tile.
+      // PredictedSeconds adds kTileGroups to the cost of each tile.
       const double all = 1 + kTileGroups / (128 / 32 * 128 / 8);
       Ranks ranks(
           chains, of.workers,

@@ -233,8 +233,8 @@ TEST(RankPlan, RefusesMoreHeadsOfAGroupThanSixtyThreeBitsOfBytes) {
   EXPECT_THAT(RefusalOf(call), testing::HasSubstr(" bytes that travel between ranks, want at most"));
 }
 
-// With more heads in flight there are smaller chunks and more blocks. Memory may be too small for these, although it
-// suffices for the blocks of one head.
+// More heads in flight make smaller chunks and more blocks. Memory may be too small for these blocks, although it
+// suffices with one head in flight.
 TEST(RankPlan, AChoiceThatMemoryCannotHoldIsNotTaken) {
   RankCall call = WeakScalingCall(16);
   call.backward = true;
@@ -267,7 +267,7 @@ TEST(RankPlan, TheBackwardTakesTheHeadsInFlightThatItsMemoryAllows) {
   EXPECT_EQ(one.heads_in_flight, 1);
   EXPECT_GT(chosen.heads_in_flight, 1);
   EXPECT_GT(chosen.efficiency, one.efficiency);
-  // If a rank has few threads, it gains little from several heads in flight. Its memory also holds few heads of long
+  // A rank with few threads gains little from several heads in flight. Its memory also holds only few heads of long
   // sequences.
   call = WeakScalingCall(64);
   call.backward = true;
@@ -284,8 +284,8 @@ TEST(RankPlan, TheBackwardTakesTheHeadsInFlightThatItsMemoryAllows) {
   EXPECT_GE(single.efficiency, 0.95);
 }
 
-// A rank's memory for staged rows grows with the heads in flight. So a plan chooses all heads only if the caller asks
-// for them.
+// A rank needs more memory for staged rows with more heads in flight. So a plan chooses all heads only if the caller
+// asks for it.
 TEST(RankPlan, NeverChoosesAllHeads) {
   for (const auto& [heads_kv, most] : {std::pair{1, 1}, {2, 1}, {3, 2}, {8, 4}}) {
     for (const Strategy strategy : {Strategy::kSequence, Strategy::kHeads}) {
@@ -346,8 +346,8 @@ TEST(RankPlan, RowsThatAreSummedAtOnceGoToTheRankOfTheFirst) {
   call.rows_may_move = true;
   const RankPlan plan = MakeRankPlan(call);
   EXPECT_TRUE(plan.as_one_process);
-  // The third sequence begins at row 201. The cuts lie at rows 55, 311 and 567 of it. The groups of rows that kernels
-  // add at once end at its rows 64, 320 and 576.
+  // The third sequence begins at row 201. In it, the cuts are at rows 55, 311 and 567. The groups of rows that kernels
+  // add at once end at rows 64, 320 and 576.
   EXPECT_EQ(plan.moved_rows, 9 + 9 + 9);
   EXPECT_THAT(plan.q.Of(1), testing::ElementsAre(PlacedRows{{265, 521}, 0}));
   EXPECT_EQ(RowsBetween(call, plan, 1, 0).held, (std::vector<PlacedRows>{{{256, 265}, 0}}));
@@ -366,8 +366,8 @@ TEST(RankPlan, RowsThatAreSummedAtOnceGoToTheRankOfTheFirst) {
   EXPECT_EQ(of_this_cut.moved_rows, 0);
 }
 
-// If two intervals of a rank touch in reverse order, they divide a group of rows just as a cut between ranks does. But
-// no row moves to another rank.
+// Two intervals of one rank that touch in reverse order divide a group of rows, as a cut between ranks does. But no row
+// moves to another rank.
 TEST(RankPlan, RanksComputeCopiesWhereTheirRowsChange) {
   Sizes sizes;
   sizes.lengths = {{101, 101}, {155, 155}, {128, 128}};

@@ -37,8 +37,8 @@ bool Keeps(const Sequence& sequence, Interval rows, Interval keys) {
 }
 
 // Expects that the schedule adds in the order of one process. The blocks of a chunk have ascending heads and rows, and
-// each block sends its sums to the next one. The blocks of the same rows take their chunks in one direction. For every
-// head, each part that keeps a key of a chunk has a block.
+// each block sends its sums to the next one. The blocks of the same rows take their chunks in one direction. For each
+// head, there is a block for each part and chunk in which the mask keeps a pair.
 void ExpectTheChainsOfOneProcess(const Sequence& sequence, const RowShards& q, int64_t group, int workers,
                                  bool head_by_head = false) {
   const std::vector<Sequence> sequences{sequence};
@@ -94,7 +94,7 @@ void ExpectTheChainsOfOneProcess(const Sequence& sequence, const RowShards& q, i
       EXPECT_EQ(of_chunk[c].back().to, -1);
       EXPECT_TRUE(of_chunk[c].back().ends_heads);
     }
-    // Within a chunk, each head's chain ends on the rank on which the chunk's chain ends.
+    // A block that ends its heads lies on the rank on which the chunk ends.
     for (const SumBlock& block : of_chunk[c]) EXPECT_TRUE(!block.ends_heads || block.rank == chunk.last);
   }
   EXPECT_EQ(keys, sequence.sk);
@@ -142,8 +142,8 @@ TEST(SumSchedule, HasNoMoreBlocksThanItSays) {
               Axis{"heads_kv", {1, 4}});
 }
 
-// In each unit of heads, rank 0 has the first and the last block, and rank 1 the middle one. While a rank waits for the
-// other, it has no other work.
+// In each unit of heads, rank 0 has the first and the last block, and rank 1 the middle block. A rank that waits for
+// the other has no other work.
 TEST(SumSchedule, ARankThatWaitsInEveryUnitIsPredictedToWaitInEveryUnit) {
   SumSchedule schedule;
   schedule.chunks = {{.keys = {0, 128}}};
@@ -230,7 +230,7 @@ TEST(SumSchedule, TilesAreSmallWhereColumnsRunSideBySide) {
   }
 }
 
-/// Returns a schedule of two ranks. They hold the rows of each cut sequence alternately, 128 rows at a time. One more
+/// Returns a schedule of two ranks, which hold the rows of each cut sequence alternately, 128 rows at a time. One more
 /// sequence lies on rank 0 alone.
 SumSchedule ScheduleOfCutSequences(int64_t cut_sequences) {
   constexpr int64_t kRows = 1024, kKeys = 6 * kColumnKeys * kRows / 128;  // as many chunks as a sequence can have
@@ -249,8 +249,7 @@ SumSchedule ScheduleOfCutSequences(int64_t cut_sequences) {
   return MakeSumSchedule({.sequences = sequences, .of = {0, cut_sequences + 1}, .q = q});
 }
 
-// A chunk's number is the tag of its messages. If two chunks had the same number, a rank could mistake the sums of one
-// for those of the other.
+// A chunk's number is the tag of its messages. If two chunks had the same number, a rank could mix up their sums.
 TEST(SumSchedule, NumbersChunksThatTravel) {
   const SumSchedule schedule = ScheduleOfCutSequences(3);
   std::set<int32_t> numbers, of_blocks;

@@ -1,4 +1,4 @@
-// Tests how ranks, which are threads, send and add sums, without a real backward. Each tile adds one number to a
+// Tests how ranks, which are threads, send and add sums. There is no real backward. Each tile adds one number to a
 // column's sum, so that the order of additions shows.
 #include "ranks/run/chain_messages.h"
 
@@ -35,7 +35,8 @@ constexpr int64_t kRows = 900, kGroup = 2, kHeadsKv = 2;
 constexpr unsigned kSecondsToDeadlock = 300;
 constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
 
-/// The schedule of one unit (heads that are in flight together) under a causal mask, and the graph of each rank.
+/// The schedule of one unit under a causal mask, and the graph of each rank. A unit has the heads that are in flight
+/// together.
 class Unit {
  public:
   Unit(int ranks, int workers)
@@ -114,7 +115,7 @@ class Finals {
 };
 
 /// Runs a rank's graph and its messages to their end. The task that starts after `throws_at` others throws
-/// std::bad_alloc. If `throws_at` is -1, no task starts, as without memory for the run.
+/// std::bad_alloc. If `throws_at` is -1, no task starts.
 /// @return the status of the run
 Status RunRank(const Unit& unit, Transport& transport, int64_t throws_at, Finals& finals) {
   const auto rank = static_cast<size_t>(transport.rank());

@@ -1,5 +1,5 @@
-// If an error of the transport ends a run, messages may still be under way. So the transport keeps the run's workspace.
-// No other call uses this workspace, and it is freed only together with the transport.
+// If an error of the transport ends a run, messages may still be under way. So the transport keeps the run's workspace
+// until the transport is freed. No other call uses this workspace.
 #include <gtest/gtest.h>
 
 #include <algorithm>

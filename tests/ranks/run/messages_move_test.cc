@@ -1,5 +1,5 @@
-// A transport moves messages only during calls of its functions. So a rank that has messages under way must call Test
-// between its tiles.
+// A transport moves messages only inside its functions. So a rank with messages under way must call Test between its
+// tiles.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -30,8 +30,8 @@ using Strategy = SequenceShards::Strategy;
 constexpr int kRanks = 3;
 constexpr unsigned kSecondsToDeadlock = 300;
 
-/// Returns a causal case with as many kv heads as query heads. With a contiguous cut, no rows or sums are sent to rank
-/// 0.
+/// Returns a causal case with as many kv heads as query heads. With a contiguous cut, rank 0 receives no rows and no
+/// sums.
 BackwardCase CausalCase() {
   BackwardCase c = LongCase(DType::kF32, 3);
   c.forward.heads_kv = c.forward.heads;
@@ -98,7 +98,7 @@ TEST_P(MessagesMove, OfABackwardByHeads) {
 }
 
 /// What two ranks share. A unit has the heads that are in flight together. Rank 0 sends sums and receives none. Rank 1
-/// receives no sums until rank 0 is in its second unit and has tested the messages with sums of its first unit.
+/// receives no sums until rank 0, in its second unit, has tested the messages of its first unit.
 struct Leftover {
   std::mutex mutex;
   std::condition_variable changed;
@@ -144,8 +144,8 @@ class Watched final : public Transport {
   }
 
  private:
-  // Two units of heads can be in flight. Each has one tag for rows that it receives, and one for results that it sends
-  // back. The next tag is for sums of parameters, and the tags after it are for the other sums.
+  // Two units of heads can be in flight. Each has one tag for received rows, and one for results that are sent back.
+  // The next tag is for sums of parameters, and the tags after it are for the other sums.
   static constexpr int kTagOfFirstResults = 2, kFirstTagOfSums = 5;
 
   std::shared_ptr<Transport> transport_;

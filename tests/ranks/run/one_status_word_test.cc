@@ -1,6 +1,6 @@
-// In a run, ranks exchange tensors and one status word per rank, and nothing else. Once the ranks have agreed to run,
-// no rank fails for lack of threads. If a task of a rank throws, the rank sends NaN instead of its results. So no other
-// rank waits for them for ever or takes them for valid.
+// In a run, ranks exchange only tensors and one status word per rank. Once the ranks have agreed to run, no rank fails
+// for lack of threads. If a task of a rank throws, the rank sends NaN instead of its results. So no other rank waits
+// for ever, or takes the results for valid.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -39,7 +39,7 @@ BackwardCase CaseOf(bool sums) {
   return c;
 }
 
-/// How a call ended on one rank: its status, its output elements, and the wanted ones.
+/// How a call ended on one rank: its status, its output elements, and the expected elements.
 struct Ended {
   Status status;
   std::vector<float> outputs, wanted;
@@ -204,7 +204,7 @@ TEST_P(OneStatusWord, ATaskThatThrowsSpoilsWhatItsRankSends) {
       const auto context = ContextOn([&] { return std::make_unique<Throws>(left); }, DetectIsa(), 2);
       const auto context_of = [&](int rank) { return rank == kVictim ? context.get() : ContextOf(DetectIsa(), 1); };
       const std::vector<Ended> all = backward ? RunBackward(context_of) : RunForward(context_of);
-      if (all[kVictim].status.ok()) continue;  // this rank has fewer tasks than the number that runs
+      if (all[kVictim].status.ok()) continue;  // the rank has so few tasks that all of them ran
       EXPECT_EQ(all[kVictim].status.code(), StatusCode::kInternal) << all[kVictim].status.message();
       for (int rank = 0; rank < kRanks; ++rank) {
         if (rank == kVictim) continue;

@@ -83,7 +83,7 @@ struct RanksRun {
 };
 
 /// Runs all ranks. Ranks that succeed write their gradients into the tensors of `problem`.
-/// @param one_row  whether a bias of one row applies to all queries, even if a rank has only one query
+/// @param one_row  whether a bias of one row applies to all queries, also on a rank with only one query
 inline RanksRun RunRanks(const BackwardProblem& problem, const SequenceShards& shards, ThreadRanks& all, int ranks,
                          Isa isa, int threads = 1, bool one_row = false) {
   const AttentionGradArgs whole = problem.args();
@@ -117,8 +117,8 @@ inline RanksRun RunRanks(const BackwardProblem& problem, const SequenceShards& s
   return run;
 }
 
-/// Returns MakeBackwardValues(c), and keeps the values of the last kKept cases. The tests of all levels run a case one
-/// after another, so later levels find its values.
+/// Returns MakeBackwardValues(c). Keeps the values of the last kKept cases, because the tests of all levels run a case
+/// one after another.
 inline BackwardValues ValuesOf(const BackwardCase& c) {
   constexpr size_t kKept = 64;
   static std::deque<std::pair<ForwardCase, BackwardValues>> kept;

@@ -38,7 +38,7 @@ TEST_P(RankedBackward, HasTheBitsOfOneProcessForEveryCutAndMask) {
   ForEachCase(check, Axis{"dtype", {DType::kF32, DType::kBF16}}, Axis{"mode", {0, 3, 4, 5}});
 }
 
-// If a transport can only wait, messages arrive between blocks; otherwise they arrive at any time. Both kinds are
+// With transports that can only wait, messages arrive between blocks; otherwise they arrive at any time. Both kinds are
 // tested, on one thread and on several.
 TEST_P(RankedBackward, TransportsThatCanOnlyWaitGiveTheSameBits) {
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
@@ -54,7 +54,7 @@ TEST_P(RankedBackward, TransportsThatCanOnlyWaitGiveTheSameBits) {
   }
 }
 
-// The columns of a block start one after the other, so its tiles have fewer rows than those of one process.
+// The columns of a block start one after the other, so the block's tiles have fewer rows than those of one process.
 TEST_P(RankedBackward, SmallerTilesOfBlocksChangeNoBit) {
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
     BackwardCase c = LongCase(dtype, 0);
@@ -109,8 +109,8 @@ TEST_P(RankedBackward, CutsThroughPackedSequencesAndTheirTail) {
   }
 }
 
-// Kernels of pairs add 2 rows of a sequence at once, and AMX kernels add 32. If a cut divides such a group, the rank
-// that holds the group's first row computes the whole group.
+// Kernels of bf16 pairs add 2 rows of a sequence at once, and AMX kernels add 32. If a cut divides such a group, the
+// rank that holds the group's first row computes the whole group.
 TEST_P(RankedBackward, MovesRowsThatAreSummedAtOnce) {
   BackwardCase c = LongCase(DType::kBF16, 3);
   c.forward.layout = Layout::kTND;
@@ -131,8 +131,8 @@ TEST_P(RankedBackward, MovesRowsThatAreSummedAtOnce) {
   ExpectBitsOfOneProcess(c, ShardsOf(c, Cut::kContiguous, Strategy::kSequence), 4, GetParam());
 }
 
-// If two intervals of one rank touch in reverse order, they may divide rows that kernels add at once. No row moves to
-// another rank. But the rank must place these rows next to each other.
+// Two intervals of one rank that touch in reverse order may divide rows that kernels add at once. No row moves to
+// another rank, but the rank must place these rows next to each other.
 TEST_P(RankedBackward, RowsThatAreSummedAtOnceStayTogetherAcrossIntervalsInReverse) {
   BackwardCase c = LongCase(DType::kBF16, 3);
   c.forward.layout = Layout::kTND;
@@ -190,8 +190,8 @@ TEST_P(RankedBackward, TakesEveryFeatureOfTheOneProcessCall) {
     const BackwardCase c = RandomBackwardCase(seed);
     if (!TakenOverRanks(c.forward)) continue;
     ++taken;
-    // Random cases are short, but intervals may still cut them. 16-bit rows are cut only between groups of rows that
-    // kernels add at once.
+    // Intervals may cut even these short random cases. 16-bit rows are cut only between groups of rows that kernels add
+    // at once.
     const Strategy wanted = seed % 2 == 0 ? Strategy::kSequence : Strategy::kHeads;
     SequenceShards shards = ShardsOf(c, Cut::kContiguous, StrategyFor(c.forward, wanted));
     const int ranks = 2 + static_cast<int>(seed % 3);

@@ -17,7 +17,8 @@ using testing::HasSubstr;
 
 class RankedBiasGradient : public RankedBackward {};
 
-/// If the batch shares a bias, its gradient is summed in f32, in the order of the sequences, whatever the bias's type.
+/// A gradient of a bias that the batch shares is summed in f32, in the order of the sequences, whatever the bias's
+/// type.
 TEST_P(RankedBiasGradient, WritesOwnRowsOfTheGradientOfABias) {
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
     for (const bool of_batch : {false, true}) {
@@ -72,7 +73,7 @@ TEST_P(RankedBiasGradient, SumsTheGradientOfOneRowForAllQueriesAsOneProcess) {
   ForEachCase(check, Axis{"dtype", {DType::kF32, DType::kBF16}}, Axis{"mode", {0, 3, 4}});
 }
 
-/// If the batch shares a bias, its gradient adds up the sums of the sequences in their order.
+/// A gradient of a bias that the batch shares adds up the sums of the sequences in their order.
 TEST_P(RankedBiasGradient, SumsOneRowForAllQueriesOverTheBatchAndInAnyUnits) {
   const auto check = [&](DType dtype, bool of_batch) {
     BackwardCase c = OneRowCase(dtype, 3);
@@ -94,7 +95,7 @@ TEST_P(RankedBiasGradient, SumsOneRowForAllQueriesOverTheBatchAndInAnyUnits) {
   ForEachCase(check, Axis{"dtype", {DType::kF32, DType::kF16}}, Axis{"of_batch", {false, true}});
 }
 
-/// For each sequence, the chain of a key may end on another rank. Some keys are kept by no row, and some rows have no
+/// The chain of a key may end on another rank in each sequence. Some keys are kept by no row, and some rows have no
 /// keys.
 TEST_P(RankedBiasGradient, SumsOneRowForAllQueriesWhereKeysAreNotSeen) {
   BackwardCase c = OneRowCase(DType::kF32, 5);
@@ -142,7 +143,7 @@ TEST_P(RankedBiasGradient, TakesABiasOf1024RowsWithBothStrategies) {
   }
 }
 
-/// If there is one query, one process writes the row's gradient without an addition, so the sign of a zero stays.
+/// With one query, one process writes the row's gradient without an addition, so the sign of a zero stays.
 TEST_P(RankedBiasGradient, OneRowForTheOnlyQueryIsWrittenAsInOneProcess) {
   for (const bool of_batch : {false, true}) {
     BackwardCase c = OneRowCase(DType::kF32, 0);
@@ -157,8 +158,8 @@ TEST_P(RankedBiasGradient, OneRowForTheOnlyQueryIsWrittenAsInOneProcess) {
   }
 }
 
-/// The biases of packed sequences lie one after another. A rank passes its own rows of each bias, but the whole mask of
-/// TND.
+/// The biases of packed sequences lie one after another. A rank passes its own rows of each bias, but the whole TND
+/// mask.
 TEST_P(RankedBiasGradient, TakesBiasMaskAndSlopesOfPackedSequences) {
   for (const PseForm form : {PseForm::kFull, PseForm::kSlopes}) {
     BackwardCase c = LongCase(DType::kF32, 3);

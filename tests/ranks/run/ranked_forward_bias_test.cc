@@ -1,4 +1,4 @@
-// Tests biases, slopes and masks of the forward over ranks: which rows a rank passes, and that the bits equal those of
+// Tests biases, slopes and masks of the forward over ranks. Each rank passes the right rows, and the bits are those of
 // one process.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -88,7 +88,7 @@ TEST_P(RankedForwardBias, TakesABiasOf1024RowsWithBothStrategies) {
     const ForwardOfOneProcess one(c, GetParam());
     for (const Strategy strategy : {Strategy::kSequence, Strategy::kHeads}) {
       for (const int ranks : {2, 3}) one.ExpectSameBits(ShardsOf(c, Cut::kZigzag, strategy), ranks);
-      // One rank may have exactly 1024 rows if the other has not.
+      // One rank may have exactly 1024 rows if the other rank has another number.
       SequenceShards shards = ShardsOf(c, Cut::kIntervals, strategy);
       shards.intervals = {{{256, 1280}}, {{0, 256}, {1280, 1300}}};
       one.ExpectSameBits(shards, 2);
@@ -107,8 +107,8 @@ TEST_P(RankedForwardBias, TakesABiasOf1024RowsOfPackedSequences) {
   }
 }
 
-/// If every rank holds 1024 rows, a bias of 1024 rows is taken for each rank's own rows. So the schedule of a whole
-/// call refuses this cut.
+/// If every rank holds 1024 rows, a bias of 1024 rows means each rank's own rows. So the schedule of a whole call
+/// refuses this cut.
 TEST_P(RankedForwardBias, ScheduleRefusesABiasOf1024RowsWhereAllRanksHoldAsMany) {
   static uint8_t byte = 0;
   const Dims rows{1, 1, 2048, 8};

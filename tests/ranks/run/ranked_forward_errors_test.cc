@@ -42,8 +42,8 @@ TEST_P(RankedForwardErrors, OneErrorOnAllRanksNamesTheRankAndWritesNothing) {
     for (const Status& status : statuses) {
       EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
       EXPECT_EQ(status.message(), statuses[0].message());
-      // On every rank the error marks the names of arguments in its text, so that an interface can replace them by its
-      // own.
+      // On every rank the error marks the names of arguments in its text. An interface can then replace them by its own
+      // names.
       const ErrorText& what = status.what();
       const std::string first = what.mentions().empty() ? "no argument" : std::string(what.Name(what.mentions()[0]));
       EXPECT_THAT(status.message(), HasSubstr("rank 2: " + first));
@@ -136,7 +136,7 @@ TEST_P(RankedForwardErrors, RanksThatReadABiasOtherwiseAreOneError) {
                                                "1024 rows (compressed) (rank 0)"));
 }
 
-// Rank 0 has one row. So its bias of one row may mean its own row, or one row for all queries.
+// Rank 0 has one row. Its bias of one row may mean this row, or one row for all queries.
 TEST_P(RankedForwardErrors, TheErrorOfABiasNamesARankThatReadsItOtherwise) {
   ForwardCase c = BiasedCase(PseForm::kFull, MaskForm::kNone);
   c.lengths = EqualLengths(1, 9, 9);

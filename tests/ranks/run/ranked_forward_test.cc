@@ -85,8 +85,8 @@ TEST_P(RankedForward, CutsThroughPackedSequencesAndTheirTail) {
               Axis{"cut", {Cut::kContiguous, Cut::kZigzag}}, Axis{"strategy", {Strategy::kSequence, Strategy::kHeads}});
 }
 
-// Few rows have special kernels, and long keys are cut into parts. Both choices must depend on the whole sequence, not
-// on one rank's rows.
+// Few rows have special kernels, and long keys are cut into parts. The whole sequence must decide both, not one rank's
+// rows.
 TEST_P(RankedForward, ChoosesKernelsByTheWholeSequence) {
   for (const int64_t sq : {int64_t{12}, int64_t{130}, int64_t{257}}) {
     ForwardCase c = LongForwardCase(DType::kF32, 3);
@@ -97,8 +97,8 @@ TEST_P(RankedForward, ChoosesKernelsByTheWholeSequence) {
   }
 }
 
-// `attend`, a kernel for few rows, sums keys in another order than tiles do. Which keys `attend` takes follows from the
-// rows of the whole sequence, not from a rank's rows.
+// `attend`, a kernel for few rows, sums keys in another order than tiles do. The rows of the whole sequence decide
+// which keys `attend` takes.
 TEST_P(RankedForward, AttendsToWhatEveryRowOfTheWholeSequenceKeeps) {
   struct Few {
     int64_t group, sq, before_the_cut;
@@ -109,8 +109,8 @@ TEST_P(RankedForward, AttendsToWhatEveryRowOfTheWholeSequenceKeeps) {
   };
   constexpr int64_t kUnit = 128;
   for (const Few few : {Few{1, 8, 4}, Few{1, 5, 4}, Few{1, 2, 1}, Few{2, 4, 1}, Few{4, 2, 1}}) {
-    // Keys are cut into parts of 512. A window begins in the first part or in the second. One window is such that the
-    // last row's keys begin exactly at the second part.
+    // Keys are cut into parts of 512. A window begins in the first part or in the second. With one window, the last
+    // row's keys begin exactly at the second part.
     for (const Window window : {Window{3, 1004}, Window{3, few.sq}, Window{3, 72}, Window{3, 64 + few.sq},
                                 Window{4, 1004, 150}, Window{4, 1004, 1003 - 512}, Window{4, 1004, 1003 - 511},
                                 Window{4, 1004, 1003 - 510 - few.sq}, Window{4, 300, 100}, Window{5, 600}}) {
@@ -137,8 +137,8 @@ TEST_P(RankedForward, TakesEveryFeatureOfTheOneProcessCall) {
     const ForwardCase c = RandomForwardCase(seed);
     if (!TakenOverRanks(c)) continue;
     ++taken;
-    // Random cases are short. Intervals may still cut them at any row, because a row's bits in the forward do not
-    // depend on other rows.
+    // Intervals may cut even these short random cases. They may cut at any row, because a row's bits in the forward do
+    // not depend on other rows.
     const Strategy wanted = seed % 2 == 0 ? Strategy::kSequence : Strategy::kHeads;
     SequenceShards shards = ShardsOf(c, Cut::kContiguous, StrategyFor(c, wanted));
     const int ranks = 2 + static_cast<int>(seed % 3);

@@ -1,5 +1,5 @@
-// A process whose threads are the ranks forks, after a call over ranks and during one. The child makes a call in one
-// process and a call over new ranks. Then it ends like any other process.
+// A process whose threads are the ranks forks: after a call over ranks, or during one. The child makes a call in one
+// process and a call over new ranks, and ends like any other process.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -76,7 +76,7 @@ class RanksFork : public ::testing::TestWithParam<Setting> {
   RanksFork() : want_(OutputsOf(problem_, context_)) {}
 
   /// Makes a call over ranks, which are new threads, and returns whether it has the bits of one process. Rank 0 calls
-  /// `before` when Observed does.
+  /// `before` as Observed does.
   [[nodiscard]] bool RanksAreRight(const std::function<void()>& before = [] {}) const {
     const SequenceShards shards = {.sq = kRows, .sk = kRows, .intervals = {}, .strategy = GetParam().strategy};
     problem_.ForgetOutputs();

@@ -1,5 +1,5 @@
-// Tests a call over ranks while memory is short. In turn, each allocation of the ranks fails, either alone or with all
-// later ones. Each rank gets a status, and none waits for ever. No memory is lost, and the next call has the bits of
+// Tests a call over ranks while memory is short. In turn, each allocation of the ranks fails: alone, or with all later
+// ones. Each rank must get a status, and none may wait for ever. No memory is lost, and the next call has the bits of
 // one process.
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -79,8 +79,7 @@ class RanksMemory : public ::testing::TestWithParam<std::tuple<Strategy, bool>> 
   }
   ~RanksMemory() override { alarm(0); }
 
-  /// Makes a call over ranks. Memory is short for all ranks from the time when all are about to call until rank 0 has
-  /// returned.
+  /// Makes a call over ranks. Memory is short for all ranks until rank 0 has returned.
   /// @param place  number of the allocation that fails, or 0 for none
   template <typename Direction>
   [[nodiscard]] Ending CallShortOfMemory(const typename Direction::Problem& problem, int64_t place) const {
@@ -180,7 +179,7 @@ class Echo final : public Transport {
   int ranks_, gathered_ = 0;
 };
 
-// In a collective, all ranks wait for each other; with MPI they would wait for ever for a rank that has returned. So a
+// In a collective, all ranks wait for each other. With MPI they would wait for ever for a rank that has returned. So a
 // rank without memory first tells the others.
 TEST_P(RanksMemory, ARankWithoutMemoryTellsTheOthersWhenItPlans) {
   const ForwardProblem problem(SmallCase());

@@ -1,5 +1,5 @@
-// At one step of a call over ranks, which are threads, the transport lacks memory. No rank hangs. Every rank gets an
-// error, or computes its own rows correctly.
+// At one step of a call over ranks, the transport lacks memory. No rank hangs. Every rank gets an error, or computes
+// its own rows correctly.
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -61,7 +61,7 @@ class TransportShortage : public testing::TestWithParam<std::tuple<Strategy, boo
   }
 
   /// @param run  called as run(all); returns one status per rank
-  /// @param right  called as right(rank) for a rank that succeeded; returns whether its results are right
+  /// @param right  called as right(rank) for a rank that succeeded; returns whether that rank's results are right
   template <typename Run, typename Right>
   static void EveryStepFails(const Run& run, const Right& right) {
     const HangAlarm alarm(kSecondsToDeadlock);

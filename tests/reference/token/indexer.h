@@ -21,8 +21,8 @@ struct IndexerProblem {
   [[nodiscard]] double Score(int64_t token, int64_t key) const;
 };
 
-/// Returns the first `slots` of the keys 0, 1, ... in the operator's order: by descending score, and by ascending key
-/// where scores are equal. -0 equals +0, and NaN comes last. If there are fewer scores than slots, all keys are
+/// Returns the first `slots` of the keys 0, 1, ... in the operator's order. Larger scores come first, and equal scores
+/// are in the order of their keys. -0 equals +0, and NaN comes last. If there are fewer scores than slots, all keys are
 /// returned.
 [[nodiscard]] std::vector<int64_t> TopKeys(std::span<const double> scores, int64_t slots);
 
@@ -45,7 +45,8 @@ struct IndexerGradients {
   std::vector<double> dq, dk, dweights;  ///< the gradients of q, k and weights, in the order of these tensors
 };
 
-/// Adds the gradients that follow from d_score, the gradient of the score of (token, key). Both are packed rows.
+/// Adds the gradients that follow from d_score, the gradient of the score of (token, key). Token and key are numbers of
+/// packed rows.
 void AddScoreGradient(const IndexerProblem& problem, int64_t token, int64_t key, double d_score,
                       IndexerGradients* gradients);
 

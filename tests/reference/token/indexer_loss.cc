@@ -7,7 +7,7 @@
 namespace reference {
 namespace {
 
-/// The loss replaces any p or y below this value by this value. Its gradients do not.
+/// In the loss, this value replaces smaller values of p and y. In the gradients it does not.
 constexpr double kSmallest = 1e-8;
 
 double HeadMean(const LossProblem& problem, int64_t token, int64_t key) {

@@ -10,7 +10,7 @@
 namespace reference {
 
 /// The KL loss between the probabilities of an attention and the scores of an indexer. A sparse loss sums over the
-/// entries of attention.selection, and a dense loss over every key below the limit.
+/// entries of attention.selection. A dense loss sums over every key below the limit.
 struct LossProblem {
   SparseProblem attention = {};  ///< the attention, whose v is not read
   IndexerProblem indexer = {};   ///< the indexer, whose lists are not read

@@ -13,12 +13,11 @@ struct SelectedKey {
   int64_t slot, key;
 };
 
-/// The keys that each query token may see, and the lists that choose among them. Tokens and keys are packed: sequence b
-/// has the tokens from FirstToken(b) on, and the keys from FirstKey(b) on. Within a sequence, tokens t and keys count
-/// from 0.
+/// The keys that each query token may see, and the lists that choose among them. Tokens and keys are packed: those of
+/// sequence b begin at FirstToken(b) and FirstKey(b). Within a sequence, tokens t and keys count from 0.
 struct Selection {
   Lengths lengths = {};
-  bool causal = true;  ///< Limit(b, t) is keys - queries + t + 1; otherwise the number of keys
+  bool causal = true;  ///< whether Limit(b, t) is keys - queries + t + 1; otherwise it is the number of keys
   int64_t block_size = 1;
   int64_t slots = 0;
   std::vector<int64_t> indices = {};  ///< the entries of all lists [tokens, slots]
@@ -31,9 +30,9 @@ struct Selection {
   /// Returns the limit of token t: it may see the keys below this number. The limit is never negative.
   [[nodiscard]] int64_t Limit(int64_t b, int64_t t) const;
   /// Returns the keys that the token's list names, in the list's order. Only the first ceil(limit / block_size) entries
-  /// are read, up to the first -1. Entries of blocks that do not begin below the limit are skipped.
+  /// are read, up to the first -1. Blocks that begin at or above the limit are skipped.
   [[nodiscard]] std::vector<SelectedKey> KeysOf(int64_t b, int64_t t) const;
-  /// Returns every key below the limit, as a list of all of them in ascending order would.
+  /// Returns every key below the limit, in ascending order.
   [[nodiscard]] std::vector<SelectedKey> EveryKey(int64_t b, int64_t t) const;
 };
 

@@ -9,7 +9,7 @@
 namespace reference {
 
 /// Attention in which every token sees the keys of its list. Tensors are packed: [tokens, heads, size] and [keys,
-/// heads_kv, size]. Values are double, whatever type is tested.
+/// heads_kv, size]. Values are double for every tested type.
 struct SparseProblem {
   int64_t heads = 1, d = 1, d_rope = 0, dv = 1;
   int64_t heads_kv = 1;  ///< more than one only in the attention of a dense indexer loss

@@ -1,5 +1,5 @@
-// Checks the references of the sparse operators without a second implementation: with lists worked out by hand, with
-// dense attention, and with finite differences through the whole computation.
+// Checks the references of the sparse operators without a second implementation. The checks use lists worked out by
+// hand, dense attention, and finite differences.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -39,7 +39,7 @@ TEST(Selection, EndsAtTheFirstMinusOneAndSkipsWhatIsNoKey) {
   EXPECT_EQ(KeysInWords(s, 0, 0), "1:8 2:1 3:1 4:1 5:1 6:1 ");
 }
 
-// There are seven keys in blocks of 4. With the limit 6, two entries of a list are read, and the limit cuts the second
+// There are seven keys in blocks of 4. With the limit 6, two entries of a list are read. The limit cuts the second
 // block, wherever the list names it.
 TEST(Selection, CutsTheTailBlockAnywhere) {
   const Selection s{.lengths = {{2}, {7}}, .block_size = 4, .slots = 3, .indices = {1, 0, 1, 1, 0, 1}};
@@ -68,8 +68,8 @@ TEST(IndexerForward, UnusedEntriesAndEmptyRows) {
   EXPECT_EQ(r.values, (std::vector<double>{-kInf, -kInf, -3, -kInf}));
 }
 
-/// Makes small random problems. The lists have duplicates, -1 before their end, entries beyond the limit, and in the
-/// middle the block that the limit cuts.
+/// Makes small random problems. The lists have duplicates, -1 before their end, and entries beyond the limit. In the
+/// middle they have the block that the limit cuts.
 class RandomSparse {
  public:
   explicit RandomSparse(int seed) : random_(static_cast<unsigned>(seed)) {}
@@ -172,8 +172,8 @@ TEST_P(SparseReference, AttentionGradientsWithASinkAgreeWithFiniteDifferences) {
   ExpectGradient(loss, &p.sink, g.dsink, "dsink");
 }
 
-// A sink acts as one more key whose score is the sink and whose value is 0. With one head, a list that names such a
-// real key gives the same numbers.
+// A sink acts as one more key, whose score is the sink and whose value is 0. With one head, a real key of this kind in
+// the list gives the same numbers.
 TEST(SparseReferenceSink, IsAFurtherKeyOfValueZero) {
   RandomSparse random(5);
   SparseProblem p{.heads = 1, .d = 2, .dv = 3};
@@ -220,7 +220,7 @@ TEST_P(SparseReference, IndexerGradientsAgreeWithFiniteDifferences) {
   ExpectGradient(loss, &p.weights, g.dweights, "dweights");
 }
 
-/// Here the indexer's forward makes the lists, and the loss uses its values.
+/// The indexer's forward selects the keys. The loss uses the scores that the forward returns.
 TEST_P(SparseReference, IndexerValuesAgreeWithFiniteDifferences) {
   RandomSparse random(GetParam());
   IndexerProblem p = random.MakeIndexer(random.MakeSelection(1));
@@ -248,7 +248,7 @@ void ExpectLossGradients(LossProblem* problem) {
   ExpectGradient(loss, &problem->indexer.weights, r.gradients.dweights, "dweights");
 }
 
-/// Returns the problem of a loss. The weights are halved, so that every y stays far above the value at which the loss
+/// Returns the problem of a loss. The weights are halved, so that every y stays far above the value to which the loss
 /// clamps it.
 LossProblem MakeLoss(RandomSparse* random) {
   const Selection selection = random->MakeSelection(1);

@@ -39,8 +39,8 @@ class BackwardProblem {
   [[nodiscard]] BackwardOutputs Outputs() const;
   /// Sets every element of every gradient to NaN.
   void ForgetOutputs() const;
-  /// Returns a copy of every byte of every buffer, with which later contents can be compared. Elements of gradients may
-  /// then differ if `outputs_may_change`.
+  /// Returns a copy of every byte of every buffer, for a comparison with later contents. With `outputs_may_change`,
+  /// elements of gradients may differ then.
   [[nodiscard]] Snapshot TakeSnapshot(bool outputs_may_change = true) const;
 
  private:

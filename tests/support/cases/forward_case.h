@@ -19,25 +19,26 @@ enum class DropoutForm : uint8_t { kNone, kMask, kSeed };
 /// The buffers in which q, k, v and out lie.
 enum class Packing : uint8_t {
   kApart,  ///< each has its own buffer, padded as `padding` says
-  /// They share one buffer (B,S,slot,N,D), in which each tensor is one slot. A slot has as many heads as the tensor
+  /// All tensors share one buffer (B,S,slot,N,D), in which each has one slot. A slot has as many heads as the tensor
   /// with the most heads, and rows as long as the longest rows.
   kTogether
 };
 
-/// The description of one dense forward call with its tensors. The value of an element depends on its logical index
-/// only, not on the layout and the strides.
+/// The description of one dense forward call with its tensors. An element's value depends only on its logical index,
+/// not on layout and strides.
 struct ForwardCase {
   uint64_t seed = 1;
   DType dtype = DType::kF32;
   Layout layout = Layout::kBNSD;
   int64_t heads = 1, heads_kv = 1, d = 16, d_rope = 0, dv = 16;
   reference::Lengths lengths = {{16}, {16}};  ///< one entry per sequence; all equal unless TND
-  /// Number with which the first sequence's values are drawn; later ones take the next numbers.
+  /// The number with which the values of the first sequence are drawn. Later sequences take the next numbers.
   int64_t first_sequence = 0;
   int64_t tail_q = 0, tail_kv = 0;  ///< unused rows after the last sequence, in TND
 
   reference::MaskRule mask = {};
-  bool sparse_mode = false;  ///< Mask::FromSparseMode makes the mask; otherwise the constructor of its kind does
+  bool sparse_mode = false;  ///< whether Mask::FromSparseMode makes the mask; otherwise the function of the mask's kind
+                             ///< makes it
   MaskForm dense_mask = MaskForm::kNone;
   double dense_mask_share = 0.3;  ///< share of pairs that the dense mask drops
   DType dense_mask_dtype = DType::kU8;

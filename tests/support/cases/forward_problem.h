@@ -38,8 +38,8 @@ class ForwardProblem {
   [[nodiscard]] ForwardOutputs Outputs() const;
   /// Sets every element of every output to NaN.
   void ForgetOutputs() const;
-  /// Returns a copy of every byte of every buffer, with which later contents can be compared. Elements of outputs may
-  /// then differ if `outputs_may_change`.
+  /// Returns a copy of every byte of every buffer, for a comparison with later contents. With `outputs_may_change`,
+  /// elements of outputs may differ then.
   [[nodiscard]] Snapshot TakeSnapshot(bool outputs_may_change = true) const;
 
  private:

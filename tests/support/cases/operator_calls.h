@@ -57,8 +57,8 @@ struct OperatorCall {
   std::function<Result<Plan>(Context*)> plan;  ///< makes a plan; null for an operator without plans
 };
 
-/// Returns a call of an operator that has plans. `alive` keeps memory alive that the arguments point into, in addition
-/// to `tensors`.
+/// Returns a call of an operator that has plans. `alive` is memory that the arguments point into, in addition to
+/// `tensors`.
 template <typename Args, typename Options>
 OperatorCall MakeOperatorCall(std::string name, std::shared_ptr<CallTensors> tensors, const Args& args,
                               const Options& options, Status (*run)(const Args&, const Options&, Context*),

@@ -7,8 +7,8 @@
 
 namespace fa::test {
 
-/// Returns a valid case that depends on the seed alone. It includes the forward case of that seed. The backward's own
-/// tensors may have any strides and address.
+/// Returns a valid case that depends on the seed alone, with the forward case of that seed. The backward's own tensors
+/// may have any strides and address.
 [[nodiscard]] BackwardCase RandomBackwardCase(uint64_t seed);
 
 }  // namespace fa::test

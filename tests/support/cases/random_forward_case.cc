@@ -93,7 +93,7 @@ void PickSizes(Dice* dice, ForwardCase* c) {
   }
 }
 
-/// Picks mode 7 or 8. They exist only as sparse modes, which refuse some lengths.
+/// Picks mode 7 or 8. Only sparse modes make these masks, and they refuse some lengths.
 void PickBandMode(Dice* dice, ForwardCase* c) {
   reference::MaskRule& mask = c->mask;
   mask.mode = dice->OneOf({7, 8});
@@ -112,8 +112,8 @@ void PickBandMode(Dice* dice, ForwardCase* c) {
   }
 }
 
-/// Picks a mask that lists the keys of each row. Both bounds grow from row to row. Some rows keep no key: their end is
-/// at or below their begin.
+/// Picks a mask that lists the keys of each row. Both bounds grow from row to row. Rows whose end is at or below their
+/// begin keep no key.
 void PickRows(Dice* dice, ForwardCase* c) {
   reference::MaskRule& mask = c->mask;
   mask.mode = reference::MaskRule::kRows;

@@ -5,8 +5,8 @@
 
 namespace fa::test {
 
-/// Returns a valid case that depends on the seed alone. It may have any layout, type, sizes, mask, bias, dropout,
-/// strides and address, and has at most a few million products.
+/// Returns a valid case that depends on the seed alone. Layout, type, sizes, mask, bias, dropout, strides and address
+/// are random. A case has at most a few million products.
 [[nodiscard]] ForwardCase RandomForwardCase(uint64_t seed);
 
 }  // namespace fa::test

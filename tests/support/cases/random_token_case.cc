@@ -3,8 +3,8 @@
 namespace fa::test {
 namespace {
 
-/// Returns whether the sum of the prefix sums of these lengths equals the number of rows of the tensor. Operators would
-/// then take the prefix sums for lengths.
+/// Returns whether the prefix sums of these lengths add up to the number of rows of the tensor. Operators would then
+/// take the prefix sums for lengths.
 bool LooksLikeLengths(const std::vector<int64_t>& lengths, int64_t spare) {
   int64_t end = 0, sum = 0;
   for (const int64_t length : lengths) sum += end += length;

@@ -27,7 +27,7 @@ enum class Tag : uint8_t {
 };
 
 /// Returns 64 random bits that depend on the arguments alone. So an element's value depends on its logical index
-/// `place`, and never on layout, batch size or order.
+/// `place`, and not on layout, batch size or order.
 [[nodiscard]] uint64_t RandomBits(uint64_t seed, Tag tag, std::initializer_list<int64_t> place);
 /// Returns a scaled sum of four uniform numbers, which has mean 0 and variance 1.
 [[nodiscard]] double RandomNormal(uint64_t seed, Tag tag, std::initializer_list<int64_t> place);

@@ -77,7 +77,7 @@ RankTensors::Own& RankTensors::Make(const MutableTensorView& whole, int axis, st
 void RankTensors::Copy(const Own& own, bool back) const {
   const Dims& shape = own.part.shape;
   // Axes after the cut axis form one run of bytes if they are contiguous in both tensors. If the cut axis is contiguous
-  // in both too, consecutive indices of it belong to one run.
+  // too, its consecutive indices belong to one run.
   int last = shape.rank() - 1;
   int64_t run = 1;
   for (; last > own.axis && own.part.stride[last] == run && own.whole.stride[last] == run; --last) run *= shape[last];
@@ -145,8 +145,8 @@ int64_t Pairs(int64_t heads, std::span<const int64_t> cu_q, std::span<const int6
   return pairs;
 }
 
-/// Returns the indices of the elements of a TND bias that belong to a rank: its rows of the first sequence, then of the
-/// next one, and so on.
+/// Returns which elements of a TND bias belong to a rank: its rows of the first sequence, then of the next one, and so
+/// on.
 std::vector<int64_t> OwnPairs(const std::vector<int64_t>& q_rows, int64_t heads, std::span<const int64_t> cu_q,
                               std::span<const int64_t> cu_kv) {
   std::vector<int64_t> elements;
@@ -167,8 +167,8 @@ std::vector<int64_t> OwnPairs(const std::vector<int64_t>& q_rows, int64_t heads,
   return elements;
 }
 
-/// Returns a rank's part of pse, or of its gradient. This is the rank's rows, or the whole tensor if one row applies to
-/// all queries.
+/// Returns a rank's part of pse or of its gradient: the rank's rows, or the whole tensor if one row applies to all
+/// queries.
 template <typename View, typename Args>
 View PartOfBias(const View& whole, const Args& args, Layout layout, RankTensors& tensors) {
   if (whole.data == nullptr || whole.shape.rank() == 2) return whole;

@@ -16,10 +16,9 @@
 
 namespace fa::test {
 
-/// Returns the levels on which calls over ranks are tested. Without a sanitizer these are all of IsaLevels. Sanitizers
-/// watch accesses and not values. So under a sanitizer only two levels are tested, the highest without tiles and the
-/// emulated tile unit. These two levels move rows in different ways: they add 1 or 2 rows at once, or 32. Other tests
-/// run the kernels of every level under AddressSanitizer; operator_executor_test does under ThreadSanitizer.
+/// Returns the levels on which calls over ranks are tested. Without a sanitizer these are all of IsaLevels(). A
+/// sanitizer watches only memory accesses, so two levels suffice: the highest level without tiles, and the emulated
+/// tile unit. The highest level adds 1 or 2 rows at once, and the tile unit adds 32.
 [[nodiscard]] std::vector<Isa> RankLevels();
 
 /// Returns the rows that a rank holds, one by one, by the definition of the cut.
@@ -40,8 +39,8 @@ class RankTensors {
   MutableTensorView Part(const MutableTensorView& whole, int axis, std::vector<int64_t> indices);
   /// Returns memory for the rank's rows of an output. Return() copies them to `whole`.
   MutableTensorView Part(const MutableTensorView& whole, int axis, bool queries);
-  /// Copies the outputs' rows to the whole tensors. Several ranks may call it at once, because they write different
-  /// bytes.
+  /// Copies the outputs' rows to the whole tensors. Several ranks may call this function at once, because they write
+  /// different bytes.
   void Return() const;
 
   [[nodiscard]] const std::vector<int64_t>& q_rows() const { return q_rows_; }
@@ -67,8 +66,8 @@ class RankTensors {
 
 /// Returns whether a call over ranks accepts the case's tensors.
 [[nodiscard]] bool TakenOverRanks(const ForwardCase& c);
-/// Returns `wanted`, or the only strategy that the case allows. There is only one if the rows of its pse or dense mask
-/// must stay with their rank.
+/// Returns `wanted`, or the only strategy that the case allows. Only one is allowed if the rows of pse or of the dense
+/// mask must stay with their rank.
 [[nodiscard]] SequenceShards::Strategy StrategyFor(const ForwardCase& c, SequenceShards::Strategy wanted);
 
 /// Returns the level at which two ranks compute together, if one has level a and the other level b.

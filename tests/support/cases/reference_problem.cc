@@ -24,8 +24,8 @@ std::vector<double> HeadValues(const ForwardCase& c, Tag tag, int64_t heads, con
   return values;
 }
 
-/// The shape of one sequence's matrix with an entry per (query, key) pair, such as a mask or bias, and whether all
-/// batch elements or all heads share that matrix. A bias may have one row for all queries, or be compressed.
+/// The shape of a matrix with an entry per (query, key) pair of a sequence, such as a mask or bias. It also says
+/// whether all batch elements or all heads share the matrix. A bias may have one row for all queries, or be compressed.
 struct PairShape {
   bool broadcast_batch = false, broadcast_head = false;
   int64_t rows = 0, columns = 0;

@@ -11,9 +11,8 @@
 namespace fa::test {
 namespace {
 
-// qemu-user 7.2 keeps 24 bytes for each page that was ever mapped, which is 6 MiB for one GiB. So under qemu-user,
-// objects reuse the addresses of earlier objects. The addresses begin here, and the memory of objects that live
-// together lies in sequence.
+// qemu-user 7.2 keeps 24 bytes for each page that was ever mapped, which is 6 MiB per GiB. So under qemu-user, new
+// objects reuse the addresses of earlier ones. The addresses begin here.
 constexpr uintptr_t kFirstAddress = uintptr_t{1} << 44;
 constexpr size_t kGranule = size_t{1} << 21;
 constinit std::atomic<uintptr_t> next_address{kFirstAddress};

@@ -7,9 +7,9 @@
 
 namespace fa::test {
 
-/// Returns whether a computed value agrees with the expected one. If NaN is expected, the value must be NaN.
-/// Infinities, and values for which `allowed` is 0, must be equal. Other values may differ by `allowed`. If `allowed`
-/// is infinite or NaN, no value agrees, because any value would.
+/// Returns whether a computed value agrees with the expected one. If NaN is expected, the value must be NaN. The values
+/// must be equal if one is infinite, or if `allowed` is 0. Other values may differ by `allowed`. If `allowed` is
+/// infinite or NaN, no value agrees.
 inline bool Agrees(double got, double want, double allowed) {
   if (std::isnan(want)) return std::isnan(got);
   if (std::isinf(want) || allowed == 0) return got == want;

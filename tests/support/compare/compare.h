@@ -8,8 +8,8 @@
 namespace fa::test {
 
 /// Returns whether every output is within ForwardTolerance of the reference on `problem.values()`. Rows without keys,
-/// tails and zeros must be exact, and NaN and inf must be where the reference has them. If the reference's sum of a row
-/// is NaN, maximum and lse must be NaN too.
+/// tails and zeros must be exact. NaN and inf must be where the reference has them. If the reference's sum of a row is
+/// NaN, maximum and lse must be NaN too.
 [[nodiscard]] ::testing::AssertionResult MatchesReference(const ForwardProblem& problem);
 [[nodiscard]] ::testing::AssertionResult MatchesReference(const ForwardProblem& problem,
                                                           const reference::ForwardResult& want);

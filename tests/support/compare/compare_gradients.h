@@ -7,8 +7,8 @@
 
 namespace fa::test {
 
-/// Returns whether every gradient is within `expected.allowed` of `expected.want`. Tails, and elements that are sums of
-/// no terms, must be exactly 0. NaN and inf must be where the reference has them.
+/// Returns whether every gradient is within `expected.allowed` of `expected.want`. Tails and sums of no terms must be
+/// exactly 0. NaN and inf must be where the reference has them.
 [[nodiscard]] ::testing::AssertionResult MatchesReference(const BackwardOutputs& got,
                                                           const ExpectedGradients& expected);
 

@@ -18,8 +18,8 @@ constexpr double kFlushed = static_cast<double>(FLT_MIN);
 /// Returns the error of a sum of n products, relative to the sum of the products' magnitudes.
 double OfSum(int64_t n) { return kUnit * (4 * std::sqrt(static_cast<double>(n)) + 8); }
 
-/// The relative errors of a value, such as dS, that is multiplied and added up. `systematic` is its own error plus that
-/// of the additions. `rounding` is its rounding to a 16-bit type.
+/// The relative errors of a value, such as dS, that is multiplied and added up. `systematic` is the value's own error
+/// plus that of the additions. `rounding` is the value's rounding to a 16-bit type.
 struct Factor {
   double systematic = 0;
   double rounding = 0;

@@ -42,7 +42,7 @@ class ForwardTolerance {
 
   const reference::ForwardResult& exact_;
   reference::Format format_;
-  double score_unit_;      ///< relative to the sum of the magnitudes of the score's terms
+  double score_unit_;      ///< error of a score, relative to the sum of the magnitudes of the score's terms
   double score_absolute_;  ///< the part of a score's error that does not depend on the magnitudes: the error of tanh
   double exp_relative_;
   double operand_unit_;

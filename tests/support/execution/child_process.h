@@ -17,15 +17,14 @@
 
 namespace fa::test {
 
-/// A child that runs longer than this counts as hanging. The limit is far more than any machine needs, and not a
-/// requirement on speed.
+/// A child that runs longer than this counts as hanging. The limit is far more than any machine needs.
 inline constexpr unsigned kWatchdogSeconds = 60;
 
 /// How a child ends: by _exit or by exit.
 enum class End : uint8_t { kAtOnce, kExit };
 
-/// Waits for a child as waitpid does. Kills the child after HangSeconds(kWatchdogSeconds); the status then says that
-/// SIGALRM ended it.
+/// Waits for a child as waitpid does. Kills the child after HangSeconds(kWatchdogSeconds). The status then says that
+/// SIGALRM ended the child.
 /// @return false if there is no such child
 inline bool WaitForChild(pid_t pid, int* status) {
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(HangSeconds(kWatchdogSeconds));
@@ -40,10 +39,8 @@ inline bool WaitForChild(pid_t pid, int* status) {
   return true;
 }
 
-/// Forks. The child ends with the result of `child` as its exit code. Under an emulator a new thread forks, because of
-/// an error in qemu-user 7.2: qemu ends a child that starts a thread whose number belonged to a thread of the parent. A
-/// child's new thread gets the number after the highest of the child's threads. If the thread that forks is the newest
-/// of the parent, no thread of the parent has this number.
+/// Forks. The child ends with the result of `child` as its exit code. qemu-user 7.2 ends a child if one of its threads
+/// gets the number of a thread of the parent. So under an emulator a new thread forks, for which this cannot happen.
 inline pid_t StartChild(const std::function<int()>& child, End end = End::kAtOnce) {
   const auto start = [&] {
     const pid_t pid = fork();

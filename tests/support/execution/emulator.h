@@ -7,9 +7,9 @@
 
 namespace fa::test {
 
-/// Returns whether a user-mode emulator (qemu-user) runs this program. The emulator itself answers /proc/self/exe, with
-/// the program's name. The kernel answers /proc/thread-self/exe, with the emulator's name. Without an emulator both
-/// names are equal.
+/// Returns whether a user-mode emulator (qemu-user) runs this program. The emulator answers /proc/self/exe with the
+/// program's name. The kernel answers /proc/thread-self/exe with the emulator's name. Without an emulator both names
+/// are equal.
 inline bool Emulated() {
   const auto target = [](const char* link) {
     std::string name(4096, '\0');

@@ -11,7 +11,7 @@ namespace fa::test {
 
 constexpr int kCallers = 6;
 
-/// Tells for each caller whether it saw what it expected. Each caller has its own byte, so that all may write at once.
+/// For each caller, whether it saw what it expected. Each caller has its own byte, so that all may write at once.
 using GoodCallers = std::vector<char>;
 
 inline void ExpectAll(const GoodCallers& good) {
@@ -27,8 +27,8 @@ void OnThreads(const Call& call) {
 }
 
 /// Calls `call(caller)` for every caller in a parallel region of OpenMP, whose threads oneTBB does not know. Only
-/// sources built with OpenMP may use this function. ThreadSanitizer does not see the barrier of libgomp at the region's
-/// end. An atomic counter therefore orders the same accesses in a way that ThreadSanitizer sees.
+/// sources built with OpenMP may use this function. ThreadSanitizer does not see libgomp's barrier at the region's end,
+/// so an atomic counter orders the same accesses.
 template <typename Call>
 void InOpenMpRegion(const Call& call) {
   std::atomic<int> returned{0};

@@ -8,8 +8,8 @@
 
 namespace fa::test {
 
-/// Runs a graph's tasks on the calling thread in a random topological order. Each step draws one of the ready tasks and
-/// the worker number with which it runs. A graph with a cycle is an internal error.
+/// Runs a graph's tasks on the calling thread in a random topological order. Each step draws one of the ready tasks,
+/// and a worker number for it. A graph with a cycle is an internal error.
 class ShuffledExecutor final : public core::Executor {
  public:
   explicit ShuffledExecutor(uint64_t seed, int workers = 1) : random_(seed), workers_(workers) {}

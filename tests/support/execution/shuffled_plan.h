@@ -19,7 +19,7 @@ namespace fa::test {
 /// Runs the plan of a problem `orders` times, and expects the bits of `usual` each time. The tasks run in random valid
 /// orders, each as one of three workers, and the workspace begins as NaN. The problem has MakePlan, args, ForgetOutputs
 /// and Outputs.
-/// @param least_tasks  with fewer tasks the test would show nothing, so it fails
+/// @param least_tasks  the test fails if the plan has fewer tasks, because it would show nothing
 template <typename Problem, typename Outputs, typename Case>
 void ExpectBitsInAnyOrder(const Problem& problem, const Outputs& usual, Isa isa, int orders, int64_t least_tasks,
                           const Case& shown) {

@@ -19,8 +19,8 @@ Status ThreadExecutor::RunWithArrivals(const core::TaskGraph& graph, core::TaskF
 
 Status ThreadExecutor::RunOnThreads(const core::TaskGraph& graph, core::TaskFunction run_task, std::byte* state,
                                     core::Arrivals* arrivals) {
-  // The counters use relaxed memory order. A stronger order would also order tasks that the graph leaves unordered, and
-  // so hide races from ThreadSanitizer.
+  // The counters use relaxed memory order. A stronger order would hide races between tasks that the graph leaves
+  // unordered.
   std::atomic<int32_t> finished{0};
   std::atomic<bool> failed{false};
   auto counted = [&](int32_t task, int worker) {

@@ -6,7 +6,7 @@
 namespace fa::test {
 
 /// Runs graphs on std::threads by the claim rule of the oneTBB executor. ThreadSanitizer sees all accesses, because no
-/// library takes part that was built without it. So each of its reports is a real race.
+/// library built without it takes part. So each of its reports is a real race.
 class ThreadExecutor final : public core::Executor {
  public:
   explicit ThreadExecutor(int workers) : workers_(workers) {}

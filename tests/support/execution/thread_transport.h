@@ -10,9 +10,9 @@
 
 namespace fa::test {
 
-/// Ranks that are threads of one process. A message is copied only when the receiver waits for it or finds it by Test,
-/// and only then does the sender's wait end. So a sender that reuses its memory too early is noticed. It is an error if
-/// more or longer messages are under way than the rank has reserved memory for.
+/// Ranks that are threads of one process. A message is copied when the receiver waits for it or finds it by Test. Only
+/// then does the sender's wait end, so a sender that reuses its memory too early is noticed. It is an error if a rank
+/// has more or longer messages under way than it has reserved memory for.
 class ThreadRanks {
  public:
   /// @param can_test  false for transports that can only wait
@@ -20,7 +20,7 @@ class ThreadRanks {
   ~ThreadRanks();
 
   /// Calls body(transport) on one thread per rank, and returns when all have ended. A rank leaves when its body
-  /// returns. If another rank then waits for it, that rank gets an error.
+  /// returns. A rank that waits for one that has left gets an error.
   void Run(const std::function<void(const std::shared_ptr<Transport>&)>& body);
 
   /// Returns the bytes of messages that a rank has sent or received, except those of AllGather.

@@ -1,5 +1,5 @@
 // Tests the order in which workers claim the tasks of the backward. In every order that the edges allow, a slot belongs
-// to one (sequence, kv head) at a time. In a simulation the workers of large machines stay busy.
+// to one (sequence, kv head) at a time. A simulation shows that the workers of large machines stay busy.
 #include "tiling/backward/backward_order.h"
 
 #include <gtest/gtest.h>
@@ -27,8 +27,7 @@ AttentionProblem Heads(int64_t heads, int64_t s, Mask mask = {}) {
   return MakeProblem({.lengths = {{s, s}}, .heads = heads, .heads_kv = heads, .d = 128, .dv = 128, .mask = mask});
 }
 
-// Follows which pair holds each slot, as tasks would use the slots' buffers. A tile must find its slot free or held by
-// its own (sequence, kv head).
+// Follows which pair holds each slot. A tile must find its slot free, or held by its own (sequence, kv head).
 class SlotWatch {
  public:
   explicit SlotWatch(const BackwardPlan& plan) : plan_(plan), slots_(static_cast<size_t>(plan.slots)) {
@@ -205,8 +204,8 @@ TEST(BackwardOrder, BeyondWhatIsSimulatedTheEdgesBoundTheEfficiency) {
   EXPECT_NEAR(one.efficiency, columns * row_groups / (1024 * (columns + row_groups - 1)), 1e-9);
 }
 
-// There are two chains, of tasks 0 and 2 and of tasks 1 and 3. Each worker takes the front of the shared list. Task 2
-// goes to the worker that comes first, and runs after task 0.
+// There are two chains: task 2 follows task 0, and task 3 follows task 1. Each worker takes the front of the shared
+// list. Task 2 goes to the worker that comes first, and runs after task 0.
 TEST(Simulate, SharedClaimsAreTakenFromTheFrontByEveryWorker) {
   core::TaskGraph graph;
   graph.task_count = 4;
@@ -229,8 +228,8 @@ TEST(Simulate, FreedTasksGoBeforeNewClaimsAndTheLatestFirst) {
   graph.predecessor_count = {0, 1, 1, 1, 0};
   graph.successor_begin = {0, 3, 3, 3, 3, 3};
   graph.successors = {1, 2, 3};
-  // Worker 1 claims tasks 1 to 3, which wait, and runs task 4 until time 10. Worker 0 runs task 0, and then 1, 2 and 3,
-  // one after another.
+  // Worker 1 claims tasks 1 to 3, which wait, and runs task 4 until time 10. Worker 0 runs tasks 0, 1, 2 and 3, one
+  // after another.
   const Simulated simulated = Simulate(graph, std::vector<int64_t>{2, 3, 3, 1, 10});
   EXPECT_EQ(simulated.busy, (std::vector<int64_t>{9, 10}));
   EXPECT_EQ(simulated.makespan, 10);

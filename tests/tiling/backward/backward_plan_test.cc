@@ -1,5 +1,5 @@
-// Tests what must hold for every plan of the backward. There is a tile exactly where the mask keeps a pair. Every row
-// and every key has one order of additions. No choice that affects bits depends on the machine.
+// Tests properties of every plan of the backward. There is a tile exactly where the mask keeps a pair. Every row and
+// every key has one order of additions. No choice that affects bits depends on the machine.
 
 #include <gtest/gtest.h>
 
@@ -174,7 +174,7 @@ TEST(BackwardPlan, EdgesBetweenTilesAreTheTwoOrdersAndTheColumnsOneComesFirst) {
         for (size_t i = 1; i < chain.size(); ++i) wanted[static_cast<size_t>(chain[i - 1])].push_back(chain[i]);
       }
     }
-    // Within a group, a row group's tiles wait for the same row group of the query head before.
+    // Within a group, the tiles of a row group wait for the same row group of the previous query head.
     if (plan.head_by_head) {
       std::map<RowsId, int32_t> last;
       for (const auto& chain : RowChains(problem, plan)) {
@@ -405,8 +405,8 @@ TEST(BackwardPlan, RowsWithoutKeysAndColumnsWithoutRowsAreOnlyWritten) {
         EXPECT_TRUE(item.first_of_rows && item.last_of_rows && item.cost == 0);
       }
     }
-    // In sequence 0, no row keeps a key of two columns per kv head. In sequence 3, rows keep only keys from 150 on, and
-    // rows from 150 on keep no keys.
+    // In sequence 0, each kv head has two columns whose keys no row keeps. In sequence 3, rows keep only keys from 150
+    // on, and rows from 150 on keep no keys.
     EXPECT_EQ(keys_only, 2 * 2 + 2 * 1);
     const int64_t row_groups = (300 + plan.block_q - 1) / plan.block_q,
                   with_keys = (150 + plan.block_q - 1) / plan.block_q;

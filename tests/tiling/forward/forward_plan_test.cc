@@ -1,5 +1,5 @@
-// Tests what must hold for every plan of the forward. Exactly one tile visits each (row, key, head) that the mask
-// keeps, and one tile writes each row. No choice that affects bits depends on the machine.
+// Tests properties of every plan of the forward. Exactly one tile visits each (row, key, head) that the mask keeps. One
+// tile writes each row. No choice that affects bits depends on the machine.
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
-// Tests which heads are packed, and when. In any order that the edges allow, a tile finds the complete packed panels of
-// its head in its slot. In the claim order, workers hardly wait.
+// Tests which heads are packed, and when. In any order that the edges allow, a tile finds its head completely packed in
+// its slot. In the claim order, workers hardly wait.
 #include "tiling/forward/pack_order.h"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
-// Tests the expected results with which `fa bench` compares the indexer and its loss. They must agree with finite
-// differences and with a distribution worked out by hand.
+// Tests the expected results with which `fa bench` compares the indexer and its loss. The tests use finite differences,
+// and a distribution worked out by hand.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -96,8 +96,8 @@ TEST(CheckIndexer, GradientsAreThoseOfFiniteDifferences) {
   }
 }
 
-// If the statistics belong to the same selection, p adds up to 1, so dI adds up to 0. For a key that the attention does
-// not see, dI is y.
+// If the statistics belong to the same selection, p adds up to 1, and dI adds up to 0. For a key that the attention
+// does not see, dI is y.
 TEST(CheckIndexer, LossGradientIsTheDifferenceOfTwoDistributions) {
   const Token token;
   const Rows q(2, 0.4), k(kKeys + 2, 0.8);

@@ -23,8 +23,8 @@ std::vector<double> After(double first, const std::vector<double>& rates) {
 }
 
 /// Returns the timing of rounds that take these seconds per call.
-/// @param around  the rates measured before and after the rounds, one more than there are rounds
-/// @param first  the value of every rate measured before those of `around`
+/// @param around  the rates before, between and after the rounds
+/// @param first  the value of every earlier rate
 BracketedTiming TimingOf(const std::vector<double>& seconds, const std::vector<double>& around, double first = 80) {
   const std::vector<double> rates = After(first, around);
   size_t next = 0;

@@ -1,5 +1,5 @@
-// Tests the loop that measures the rate of the tile unit (AMX). It runs on the emulation and, if this CPU has a tile
-// unit, on the unit.
+// Tests the loop that measures the rate of the tile unit (AMX). The loop runs on the emulation and, if this CPU has a
+// tile unit, also on the unit.
 
 #include <gtest/gtest.h>
 
@@ -61,8 +61,8 @@ TEST(TileProducts, EveryIterationAddsTheProductsOfTheOperands) {
   }
 }
 
-/// Calls kernels of the level before and after `measure`, which uses the tile unit on the same thread. Both calls must
-/// give the same results.
+/// Calls kernels of the level before and after `measure`, which uses the tile unit on the same thread. The results
+/// before and after must be equal.
 void ExpectKernelsToFindTheirTilesAround(Isa isa, const std::function<void()>& measure) {
   constexpr int64_t kKeys = 32, kHeadSize = 64;
   const core::kernels::StripKernels& kernels = core::kernels::Kernels(isa, DType::kBF16).widest();

@@ -57,8 +57,8 @@ TEST_F(CliMerge, JoinsRowsAndPassesOverAbsentPartials) {
   const std::string files = Files(prev, cur, {4, 1, 1}, {1, 1, 4});
   const CliResult result = RunCli("run merge --layout SBH" + files);
   ASSERT_EQ(result.exit_code, 0) << result.err;
-  // Row 0 has keys in both partial results. Its sum is s = 2/e + 3, relative to the maximum 1. There are some ten
-  // operations, each with the roundoff u of f32.
+  // Row 0 has keys in both partial results. Its sum is s = 2/e + 3, relative to the maximum 1. Each of some ten
+  // operations has the roundoff u of f32.
   const double sum = 2 * std::exp(-1.0) + 3, out = (1 * 2 * std::exp(-1.0) + 5 * 3) / sum;
   EXPECT_EQ(Result("max.npy", 0), 1);
   EXPECT_NEAR(Result("sum.npy", 0), sum, 16 * 0x1p-24 * sum);
@@ -134,8 +134,8 @@ TEST_F(CliMerge, HalvesOfTheKeysJoinToAllOfThem) {
   ASSERT_EQ(RunCli(merge).exit_code, 0);
   const npy::Array merged = npy::Load(scratch_.Path("out.npy")), whole = npy::Load(all.scratch().Path("out.npy"));
   ASSERT_EQ(merged.shape(), whole.shape());
-  // Both results are within the bound of a forward over 40 keys, (2 (D + 6) A + 2 Sk + 8) u max|v|. Here A, the sum of
-  // the magnitudes of a score's terms, is below 8. The merge adds a dozen roundings.
+  // Both results are within the bound of a forward over 40 keys, (2 (D + 6) A + 2 Sk + 8) u max|v|. A is the sum of the
+  // magnitudes of a score's terms, and is below 8 here. The merge adds a dozen roundings.
   double largest_v = 0;
   for (const float value : v) largest_v = std::max(largest_v, static_cast<double>(std::fabs(value)));
   const double bound = 2 * (2 * (16 + 6) * 8 + 2 * 40 + 8 + 12) * 0x1p-24 * largest_v;

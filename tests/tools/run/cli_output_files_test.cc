@@ -54,8 +54,8 @@ class LongOutputs : public ::testing::Test {
         before_(call_.scratch().Names()) {}
 
   [[nodiscard]] std::string Path(const std::string& name) const { return call_.scratch().Path(name); }
-  /// Starts a call whose first output is a file and whose second is a pipe. On return, the file is written but has no
-  /// name yet, and the pipe is full.
+  /// Starts a call whose first output is a file and whose second is a pipe. On return, the pipe is full, and the file
+  /// is written but has no name yet.
   [[nodiscard]] pid_t StartAndStopAtThePipe(int* pipe_end) const {
     EXPECT_EQ(mkfifo(Path("pipe").c_str(), 0600), 0);
     const pid_t pid = StartCli("run forward" + call_.flags + " --out " + Path("out.npy") + " --lse " + Path("pipe"));
@@ -110,7 +110,7 @@ class CliLinks : public ::testing::Test {
   ForwardCall call_;
 };
 
-// numpy.save and a shell's `>` do the same with a link to a missing file.
+// The link stays, and its missing file is made, as by numpy.save and by a shell's `>`.
 TEST_F(CliLinks, ToNoFileYetStayAndTheirFileIsMade) {
   fs::create_directory(Path("there"));
   fs::create_symlink("second.npy", Path("first.npy"));

@@ -1,5 +1,5 @@
 // A library for LD_PRELOAD that makes allocations of a program fail. FA_FAILING_ALLOCATION=N makes allocation N after
-// the start of main fail. With N+ all later ones fail too.
+// the start of main fail. N+ makes allocation N and all later ones fail.
 #include <dlfcn.h>
 #include <malloc.h>
 

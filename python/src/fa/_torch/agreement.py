@@ -1,5 +1,5 @@
-"""What the ranks of a process group exchange before a call that they compute together. An error of one rank is raised
-on every rank. So is an error about values that differ between ranks."""
+"""What the ranks of a process group exchange before a call that they compute together. If one rank has an error, or if
+values differ between ranks, every rank raises the error."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ class Agreed(NamedTuple):
 
 
 def process_group(group: Any) -> dist.ProcessGroup:
-    """Returns the ProcessGroup that `group` means: itself, the group of a DeviceMesh of one dimension, or for None the
-    default group. Raises TypeError for another object, or if this process is not in the group."""
+    """Returns the ProcessGroup that `group` means: itself, the group of a DeviceMesh of one dimension, or the default
+    group for None. Raises TypeError for another object, or if this process is not in the group."""
     if group is None:
         return default_group()
     if hasattr(group, "get_group"):
@@ -57,8 +57,8 @@ def process_group(group: Any) -> dist.ProcessGroup:
 
 
 def gather(group: dist.ProcessGroup, mine: Tensor) -> list[Tensor]:
-    """Returns `mine` of every rank. Its shape and type must be equal everywhere, and all ranks must call this
-    function."""
+    """Returns `mine` of every rank. The shape and type of `mine` must be equal on all ranks, and all ranks must call
+    this function."""
     parts = [torch.empty_like(mine, memory_format=torch.contiguous_format) for _ in range(group.size())]
     group.allgather([parts], [mine.contiguous()]).wait()
     return parts
@@ -95,7 +95,7 @@ _FAILED, _DIGEST, _LENGTH, _NUMBER, _RECORD = range(5)
 
 
 class _Told:
-    """What a rank sends to the others: a record of fixed size and, if another rank needs them, its failure and
+    """What a rank sends to the other ranks: a record of fixed size and, only if another rank needs them, a failure and
     facts."""
 
     def __init__(self, error: Exception | None, facts: dict[str, str], numbers: Sequence[int]) -> None:

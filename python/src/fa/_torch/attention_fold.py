@@ -59,7 +59,7 @@ class _AttentionFold:
     @staticmethod
     def possible(call: Call, dims: Call) -> bool:
         own_mask = dims.dense_mask is not None and _rank(call.dense_mask, dims.dense_mask) == 2
-        # With these modes a mask per sample is a compressed mask, which has no batch dimension.
+        # A compressed mask has no batch dimension, so the masks of several samples cannot become one.
         return call.layout != "TND" and not (own_mask and call.sparse_mode > 1)
 
     def tensors(self, tensors: tuple, dims: tuple, axis: int) -> tuple:

@@ -1,10 +1,9 @@
-"""Derivatives of the custom operators, for all ways in which PyTorch asks for them: backward (also by several
-threads on one graph), torch.func.grad and vjp, and create_graph. Forward mode is refused.
+"""Derivatives of the custom operators, for all ways in which PyTorch asks for them: backward (also by several threads
+on one graph), torch.func.grad and vjp, and create_graph. Forward mode is refused.
 
-torch.library.register_autograd is not enough for this. torch.func refuses the derivatives that it registers. Forward
-mode ignores them and drops the tangents. Two threads that run backward on one graph would change the same context. So
-each operator has a kernel for the dispatch key Autograd, as PyTorch's own operators have. torch.func builds on such
-kernels.
+torch.library.register_autograd is not enough for this. torch.func refuses derivatives that are registered with it, and
+forward mode drops the tangents. Two threads that run backward on one graph would change the same context. So each
+operator has a kernel for the dispatch key Autograd, as PyTorch's own operators have. torch.func builds on such kernels.
 """
 
 from __future__ import annotations
@@ -46,8 +45,8 @@ def reverse(setup_context: SetupContext, backward: Backward) -> Derivative:
                 return operator.redispatch(keyset & after_autograd, *arguments)
 
         def forward(ctx, keyset, *arguments):
-            # PyTorch calls this function with gradients switched off. This is right for the innermost transform of
-            # torch.func. The outer transforms need gradients and forward mode switched on.
+            # PyTorch calls this function with gradients switched off, as is right for the innermost transform of
+            # torch.func. The outer transforms need gradients and forward mode.
             if transforms_are_active():
                 with torch.enable_grad(), with_forward_mode(True):
                     output = below(keyset, arguments)
@@ -98,8 +97,8 @@ def constant(operator: Any) -> Callable:
 
 
 def none_of_lists(operator: Any) -> Callable:
-    """Returns the derivative of an operator that takes lists of tensors. It raises NotImplementedError where autograd
-    would record the operator, because `reverse` cannot handle tensors in lists."""
+    """Returns the derivative of an operator that takes lists of tensors, which `reverse` cannot handle. It raises
+    NotImplementedError where autograd would record the operator."""
 
     def kernel(keyset, *arguments):
         tensors = [t for a in arguments for t in (a if isinstance(a, (list, tuple)) else (a,)) if isinstance(t, Tensor)]

@@ -174,7 +174,8 @@ def gather_selection(
 
 
 def _rows(name: str, cache: Tensor, slots: Tensor | None) -> Tensor:
-    """Returns all rows of a cache [pages, page size, D] as a view [rows, 1, D], or a copy of the rows in these slots.
+    """Returns all rows of a cache [pages, page size, D], as a view [rows, 1, D]. With slots, returns a copy of the rows
+    in these slots.
     """
     if slots is None:
         return cache.flatten(0, 1).unsqueeze(1)
@@ -191,7 +192,7 @@ def _check_lengths(name: str, lengths: Tensor, most: int | None) -> None:
 
 def _slots(name: str, table: Tensor, lists: Tensor, rows: Tensor, cache: tuple[int, ...]) -> Tensor:
     """Returns the places of `rows` in a cache, as page * page size + row. The pages of row i are in table[lists[i]].
-    Raises ValueError for a page that the table or the cache does not have."""
+    Raises ValueError for a page that is not in the table or in the cache."""
     pages, page_size = cache[:2]
     column = rows // max(page_size, 1)
     if column.numel() > 0 and int(column.max()) >= table.shape[1]:

@@ -1,6 +1,6 @@
-"""The arguments of an attention call, with masks as torch_npu's sparse_mode, which can express all masks that
-`fa.torch` and `fa.torch_npu` need. Without a mask in memory, sparse_mode 2 and 3 are the causal rules, aligned top-left
-and bottom-right."""
+"""The arguments of an attention call. Its masks are torch_npu's sparse_mode, which can express every mask of `fa.torch`
+and `fa.torch_npu`. Without a mask in memory, sparse_mode 2 and 3 are the causal rules, aligned top-left and
+bottom-right."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .._fa import Mask
 
 UNSIGNED_64 = (1 << 64) - 1
 
-# The sparse modes that say, in a call without a mask in memory, which keys a row looks at.
+# The sparse modes that say which keys a row looks at, in calls without a mask in memory.
 EVERY_KEY, CAUSAL_TOP_LEFT, CAUSAL_BOTTOM_RIGHT = 1, 2, 3
 
 SEQUENCE_AXIS = {"BNSD": 2, "BSND": 1, "BSH": 1, "SBH": 0, "TND": 0}
@@ -47,12 +47,12 @@ class Call(NamedTuple):
     @classmethod
     def of_rule(cls, rule: int, layout: str, scale: float | None, **others: Any) -> Call:
         """Makes a call in which `rule` says which keys a row looks at: EVERY_KEY, CAUSAL_TOP_LEFT or
-        CAUSAL_BOTTOM_RIGHT. A dense_mask applies in addition. The operator takes the number of heads from the
-        tensors, and adds pse after scaling."""
+        CAUSAL_BOTTOM_RIGHT. A dense_mask drops more keys. The operator takes the number of heads from the tensors, and
+        adds pse after scaling."""
         pse_type = 1 if others.get("pse") is None else 0
         if rule == CAUSAL_TOP_LEFT and others.get("dense_mask") is not None:
-            # With a mask in memory, mode 2 wants the device's compressed mask. Mode 0 with this band has the same rule
-            # and takes any mask.
+            # With a mask in memory, mode 2 wants the device's compressed mask. Mode 0 with this band keeps the same
+            # pairs and takes any mask.
             others |= {"pre_tokens": (1 << 31) - 1, "next_tokens": 0}
             rule = 0
         return cls(layout=layout, scale=scale, sparse_mode=rule, pse_type=pse_type, **others)

@@ -67,10 +67,10 @@ class DecodeCall(NamedTuple):
 
 _TENSOR_SLICE = slice(2, DecodeCall._fields.index("layout"))
 _TENSORS = DecodeCall._fields[_TENSOR_SLICE]
-# The members that have the same names as arguments of decode_attention.
+# The members that have the names of arguments of decode_attention.
 _ALIKE = frozenset(DecodeCall._fields[2:])
 
-# The members that are options. _NUMBERS are those whose names are the same in the library.
+# The members that are options. _NUMBERS are those that have the same name in the library.
 _OPTIONS = slice(DecodeCall._fields.index("layout"), DecodeCall._fields.index("return_lse"))
 _NUMBERS = DecodeCall._fields[DecodeCall._fields.index("next") + 1 : _OPTIONS.stop]
 
@@ -135,7 +135,8 @@ def attend_cached(
     lengths_kv: Tensor | Sequence[int] | None,
     call: DecodeCall,
 ) -> tuple[Tensor, Tensor]:
-    """Returns the output and the lse. The arguments must be known to be tensors, and `call` must have no lengths."""
+    """Returns the output and the lse. The caller has checked that the arguments are tensors, and `call` has no
+    lengths."""
     key, value = list(key), list(value)
     if possible(query, *key, *value, *call.key_rope, *call[_TENSOR_SLICE]):
         lengths = integers(lengths_q, "lengths_q"), integers(lengths_kv, "lengths_kv")
@@ -270,7 +271,7 @@ def _tensors(name: str, given: Tensor | Sequence[Tensor]) -> list[Tensor]:
 def _typed(name: str, tensors: list[Tensor], kv_dtype: str | None) -> list[Tensor]:
     """Returns keys or values whose types say what their bytes hold."""
     if kv_dtype is None or not all(isinstance(tensor, Tensor) for tensor in tensors):
-        return tensors  # _check names what is no tensor
+        return tensors  # _check names the argument that is no tensor
     read, kind = _decode.readable(name, _one_or_all(tensors), kv_dtype)
     tensors = read if isinstance(read, list) else [read]
     own = {"e4m3": torch.float8_e4m3fn, "e5m2": torch.float8_e5m2}.get(kind)

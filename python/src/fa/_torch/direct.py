@@ -1,9 +1,9 @@
-"""scaled_dot_product_attention of plain tensors in eager mode, without PyTorch's dispatcher. This makes tiny calls
-faster, which take microseconds.
+"""scaled_dot_product_attention of plain tensors in eager mode, without PyTorch's dispatcher. This saves much of the
+time of tiny calls, which take microseconds.
 
-An operator goes through the dispatcher twice, and its tensors go through DLPack's Python protocol. Both cost several
-times what a tiny call computes. The operator is still called for second derivatives, and if anything but autograd's
-backward observes calls: a transform, a mode, a tracer, a profiler or a subclass.
+An operator goes through the dispatcher twice, and its tensors go through DLPack's Python protocol. Both take several
+times as long as the computation of a tiny call. The operator is still called for second derivatives, and if anything
+but autograd's backward observes calls: a transform, a mode, a tracer, a profiler or a subclass.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def attend_plainly(
     enable_gqa: bool,
 ) -> Tensor | None:
     """Computes scaled_dot_product_attention of plain tensors [B, N, S, E] with equal B, if nothing observes the call.
-    Returns None if the call has other or wrong arguments, or if autocast is on."""
+    Returns None for other or wrong arguments, and under autocast."""
     if type(is_causal) is not bool or type(enable_gqa) is not bool or torch.is_autocast_enabled("cpu"):
         return None
     if attn_mask is not None:
@@ -60,9 +60,9 @@ def attend_plainly(
 
 
 def _attend_with_mask(query, key, value, attn_mask, scale, enable_gqa) -> Tensor | None:
-    """Computes attention with a mask where no gradient is recorded. Returns None if a gradient is recorded, because
-    autograd must see how the mask broadcasts. Returns None for a mask of padding in a large call, which the operator
-    turns into a rule. Returns None for a mask that is not contiguous, because its inverse would take more memory."""
+    """Computes attention with a mask. Returns None if a gradient is recorded, because autograd must see how the mask
+    broadcasts. Returns None for a padding mask in a large call, because the operator turns it into a rule. Returns None
+    for a mask that is not contiguous, because its inverse would take more memory."""
     if not is_plain(attn_mask) or not attn_mask.is_contiguous() or recorded(query, key, value, attn_mask):
         return None
     biased = attn_mask.dtype is not torch.bool
@@ -98,8 +98,8 @@ def attend_directly(
 
 def _of_mask(dense_mask: Tensor | None, pse: Tensor | None, rule: int, scale: float | None) -> tuple:
     """Returns the options and the mask of a forward. If padding becomes a rule in the options, the mask is None. The
-    backward does not use this function, because the order in which it adds up dQ depends on the rule. The bits of a
-    sequence would then depend on the other sequences in the batch."""
+    backward does not use this function. The order of additions to dQ depends on the rule. So a sequence's bits would
+    depend on the other sequences."""
     mask = None if dense_mask is None else rule_of_padding(dense_mask, rule)
     if mask is None:
         return _options(pse is not None, rule, scale), dense_mask

@@ -1,9 +1,8 @@
 """How DTensors shard attention by batch and by heads. torch.distributed asks the operators for it.
 
-The batch can be sharded, and so can the heads together with their key heads. Attention of one shard needs no other
-shard, so nothing is communicated. If all heads share one key head, every shard has the whole key, and the key's
-gradient is a sum over the shards. With dropout, every rank computes the whole call, so that the mesh does not change
-which pairs are dropped.
+The batch can be sharded, and the heads together with their key heads. The shards need no communication. If all heads
+share one key head, every shard has the whole key. The key's gradient is then a sum over the shards. With dropout, every
+rank computes the whole call, so that the mesh does not change which pairs are dropped.
 """
 
 from __future__ import annotations
@@ -24,8 +23,8 @@ _WHOLE = Replicate()
 
 
 class _Way:
-    """A choice of how to shard a call along a dimension of the mesh. It has the placements of query and out
-    (`main`), of the statistics, of key and value (`key`), and of the tensors in Call."""
+    """A choice of how to shard a call along one dimension of the mesh: the placements of query and out (`main`), of
+    statistics, of key and value (`key`), and of the tensors in Call."""
 
     def __init__(
         self, call: Call, main: Placement, statistics: Placement, key: Placement, **tensors: Placement
@@ -42,8 +41,8 @@ class _Way:
 
 
 def _splits_evenly(heads: int, mesh: tuple[int, ...]) -> bool:
-    """Returns whether every number of shards that the mesh allows, up to `heads`, divides `heads`. A number of shards
-    is the product of some of the mesh's sizes. PyTorch makes no more shards than there are heads."""
+    """Returns whether every possible number of shards divides `heads`. Such a number is a product of some of the mesh's
+    sizes, and at most `heads`."""
     counts = {1}
     for size in mesh:
         counts |= {size * count for count in counts}

@@ -1,4 +1,4 @@
-"""Dropout: drawing a call's state from PyTorch's generator, and computing the mask bits of a state."""
+"""Draws a call's dropout state from PyTorch's generator, and computes the mask bits of a state."""
 
 from __future__ import annotations
 

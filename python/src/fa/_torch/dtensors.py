@@ -16,7 +16,7 @@ def register_shardings(*arguments: Any) -> None:
 
 
 def as_everywhere(state: Tensor | None, query: Tensor) -> Tensor | None:
-    """Returns the dropout state for the query. If the query is a DTensor, the state is that of rank 0 on every rank."""
+    """Returns the dropout state for the query. If the query is a DTensor, every rank gets the state of rank 0."""
     distributed = sys.modules.get("torch.distributed.tensor")
     if state is None or distributed is None or not isinstance(query, distributed.DTensor):
         return state

@@ -16,8 +16,7 @@ from .shapes import empty_like
 _PLAIN = (Tensor, torch.nn.Parameter)
 with torch.inference_mode():
     _MADE_IN_INFERENCE = torch.empty(0, device="cpu")
-# The sets of dispatch keys of plain tensors. Tensors with other keys have no memory, or wrap other tensors, as the
-# tensors that is_grads_batched makes do.
+# The sets of dispatch keys of plain tensors. Other tensors have no memory of their own, or wrap other tensors.
 _PLAIN_KEYS = {dispatch_keys(tensor).raw_repr() for tensor in (torch.empty(0, device="cpu"), _MADE_IN_INFERENCE)}
 # False before PyTorch 2.10. The extension then reads DLPack capsules, and its functions on tensors return None.
 _READ_IN_PLACE = _fa.use_torch(
@@ -46,7 +45,7 @@ def recorded(*tensors: Any) -> bool:
 
 
 class _Result:
-    """Gives the extension a new capsule of a result each time it asks, because a capsule can be used only once."""
+    """Gives the extension a new capsule of a result for each use, because a capsule can be used only once."""
 
     __slots__ = ("tensor",)
 
@@ -139,7 +138,8 @@ _RESULTS = ("out", "softmax_max", "softmax_sum")
 
 
 def _empty(shape: Sequence[int], like: Tensor, by_row: bool) -> Tensor:
-    """Allocates a tensor [B, N, S, D]. In memory it lies as [B, S, N, D] with by_row, and as its shape otherwise."""
+    """Allocates a tensor [B, N, S, D]. With by_row it lies in memory as [B, S, N, D], and otherwise as its shape
+    says."""
     if not by_row:
         return like.new_empty(shape)
     batch, heads, rows, size = shape

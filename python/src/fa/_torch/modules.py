@@ -1,4 +1,4 @@
-"""A multi_head_attention_forward for torch.nn.functional whose output fa computes even if the caller wants weights.
+"""A multi_head_attention_forward for torch.nn.functional. fa computes its output even if the caller wants weights.
 
 PyTorch's own function calls scaled_dot_product_attention only if the caller wants no weights.
 """
@@ -24,8 +24,8 @@ _DEFAULTS = {p.name: p.default for p in _PARAMETERS if p.default is not p.empty}
 
 def multi_head_attention_forward(*arguments, **keywords) -> tuple[Tensor, Tensor | None]:
     """Computes multi-head attention with the arguments and results of PyTorch's function: the output [L, B, E], or [L,
-    E] without a batch, and the weights after dropout. Weights averaged over the heads are [B, L, S], others [B, N, L,
-    S]; without a batch, both lack B. If a row looks at no key, its weights are 0."""
+    E] without a batch, and the weights after dropout. Weights are [B, N, L, S], or [B, L, S] if averaged over the
+    heads. Without a batch they lack B. If a row looks at no key, its weights are 0."""
     given = {**_DEFAULTS, **dict(zip(_NAMES, arguments, strict=False)), **keywords}
     static = given.get("static_k") is not None or given.get("static_v") is not None
     # is_causal without a mask is an error, which PyTorch's function reports.

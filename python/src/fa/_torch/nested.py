@@ -1,7 +1,7 @@
 """scaled_dot_product_attention of jagged nested tensors. Each sequence looks at its own keys, all in one call.
 
-A nested tensor may have gaps between its sequences, for example after torch.nested.narrow, but the operator takes
-packed sequences without gaps. So a gap becomes a sequence that has only rows or only keys.
+A nested tensor may have gaps between its sequences, for example after torch.nested.narrow. The operator takes no gaps,
+so a gap becomes a sequence that has only rows or only keys.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def attend_nested(
 
 
 def check_nested(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None, rule: int) -> None:
-    """Raises ValueError unless query, key and value are jagged tensors of fitting shapes and there is no mask. The
+    """Raises ValueError if there is a mask, or if query, key and value are no jagged tensors of fitting shapes. The
     sequences of key and value must be equally long."""
     for name, tensor in (("query", query), ("key", key), ("value", value)):
         if not tensor.is_nested or tensor.layout != torch.jagged:
@@ -119,8 +119,8 @@ class _JaggedCall(NamedTuple):
 
 
 def _gaps_and_lengths(offsets: Tensor, lengths: Tensor | None, total: int) -> list[tuple[int, int]]:
-    """Returns, for each sequence, (the number of rows between the sequence before it and it, the number of its own
-    rows). The last entry is (the number of rows after the last sequence, 0)."""
+    """Returns (rows of the gap before the sequence, rows of the sequence) for each sequence. The last entry is (rows
+    after the last sequence, 0)."""
     begins, ends = offsets.tolist()[:-1], offsets.tolist()[1:]
     if lengths is not None:
         ends = [begin + length for begin, length in zip(begins, lengths.tolist(), strict=True)]

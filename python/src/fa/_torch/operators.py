@@ -1,5 +1,4 @@
-"""Registers fa's operators with PyTorch. One registration gives an operator its kernel, the shapes of its results, its
-rule for torch.vmap and its derivative."""
+"""Registers fa's operators with PyTorch: kernels, shapes of results, rules for torch.vmap and derivatives."""
 
 from __future__ import annotations
 
@@ -81,7 +80,7 @@ def operator(
 
 def call(operator: Any, tensors: Sequence[Tensor | None], *arguments: Any) -> Any:
     """Returns the operator's results. `tensors` are the tensors among its arguments. If nothing observes or records the
-    call, the kernel runs without PyTorch's dispatcher, which costs several times what a tiny call computes."""
+    call, the kernel runs without PyTorch's dispatcher, which would take longer than a tiny call."""
     if possible(*tensors) and not recorded(*tensors):
         return _KERNELS[operator](*arguments)
     return operator(*arguments)
@@ -93,8 +92,8 @@ def without_contents(like: Tensor, *sources: Tensor | None) -> tuple[Tensor, ...
 
 
 def _counting_writes(operator: Any, kernel: Callable) -> Callable:
-    """Returns the kernel. For an operator that writes arguments in place, returns a kernel that also counts these
-    writes. From the counts autograd's backward finds that a tensor was overwritten before the backward used it."""
+    """Returns the kernel. If the operator writes arguments in place, the returned kernel also counts the writes. By
+    these counts autograd finds tensors that were overwritten before their use in a backward."""
     places = [place for place, (_, written) in enumerate(written_arguments(operator)) if written]
     if not places:
         return kernel

@@ -26,7 +26,7 @@ def _expanded_statistics(call: Call, shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def by_sequence(rows: Tensor, cu_q: list[int]) -> Tensor:
-    """Returns statistics [T,N,8] in the device's order. Each sequence b has a block [N,Sq_b,8], one after another."""
+    """Returns statistics [T,N,8] in the device's order: the blocks [N,Sq_b,8] of the sequences follow one another."""
     blocks = torch.empty_like(rows)
     begin = 0
     for end in cu_q:
@@ -51,7 +51,7 @@ def by_row(blocks: Tensor, cu_q: list[int]) -> Tensor:
 
 def _check_sums(sums: list[int], first: int, tokens: int) -> None:
     """Raises ValueError unless sums[first:] continue the prefix sums of sequence lengths and end within `tokens` rows.
-    (Rows after the last sum belong to no sequence.)"""
+    (Later rows belong to no sequence.)"""
     for i, end in enumerate(sums[first:], first):
         least = sums[i - 1] if i else 0
         if end < least:
@@ -126,8 +126,8 @@ def _fake_attention(query, key, value, *arguments):
     ),
 )
 def attention(query, key, value, *arguments):
-    """Returns out, softmax_max and softmax_sum. call.statistics chooses their form: "rows" is [B,N,Sq], "copies"
-    repeats each number 8 times, "by_sequence" is the device's order for packed sequences."""
+    """Returns out, softmax_max and softmax_sum. call.statistics chooses the form of the statistics: "rows" is [B,N,Sq],
+    "copies" repeats each number 8 times, "by_sequence" is the device's order for packed sequences."""
     call = Call(*arguments)
     out, softmax_max, softmax_sum = _attention.flash_attention(query, key, value, **call.keywords())
     if call.statistics != "rows":

@@ -1,5 +1,5 @@
 """Turns a padding mask, which is the same for all rows and heads, into one interval of keys per sequence. The engine
-then computes only the pairs inside the interval. With a mask in memory it would compute every pair."""
+then computes only the pairs inside the interval, instead of every pair."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from torch import Tensor
 from .._fa import Mask
 from .call import CAUSAL_BOTTOM_RIGHT, CAUSAL_TOP_LEFT
 
-# A mask of fewer pairs does not become intervals. A call with intervals makes its plan anew each time, which would cost
-# more than the dropped pairs save.
+# Smaller masks do not become intervals. A call with intervals makes its plan anew each time, which would cost more than
+# the dropped pairs save.
 _PAIRS = 1 << 22
 
 
 def kept_interval(padding: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Returns, per row of `padding` (bool [B, S], True = kept), where the kept places begin, where they end, and
-    whether they have no gap. Each result is [B]."""
+    """Returns, for each row of `padding` (bool [B, S], True = kept): the first kept place, the place after the last
+    one, and whether there is no gap between them. Each result is [B]."""
     places = torch.arange(1, padding.shape[1] + 1, device=padding.device)
     ends = (padding * places).amax(1)
     count = padding.sum(1)
@@ -33,13 +33,13 @@ def is_same_for_rows(mask: Tensor) -> bool:
 
 
 def is_large(query: Tensor, keys: int) -> bool:
-    """Returns whether a call of query [B, N, L, E] has enough pairs that an interval of keys is faster than a mask."""
+    """Returns whether a call of query [B, N, L, E] is so large that an interval of keys is faster than a mask."""
     return math.prod(query.shape[:3]) * keys >= _PAIRS
 
 
 def rule_of_padding(dropped: Tensor, rule: int) -> Mask | None:
-    """Returns a mask that keeps the keys that `rule` keeps and `dropped` (bool [B, N, L, S], True = drop) does not
-    drop. Returns None if `dropped` is no padding, if it has gaps, or if the call is small."""
+    """Returns a mask of the pairs that `rule` keeps and that `dropped` (bool [B, N, L, S], True = drop) does not drop.
+    Returns None if `dropped` is no padding or has gaps, or if the call is small."""
     batch, _, rows, _ = dropped.shape
     if rule == CAUSAL_BOTTOM_RIGHT or not is_same_for_rows(dropped) or not is_large(dropped, dropped.shape[3]):
         return None

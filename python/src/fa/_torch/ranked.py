@@ -54,7 +54,7 @@ class Ranks(NamedTuple):
 
 
 def ranks_of(group: dist.ProcessGroup, cut: Any, strategy: str = "auto") -> Ranks:
-    """Makes Ranks from a cut: "zigzag", "contiguous", or a list with the intervals (begin, end) of each rank. Raises
+    """Makes Ranks from a cut: "zigzag", "contiguous", or the list of each rank's intervals (begin, end). Raises
     ValueError or TypeError for any other cut."""
     if isinstance(cut, str):
         name, intervals = cut, []
@@ -218,7 +218,7 @@ class _Ranked(torch.autograd.Function):
 class Traffic(NamedTuple):
     """Bytes of tensors that the calls of this process have sent to and received from other ranks. sent_bytes and
     received_bytes are counted message by message. planned_sent_bytes and planned_received_bytes are what the plans of
-    these calls predicted. They are equal to the counted numbers. A failed call counts in neither number."""
+    these calls predicted. The counted and predicted numbers are equal. Failed calls are not counted."""
 
     sent_bytes: int = 0
     received_bytes: int = 0
@@ -251,7 +251,8 @@ def _run(ranked: Any, run: _Run, call: Call, first_tag: int) -> None:
 
 @contextlib.contextmanager
 def _told(renamed: Callable[[Exception], Exception]) -> Iterator[None]:
-    """Raises the library's errors with the caller's argument names, and keeps their cause. Others pass unchanged."""
+    """Raises the library's errors with the caller's argument names, and keeps their cause. Other errors pass
+    unchanged."""
     try:
         yield
     except ERRORS as error:

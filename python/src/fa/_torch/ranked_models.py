@@ -1,4 +1,4 @@
-"""Attention of whole models over the ranks of a process group. While a context is active, it replaces the functions
+"""Attention of whole models over the ranks of a process group. A context replaces, while it is active, the functions
 that PyTorch and transformers look up."""
 
 from __future__ import annotations
@@ -71,8 +71,8 @@ def _put(undo: contextlib.ExitStack, module: Any, name: str, function: Callable)
 
 
 def _without_weights(before: Callable) -> Callable:
-    """Returns multi_head_attention_forward with an error for calls that want weights. `before` would compute such a
-    call's attention from this rank's rows alone."""
+    """Returns a multi_head_attention_forward that raises an error for calls that want weights. `before` would compute
+    the attention of such a call from this rank's rows alone."""
     signature = inspect.signature(before)
 
     @functools.wraps(before)

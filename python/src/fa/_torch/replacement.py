@@ -57,8 +57,8 @@ class Replacement:
                 script_builtins().pop(id(attention), None)
 
     def _choose(self) -> None:
-        """Installs the functions with fallback if an active context wants it, and else those without. A function that
-        other code has replaced in the meantime stays."""
+        """Installs the functions with fallback if an active context wants it, and otherwise those without. Functions
+        that other code has replaced meanwhile stay."""
         functional = torch.nn.functional
         chosen = self._own[self._with_fallback > 0]
         names = "scaled_dot_product_attention", "multi_head_attention_forward"
@@ -71,8 +71,8 @@ replacement = Replacement()
 
 
 def _or_else(own: Callable, pytorchs: Callable) -> Callable:
-    """Returns a function that calls `own`, or `pytorchs` if `own` refuses the call. If an argument's class overrides
-    PyTorch's functions, `own` alone is called."""
+    """Returns a function that calls `own`, and then `pytorchs` if `own` refuses the call. `pytorchs` is not called if
+    an argument's class overrides PyTorch's functions."""
 
     @functools.wraps(own)
     def handing(*arguments, **keywords):

@@ -1,4 +1,5 @@
-"""scaled_dot_product_attention after a check that its arguments are tensors: shapes, types, and the operator."""
+"""The steps of scaled_dot_product_attention after the check that its arguments are tensors: shapes, types and the
+operator."""
 
 from __future__ import annotations
 
@@ -45,7 +46,7 @@ def attend(
     enable_gqa: bool = False,
 ) -> Tensor:
     """Computes fa.torch.scaled_dot_product_attention. `rule` says which keys a row looks at. If dropout_p is not 0 and
-    dropout_state is None, a state is drawn, but only after the call's arguments have been found right."""
+    dropout_state is None, draws a state after it has checked the arguments."""
     query, key, value, attn_mask = autocast(query, key, value, attn_mask)
     check_types(query=query, key=key, value=value, attn_mask=attn_mask)
     if query.is_nested or key.is_nested or value.is_nested:
@@ -101,7 +102,7 @@ def check_arguments(query, key, value, attn_mask, dropout_p, is_causal, scale) -
 
 
 def rule_of(mask: CausalBias, query: Tensor, key: Tensor) -> int:
-    """Returns the rule that `mask` stands for. Raises ValueError if its sizes are not those of query and key."""
+    """Returns the rule that `mask` stands for. Raises ValueError if the mask's sizes are not those of query and key."""
     if mask.variant == CausalVariant.UPPER_LEFT or mask.seq_len_q == mask.seq_len_kv:
         return CAUSAL_TOP_LEFT
     want = [query.shape[-2], key.shape[-2]]

@@ -52,8 +52,9 @@ def check_types(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | N
 
 
 def fused(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None, dropped: bool, grouped: bool) -> bool:
-    """Returns whether PyTorch would compute the call with its fused CPU kernel. Then the output lies in memory as
-    torch.empty_like(query), and gradients as [B, S, N, E]. Otherwise they lie in the order of their shapes."""
+    """Returns whether PyTorch would compute the call with its fused CPU kernel. That kernel's output lies in memory as
+    torch.empty_like(query), and its gradients as [B, S, N, E]. Without it, output and gradients lie in the order of
+    their shapes."""
     if dropped or not query.dim() == key.dim() == value.dim() == 4:
         return False
     batch, heads, _, size = query.shape
@@ -73,9 +74,9 @@ def fuses_with(attn_mask: Tensor) -> bool:
 
 
 def empty_like(tensor: Tensor) -> Tensor:
-    """Allocates a tensor with the shape and type of `tensor`. If the last dimension of `tensor` is innermost in memory,
-    the result has the same order of dimensions in memory. Otherwise, or if rows of `tensor` overlap, the result is
-    contiguous. The library writes rows, so their elements must be neighbours."""
+    """Allocates a tensor with the shape and type of `tensor`. The result has the same order of dimensions in memory if
+    `tensor` has its last dimension innermost and no overlapping rows. Otherwise the result is contiguous, because the
+    library writes whole rows."""
     if tensor.stride(-1) == 1:
         like = torch.empty_like(tensor)
         if like.stride(-1) == 1:  # the stride is not 1 if rows overlap
@@ -85,7 +86,7 @@ def empty_like(tensor: Tensor) -> Tensor:
 
 def keys_side_by_side(bias: Tensor) -> Tensor:
     """Returns the bias, copied if its last dimension is not contiguous. In T5's bias the heads are contiguous, so each
-    head would read every cache line. Broadcast dimensions stay broadcast unless the bias requires a gradient."""
+    head would read every cache line."""
     if bias.stride(-1) <= 1 or bias.shape[-1] == 1:
         return bias
     if bias.requires_grad:
@@ -176,8 +177,8 @@ def check_broadcasts(mask: Tensor, shapes: AttentionShapes, name: str = "attn_ma
 
 
 def as_bnls(mask: Tensor, shapes: AttentionShapes, name: str = "attn_mask") -> Tensor:
-    """Returns a bool mask as [B, N, L, S], and a float mask as [B|1, N, L, S]. It is copied only if its last dimension
-    is broadcast, or if there are several leading dimensions."""
+    """Returns a bool mask as [B, N, L, S], and a float mask as [B|1, N, L, S]. The mask is copied only if its last
+    dimension is broadcast, or if it has several leading dimensions."""
     check_broadcasts(mask, shapes, name)
     mask = mask[(None,) * (len(shapes.leading) + 3 - mask.dim())]
     if mask.shape[-1] != shapes.keys:
@@ -199,8 +200,8 @@ def inverted(mask: Tensor) -> Tensor:
 
 
 def rows_in_memory(mask: Tensor | None, shapes: AttentionShapes, name: str) -> dict[str, Tensor]:
-    """Returns a mask as the keyword argument, dense_mask or pse, that passes it to a call over ranks. The mask has this
-    rank's rows and all keys. Errors call it `name`."""
+    """Returns a mask with this rank's rows and all keys as a keyword argument of a call over ranks: dense_mask or pse.
+    Errors call the mask `name`."""
     if mask is None:
         return {}
     if mask.requires_grad and torch.is_grad_enabled() and (mask.dim() < 2 or mask.shape[-2] != shapes.rows):
@@ -211,8 +212,8 @@ def rows_in_memory(mask: Tensor | None, shapes: AttentionShapes, name: str) -> d
 
 
 def no_elements(shape: tuple[int, ...], query: Tensor, *others: Tensor | None) -> Tensor:
-    """Returns a result of `shape`, which has no elements, in query's type. Through it, inputs with elements get
-    gradients of 0."""
+    """Returns a result of `shape`, which has no elements, in query's type. Inputs with elements get gradients of 0
+    through this result."""
     sources = (query, *(t for t in others if t is not None and t.is_floating_point()))
     nothing = sum(source.sum().to(query.dtype) * 0 for source in sources)
     return nothing.expand(shape).clone(memory_format=torch.contiguous_format)
@@ -240,7 +241,7 @@ _NAMES = {
 
 
 def own_arguments(error: Exception, last: int = 3, more: Mapping[str, str] = {}) -> Exception:
-    """Returns the operator's error with the caller's argument names. The dimension `last` of query, key and value (the
+    """Returns the operator's error with the caller's argument names. In query, key and value, the dimension `last` (the
     head size) is named [-1]. `more` maps the names of further arguments."""
 
     def say(name: str, member: str, index: str) -> str:

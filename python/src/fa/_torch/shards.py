@@ -1,4 +1,5 @@
-"""Which rows of a sequence each rank of a process group holds, and functions that cut sequences and join them again."""
+"""Which rows of a sequence each rank of a process group holds. Also functions that cut sequences and join them
+again."""
 
 from __future__ import annotations
 
@@ -15,8 +16,8 @@ from .ranked import NAMES, Cut, Ranks, ranks_of
 def positions(rows: int, group: Any = None, cut: Cut = "zigzag") -> Tensor:
     """Returns the numbers of the rows that this rank holds of a sequence of `rows` rows: int64 [rows held].
 
-    They come in the order in which the rank holds the rows. They are the positions of the rank's tokens, for example for
-    rotary embeddings.
+    The numbers come in the order in which the rank holds the rows. They are the positions of the rank's tokens, for
+    example for rotary embeddings.
     """
     group = process_group(group)
     return rows_held(rows, group, ranks_of(group, cut))
@@ -37,7 +38,7 @@ def shard(whole: Tensor, dim: int, group: Any = None, cut: Cut = "zigzag") -> Te
     """Returns this rank's rows of a tensor that every rank has: the rows of `positions` along dimension `dim`.
 
     A tensor [..., rows, ...] becomes [..., rows held, ...]. Nothing is communicated, and not every rank needs to call
-    it. The gradient of other ranks' rows is 0.
+    this function. The gradient of other ranks' rows is 0.
     """
     group = process_group(group)
     held = _intervals(whole.shape[dim], group, ranks_of(group, cut))
@@ -45,12 +46,12 @@ def shard(whole: Tensor, dim: int, group: Any = None, cut: Cut = "zigzag") -> Te
 
 
 def unshard(own: Tensor, dim: int, group: Any = None, cut: Cut = "zigzag") -> Tensor:
-    """Returns the whole tensor on every rank. `own` are this rank's rows of it. It is the reverse of `shard`.
+    """Returns the whole tensor on every rank. `own` are this rank's rows of it. This is the reverse of `shard`.
 
     A tensor [..., rows held, ...] becomes [..., rows, ...].
 
-    The gradient of `own` is the part of the whole tensor's gradient that belongs to its rows. It is right only if every
-    rank computes the same from the whole tensor.
+    The gradient of `own` is its part of the whole tensor's gradient. This gradient is right only if every rank computes
+    the same from the whole tensor.
 
     Raises:
         ValueError: the ranks' shapes, types or numbers of rows do not fit each other.

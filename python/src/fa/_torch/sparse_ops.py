@@ -190,8 +190,8 @@ class LossCall(NamedTuple):
 
 
 def _loss(function: Callable[..., tuple], call: LossCall | DenseLossCall) -> tuple[Tensor, ...]:
-    """Returns dq_index, dk_index, dweights and the loss, computed by `function`. The members of `call` before
-    query_rope are passed by position."""
+    """Returns dq_index, dk_index, dweights and the loss, computed by `function`. It gets the members of `call` before
+    query_rope by position."""
     given = {name: t.detach() if isinstance(t, Tensor) else t for name, t in call._asdict().items()}
     needed = [given.pop(name) for name in call._fields[: call._fields.index("query_rope")]]
     lengths = {name: _lengths(given[name]) for name in ("lengths_q", "lengths_kv")}
@@ -226,8 +226,8 @@ def _fake_lse(query_index, key_index, weights, lengths_q, lengths_kv, layout, sp
     derivative=autograd.constant,
 )
 def dense_indexer_lse(query_index, key_index, weights, lengths_q, lengths_kv, layout, sparse_mode):
-    """Returns softmax_max_index and softmax_sum_index. They are constants to autograd, because the loss operator's
-    gradients already contain their derivatives."""
+    """Returns softmax_max_index and softmax_sum_index, which are constants to autograd. The gradients of the loss
+    operator already contain their derivatives."""
     return tuple(
         _sparse.dense_lightning_indexer_softmax_lse(
             *(tensor.detach() for tensor in (query_index, key_index, weights)),

@@ -1,5 +1,5 @@
-"""Runs calls on the threads of PyTorch's OpenMP runtime. Those threads spin after each operator of PyTorch, so threads
-of the library's own would find no free core."""
+"""Runs calls on the threads of PyTorch's OpenMP runtime. These threads spin after each operator of PyTorch, so other
+threads would find no free core."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def openmp_runtime(files: Iterable[str], torch_folder: str) -> str | None:
 
 
 def share_openmp_threads() -> None:
-    """Makes calls share PyTorch's OpenMP threads. Does nothing if FA_SHARE_OPENMP is 0, if PyTorch is built without
-    OpenMP, or if its runtime is not found."""
+    """Makes calls share PyTorch's OpenMP threads. Does nothing if FA_SHARE_OPENMP is 0, or if PyTorch has no OpenMP
+    runtime or the runtime is not found."""
     if os.environ.get("FA_SHARE_OPENMP") == "0" or not torch.backends.openmp.is_available():
         return
     try:
@@ -40,7 +40,7 @@ def share_openmp_threads() -> None:
     files = (fields[5] for line in maps.splitlines() if len(fields := line.split(maxsplit=5)) == 6)
     runtime = openmp_runtime(files, os.path.realpath(Path(torch.__file__).parent))
     if runtime is not None:
-        # share_openmp_threads refuses a file name that is no text, and a runtime without GNU's interface. Calls then
-        # run on the library's own threads.
+        # share_openmp_threads refuses file names that are no text, and runtimes without GNU's interface. Calls then run
+        # on the library's own threads.
         with contextlib.suppress(ValueError):
             _fa.share_openmp_threads(runtime)

@@ -52,8 +52,8 @@ def _sample(argument: Any, dim: Any, sample: int) -> Any:
 
 
 def of_no_samples(operator: Any, in_dims: tuple, arguments: tuple) -> tuple:
-    """Returns results for 0 samples, with the shapes that one sample's results have. In autograd's graph they depend on
-    the same arguments as the results of other calls."""
+    """Returns results for 0 samples, with the shapes of one sample's results. In autograd's graph they depend on the
+    same arguments as other results."""
     pairs = tuple(zip(arguments, in_dims, strict=True))
     results = operator(*(_without_contents(a, dim) for a, dim in pairs))
     if returns_nothing(operator):
@@ -70,7 +70,7 @@ def of_no_samples(operator: Any, in_dims: tuple, arguments: tuple) -> tuple:
 
 
 def _without_contents(tensor: Any, dim: Any) -> Any:
-    """Returns a tensor with the shape and type of one sample, but no contents. Any other argument is returned."""
+    """Returns a tensor with the shape and type of one sample, but no contents. Returns any other argument unchanged."""
     if isinstance(tensor, (list, tuple)) and isinstance(dim, (list, tuple)):
         return [_without_contents(t, d) for t, d in zip(tensor, dim, strict=True)]
     if not isinstance(tensor, Tensor):
@@ -80,8 +80,8 @@ def _without_contents(tensor: Any, dim: Any) -> Any:
 
 
 def by_batch(layout_at: int, unless: tuple[int, ...] = ()) -> Rule:
-    """Returns the rule of an operator whose tensors have the batch first: one call computes all samples. Samples are
-    computed one after another in other layouts than BSND, and if an argument is given whose number is in `unless`."""
+    """Returns the rule of an operator whose tensors have the batch first: one call computes all samples. In layouts
+    other than BSND, and if an argument with a number in `unless` is given, samples are computed one after another."""
 
     def rule(operator, info, in_dims, *arguments):
         if arguments[layout_at] != "BSND" or any(arguments[place] is not None for place in unless):
@@ -91,7 +91,7 @@ def by_batch(layout_at: int, unless: tuple[int, ...] = ()) -> Rule:
             fold.fold(a, dim, 0) if isinstance(a, Tensor) else a for a, dim in zip(arguments, in_dims, strict=True)
         )
         results = operator(*folded)
-        # None: a gradient without elements, which has no dimension for the samples.
+        # a gradient without elements has no dimension for the samples
         given = tuple(0 if t.dim() > 1 else None for t in results)
         return tuple(t if axis is None else fold.unfold(t, axis) for t, axis in zip(results, given, strict=True)), given
 

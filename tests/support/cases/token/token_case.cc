@@ -127,8 +127,8 @@ TokenTensors::TokenTensors(const TokenCase& c)
   if (c.paged()) MakePages();
 }
 
-/// Makes pages in a random order. Some pages belong to no sequence. After a sequence's pages, the table has numbers of
-/// pages that do not exist.
+/// Makes pages in a random order. Some pages belong to no sequence. Behind a sequence's pages, the table has numbers of
+/// invalid pages.
 void TokenTensors::MakePages() {
   constexpr int64_t kSparePages = 3;
   int64_t most = 0;

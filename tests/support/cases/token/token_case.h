@@ -18,21 +18,22 @@ namespace fa::test {
 inline constexpr DType kTokenDTypes[] = {DType::kF32, DType::kBF16, DType::kF16};
 
 enum class ListForm : uint8_t {
-  /// Each list has different blocks below the token's limit, in any order, as many as fit, and then -1.
+  /// A list has different blocks below the token's limit, as many as fit, in any order. Unused entries are -1.
   kDistinct,
   /// A list has any blocks of the sequence, with duplicates and blocks beyond the limit. Half of the lists end early.
   kMessy,
   kEveryKey,  ///< a list has all blocks in ascending order
 };
 
-/// What the calls of all sparse operators have: sequences of query tokens and keys, and a list of keys per token. The
-/// value of an element depends on its logical index only, not on the layout and the strides.
+/// What the calls of all sparse operators have: sequences of query tokens and keys, and a list of keys per token. An
+/// element's value depends only on its logical index, not on layout and strides.
 struct TokenCase {
   uint64_t seed = 1;
   DType dtype = DType::kF32;
   Layout layout = Layout::kBSND;
   reference::Lengths lengths = {{5}, {40}};
-  int64_t first_sequence = 0;        ///< the first sequence's number for drawing values; the others follow
+  int64_t first_sequence = 0;        ///< the number with which the first sequence's values are drawn; later sequences
+                                     ///< take the next numbers
   int64_t spare_q = 0, spare_k = 0;  ///< rows of the tensors after the longest sequence; in TND after the last sequence
   bool lengths_given = true;         ///< BSND: if false, the spans of lengths are empty
   bool causal = true;                ///< true for sparse mode 3, false for mode 0
@@ -92,8 +93,8 @@ class TokenTensors {
 
   /// Makes a tensor [B, S1, heads, size] or [T, heads, size].
   [[nodiscard]] RowTensor MakeQuerySide(DType dtype, int64_t heads, int64_t size) const;
-  /// Makes a tensor [B, S1, size] or [T, size], for example `weights`, with one column per head, or `p_head_mean`, with
-  /// one column per list entry.
+  /// Makes a tensor [B, S1, size] or [T, size]. For example, `weights` has one column per head, and `p_head_mean` has
+  /// one per list entry.
   [[nodiscard]] RowTensor MakeFlatQuerySide(DType dtype, int64_t size) const;
   /// Makes an f32 tensor [B, heads_kv, S1, group] or [heads_kv, T, group], which holds a statistic per query head.
   [[nodiscard]] RowTensor MakeStatistic(int64_t heads_kv, int64_t group) const;

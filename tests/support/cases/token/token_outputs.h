@@ -25,12 +25,12 @@ struct ExpectedOutput {
   std::vector<double> want, allowed;
 };
 
-/// Returns whether every expected output was written and lies within its tolerance, with NaN and inf where they are
+/// Returns whether every expected output was written and is within its tolerance. NaN and inf must be where they are
 /// expected. Rows that no sequence uses must be exact.
 [[nodiscard]] ::testing::AssertionResult MatchesExpected(const TokenOutputs& got,
                                                          const std::vector<ExpectedOutput>& expected);
-/// Checks where a NaN or inf of an input has spread. Outputs must be NaN or inf exactly where `want` is. Elsewhere they
-/// must have the bits of a run on finite values. Outputs must have elements of both kinds. Tolerances are ignored.
+/// Checks how far a NaN or inf of an input has spread. Outputs must be NaN or inf exactly where `want` is, and
+/// elsewhere have the bits of a run on finite values. Outputs must have elements of both kinds. Tolerances are ignored.
 [[nodiscard]] ::testing::AssertionResult SpreadsAsExpected(const TokenOutputs& got,
                                                            const std::vector<ExpectedOutput>& expected,
                                                            const TokenOutputs& finite);
