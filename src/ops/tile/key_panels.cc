@@ -47,22 +47,39 @@ bool ReplaceNotFinite(const core::kernels::RowKernels& kernels, float* words, in
 
 core::kernels::RowBlock BlockOf(const layout::HeadRows& head) { return {head.first, head.dtype, head.stride}; }
 
-/// Writes one group of pair_rows, whose rows lie on several pages. The rows are copied together, some columns at a
-/// time.
-void PairScattered(const layout::HeadRows& head, tiling::Interval keys, int64_t columns,
-                   const core::kernels::RowKernels& kernels, float* words) {
-  constexpr int64_t kColumns = 64;
-  assert(head.dtype == DType::kBF16 && keys.size() <= core::kernels::kMostPairGroup);
-  std::array<uint16_t, core::kernels::kMostPairGroup * kColumns> copy;
-  for (int64_t column = 0; column < columns; column += kColumns) {
-    const int64_t count = std::min(kColumns, columns - column);
-    for (int64_t key = keys.begin; key < keys.end; ++key) {
-      std::memcpy(&copy[static_cast<size_t>((key - keys.begin) * kColumns)],
-                  head.At(key) + column * static_cast<int64_t>(sizeof(uint16_t)),
-                  static_cast<size_t>(count) * sizeof(uint16_t));
+constexpr int64_t kCopiedColumns = 64;
+constexpr int64_t kMostCopiedRows = std::max(core::kernels::kMostPairGroup, TileAttendArgs::kKeys);
+
+/// Visits keys in runs that kernels of groups of `group` keys can read. `keys` begins with a whole group.
+/// @param whole  called with rows that lie evenly spaced, and with their first key: whole groups of a page at once, or
+///               all keys of a tensor
+/// @param part   called for a group that lies on several pages, a few columns at a time, with a copy of these columns,
+///               the group's first key, the number of its keys, the first column and the number of columns
+template <typename Whole, typename Part>
+void VisitGroups(const layout::HeadRows& head, tiling::Interval keys, int64_t group, int64_t columns,
+                 const Whole& whole, const Part& part) {
+  assert(keys.begin % group == 0 && group <= kMostCopiedRows);
+  for (int64_t key = keys.begin; key < keys.end;) {
+    int64_t end = head.RunEnd(key, keys.end, 0);
+    if (end < keys.end) end = key + (end - key) / group * group;
+    if (end > key) {
+      whole(core::kernels::RowBlock{head.At(key), head.dtype, head.stride}, key, end - key);
+      key = end;
+      continue;
     }
-    kernels.pair_rows({copy.data(), DType::kBF16, kColumns}, keys.size(), count, words + kernels.PairedColumn(column),
-                      columns);
+    end = std::min(key + group, keys.end);
+    assert(head.dtype == DType::kBF16);
+    std::array<uint16_t, static_cast<size_t>(kMostCopiedRows * kCopiedColumns)> copy;
+    for (int64_t column = 0; column < columns; column += kCopiedColumns) {
+      const int64_t count = std::min(kCopiedColumns, columns - column);
+      for (int64_t row = key; row < end; ++row) {
+        std::memcpy(&copy[static_cast<size_t>((row - key) * kCopiedColumns)],
+                    head.At(row) + column * static_cast<int64_t>(sizeof(uint16_t)),
+                    static_cast<size_t>(count) * sizeof(uint16_t));
+      }
+      part(core::kernels::RowBlock{copy.data(), DType::kBF16, kCopiedColumns}, key, end - key, column, count);
+    }
+    key = end;
   }
 }
 
@@ -124,27 +141,19 @@ void KeyPanels::Widen(const Source& source, int32_t sequence, int64_t head_kv, t
   }
 }
 
-/// Writes rows of V as pair_rows groups them. `keys` begins with a whole group. In pages, pair_rows takes the whole
-/// groups of a page at once. A group that continues on another page is copied together before.
+/// Writes rows of V as pair_rows groups them. `keys` begins with a whole group.
 void KeyPanels::PairRows(const Source& source, int32_t sequence, int64_t head_kv, tiling::Interval keys,
                          float* to) const {
   const core::kernels::RowKernels& kernels = *table_.rows;
-  const layout::HeadRows head = Locate(source, sequence, head_kv);
-  const int64_t group = kernels.pair_group;
-  assert(keys.begin % group == 0);
-  for (int64_t key = keys.begin; key < keys.end;) {
-    float* words = to + (key - keys.begin) / 2 * source.columns;
-    int64_t end = head.RunEnd(key, keys.end, 0);
-    if (end < keys.end) end = key + (end - key) / group * group;
-    if (end > key) {
-      const core::kernels::RowBlock rows{head.At(key), head.dtype, head.stride};
-      kernels.pair_rows(rows, end - key, source.columns, words, source.columns);
-    } else {
-      end = std::min(key + group, keys.end);
-      PairScattered(head, {key, end}, source.columns, kernels, words);
-    }
-    key = end;
-  }
+  const auto words = [&](int64_t key) { return to + (key - keys.begin) / 2 * source.columns; };
+  VisitGroups(
+      Locate(source, sequence, head_kv), keys, kernels.pair_group, source.columns,
+      [&](const core::kernels::RowBlock& rows, int64_t key, int64_t count) {
+        kernels.pair_rows(rows, count, source.columns, words(key), source.columns);
+      },
+      [&](const core::kernels::RowBlock& rows, int64_t key, int64_t count, int64_t column, int64_t columns) {
+        kernels.pair_rows(rows, count, columns, words(key) + kernels.PairedColumn(column), source.columns);
+      });
 }
 
 int64_t KeyPanels::SlotChunks() const { return core::CeilDiv(plan_.slot_rows, TileAttendArgs::kKeys); }
@@ -159,18 +168,35 @@ void KeyPanels::PackTiles(const tiling::PackItem& item) const {
   constexpr int64_t kStepFloats = TileAttendArgs::kStepBytes / static_cast<int64_t>(sizeof(float));
   const int64_t rows = item.row_end - item.row_begin, chunk = item.row_begin / TileAttendArgs::kKeys;
   assert(item.row_begin % TileAttendArgs::kKeys == 0);
-  const auto block = [&](const Source& source) {
-    return RowsFrom(BlockOf(Locate(source, item.sequence, item.head_kv)), item.row_begin);
+  // `pack` gets rows, their number, the number of columns, the first column, and the chunk of the first row.
+  const auto visit = [&](const Source& source, const auto& pack) {
+    const auto chunk_of = [&](int64_t key) { return (key - item.row_begin) / TileAttendArgs::kKeys; };
+    VisitGroups(
+        Locate(source, item.sequence, item.head_kv), {item.row_begin, item.row_end}, TileAttendArgs::kKeys,
+        source.columns,
+        [&](const core::kernels::RowBlock& block, int64_t key, int64_t count) {
+          pack(block, count, source.columns, 0, chunk_of(key));
+        },
+        [&](const core::kernels::RowBlock& block, int64_t key, int64_t count, int64_t column, int64_t columns) {
+          pack(block, count, columns, column, chunk_of(key));
+        });
+  };
+  const auto pack_keys = [&](const Source& source, float* to) {
+    visit(
+        source, [&](const core::kernels::RowBlock& block, int64_t count, int64_t columns, int64_t column, int64_t at) {
+          table_.rows->pack_key_tiles(
+              block, count, columns, to + at * KeyChunkFloats() + column * TileAttendArgs::kKeys / 2, KeyChunkFloats());
+        });
   };
   float* k = SlotK(item.slot) + chunk * KeyChunkFloats();
-  table_.rows->pack_key_tiles(block(K()), rows, problem_.d, k, KeyChunkFloats());
-  if (problem_.d_rope > 0) {
-    table_.rows->pack_key_tiles(block(KRope()), rows, problem_.d_rope, k + problem_.d * TileAttendArgs::kKeys / 2,
-                                KeyChunkFloats());
-  }
+  pack_keys(K(), k);
+  if (problem_.d_rope > 0) pack_keys(KRope(), k + problem_.d * TileAttendArgs::kKeys / 2);
   float* v = SlotValueTiles(item.slot) + chunk * kStepFloats;
   const int64_t column_floats = SlotChunks() * kStepFloats;
-  table_.rows->pack_value_tiles(block(V()), rows, problem_.dv, v, column_floats);
+  visit(V(), [&](const core::kernels::RowBlock& block, int64_t count, int64_t columns, int64_t column, int64_t at) {
+    table_.rows->pack_value_tiles(
+        block, count, columns, v + at * kStepFloats + column / TileAttendArgs::kColumns * column_floats, column_floats);
+  });
   for (int64_t i = 0; i < core::CeilDiv(rows, TileAttendArgs::kKeys); ++i) {
     bool replaced = false;
     for (int64_t c = 0; c < problem_.dv / TileAttendArgs::kColumns; ++c) {

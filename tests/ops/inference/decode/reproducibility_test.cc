@@ -154,6 +154,14 @@ TEST_P(DecodeBits, OfManyRowsOverPagesAreThoseOfFlashAttention) {
     c.dense.softcap = 3;
     c.dense.sink_form = reference::SinkForm::kPerRow;
     expect(c);
+    // The loop of the tile unit takes 225 or more rows per head of keys, and heads of these sizes.
+    c = ManyRows(dtype, page_rows);
+    c.dense.d = 64;
+    c.dense.dv = 96;
+    expect(c);
+    c.dense.d_rope = 32;
+    c.dense.mask = {.mode = 3};
+    expect(c);
   };
   ForEachCase(check, Axis{"type", kFloats}, Axis{"page_rows", {3, 16, 50, 128}});
 }
