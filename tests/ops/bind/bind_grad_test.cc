@@ -404,7 +404,7 @@ TEST(BindGrad, RowsAreThoseOfTheArguments) {
   EXPECT_EQ(rows.dpse.data, call.args.dpse.data);
   EXPECT_EQ(rows.dk.At(1, 2, 3), static_cast<std::byte*>(call.args.dk.data) + 4 * bound->dk.Offset(1, 2, 3));
   EXPECT_EQ(rows.q_rope.data, nullptr);
-  EXPECT_EQ(rows.dsink, nullptr);
+  EXPECT_EQ(rows.dsink.data, nullptr);
 }
 
 }  // namespace
