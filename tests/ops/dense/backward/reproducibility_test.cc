@@ -195,6 +195,7 @@ TEST(BackwardReproducibility, EveryLayoutAlike) {
     f.lengths = EqualLengths(f.batch(), f.lengths.sq[0], f.lengths.sk[0]);
     f.packing = Packing::kApart;
     if (f.dense_mask != MaskForm::kNone) f.dense_mask = MaskForm::kPlane;
+    if (f.sink_form == reference::SinkForm::kPerRowOfAll) f.sink_form = reference::SinkForm::kPerRow;
     if (f.pse == PseForm::kCompressed) f.pse = PseForm::kFull;
     if (f.pse == PseForm::kFull || f.pse == PseForm::kRow) f.pse_broadcast_batch = false;
     f.layout = Layout::kBNSD;

@@ -42,8 +42,9 @@ class ForwardNonFinite : public ::testing::TestWithParam<DType> {
 constexpr double kValues[] = {NAN, INFINITY, -INFINITY};
 
 TEST_P(ForwardNonFinite, QuerySpoilsItsRow) {
-  for (const double value : kValues) {
-    const ForwardCase c = Usual();
+  const auto check = [](double value, float scale) {
+    ForwardCase c = Usual();
+    c.scale = scale;
     reference::Problem values = MakeReferenceProblem(c);
     values.q[values.QueryRow(0, 1, 33, c.d) + 5] = value;
     ExpectSpreadsAsInTheReference(c, values);
@@ -54,7 +55,8 @@ TEST_P(ForwardNonFinite, QuerySpoilsItsRow) {
         ASSERT_EQ(std::isnan(outputs.out[x]), static_cast<int64_t>(x) / c.dv == 70 + 33) << IsaName(isa) << " " << x;
       }
     }
-  }
+  };
+  ForEachCase(check, Axis{"value", kValues}, Axis{"scale", {0.1F, 0.0F}});
 }
 
 // A call with statistics and a call without finish their rows in different code.

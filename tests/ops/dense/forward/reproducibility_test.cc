@@ -130,6 +130,7 @@ TEST_P(ForwardReproducibility, EveryLayoutAlike) {
     }
     // Restricts the case to features that packed layouts have.
     if (c.dense_mask != MaskForm::kNone) c.dense_mask = MaskForm::kPlane;
+    if (c.sink_form == reference::SinkForm::kPerRowOfAll) c.sink_form = reference::SinkForm::kPerRow;
     if (c.pse == PseForm::kCompressed) c.pse = PseForm::kFull;
     if (c.pse == PseForm::kFull || c.pse == PseForm::kRow) c.pse_broadcast_batch = false;
     c.layout = Layout::kBNSD;

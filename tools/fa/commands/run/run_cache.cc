@@ -34,6 +34,7 @@ struct MergeLseFlags {
 struct ScatterFlags {
   std::string form, dtype;
   std::string key, value, slot_mapping, source_rows, key_cache, value_cache, key_cache_out, value_cache_out;
+  std::string key_scale, value_scale, key_scale_cache, value_scale_cache, key_scale_cache_out, value_scale_cache_out;
   ContextFlags context;
 };
 
@@ -103,6 +104,10 @@ void RunScatter(const ScatterFlags& flags) {
   if (flags.value.empty() != flags.value_cache.empty() || flags.value.empty() != flags.value_cache_out.empty()) {
     throw UsageError("--value, --value-cache and --value-cache-out: want all or none");
   }
+  if (flags.key_scale_cache.empty() != flags.key_scale_cache_out.empty() ||
+      flags.value_scale_cache.empty() != flags.value_scale_cache_out.empty()) {
+    throw UsageError("--key-scale-cache and --value-scale-cache: want each with its --...-out");
+  }
   LoadedTensors files(flags.dtype);
   ScatterRowsArgs args;
   args.key = files.Load("--key", flags.key);
@@ -118,6 +123,12 @@ void RunScatter(const ScatterFlags& flags) {
   };
   args.key_cache = cache("--key-cache", flags.key_cache, "--key-cache-out", flags.key_cache_out);
   args.value_cache = cache("--value-cache", flags.value_cache, "--value-cache-out", flags.value_cache_out);
+  args.key_scale = files.Load("--key-scale", flags.key_scale);
+  args.value_scale = files.Load("--value-scale", flags.value_scale);
+  args.key_scale_cache =
+      cache("--key-scale-cache", flags.key_scale_cache, "--key-scale-cache-out", flags.key_scale_cache_out);
+  args.value_scale_cache =
+      cache("--value-scale-cache", flags.value_scale_cache, "--value-scale-cache-out", flags.value_scale_cache_out);
   {
     const Progress progress("fa run scatter");
     ThrowUnlessOk(ScatterRows(args, {.form = ParseCacheForm(flags.form)}, context.get()));
@@ -229,6 +240,14 @@ void AddRunScatter(CLI::App& run) {
   add.Optional("--value-cache", flags->value_cache, "Cache in --form");
   add.Needed("--key-cache-out", flags->key_cache_out, "The cache with the new rows");
   add.Optional("--value-cache-out", flags->value_cache_out, "The cache with the new rows");
+  add.Optional("--key-scale", flags->key_scale, "float32 [1] or [N]: the scale of a cache of int8");
+  add.Optional("--value-scale", flags->value_scale, "float32 [1] or [N]: the scale of a cache of int8");
+  add.Optional("--key-scale-cache", flags->key_scale_cache,
+               "float32 [pages,N,page size,1]: scales of a cache of int8, which the call computes");
+  add.Optional("--value-scale-cache", flags->value_scale_cache,
+               "float32 [pages,N,page size,1]: scales of a cache of int8, which the call computes");
+  add.Optional("--key-scale-cache-out", flags->key_scale_cache_out, "The scales with those of the new rows");
+  add.Optional("--value-scale-cache-out", flags->value_scale_cache_out, "The scales with those of the new rows");
   add.End(flags->dtype, flags->context).callback([flags] { RunScatter(*flags); });
 }
 
