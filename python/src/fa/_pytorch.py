@@ -133,3 +133,10 @@ def is_compiled(module: nn.Module) -> bool:
     """Returns whether a module is compiled: by module.compile(), by torch.compile(module), or by assigning a compiled
     function to module.forward."""
     return module._compiled_call_impl is not None or hasattr(vars(module).get("forward"), "_torchdynamo_orig_callable")
+
+
+def has_amx() -> bool:
+    """Returns whether PyTorch finds the tile unit of AMX, by which vLLM chooses its latent attention."""
+    from torch.cpu import _is_amx_tile_supported
+
+    return _is_amx_tile_supported()

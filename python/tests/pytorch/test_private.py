@@ -27,6 +27,7 @@ WITHOUT = {
     "torch.autograd._profiler_enabled": "operators in torch.profiler",
     "torch.autograd.forward_ad._current_level": "the refusal of forward-mode derivatives",
     "torch.autograd.forward_ad._set_fwd_grad_enabled": "forward mode around torch.func.grad",
+    "torch.cpu._is_amx_tile_supported": "fa.vllm's warning that vLLM computes latent attention",
     "torch.distributed.distributed_c10d._get_default_group": "calls over ranks without a group",
     "torch.jit._builtins._get_builtin_table": "replace_scaled_dot_product_attention",
     "torch.jit._builtins._register_builtin": "replace_scaled_dot_product_attention",

@@ -86,9 +86,9 @@ def _members() -> list[tuple[Any, Any, str]]:
 
 def _warn_of_latent_hosts() -> None:
     """Says which latent attention vLLM computes although it is registered: the platform prefers other classes."""
-    import torch
+    from .._pytorch import has_amx
 
-    if torch.cpu._is_amx_tile_supported():
+    if has_amx():
         _log().warning_once("fa.vllm: the CPU has AMX: vLLM's AMX_MLA computes latent attention, not fa")  # type: ignore
     elif find_spec("zentorch") is not None:
         _log().warning_once("fa.vllm: zentorch is installed: vLLM prefers it for MLA prompts")  # type: ignore
