@@ -16,22 +16,7 @@ if [ "${FA_WITHOUT_PYTHON:-}" = 1 ]; then
   exit 77
 fi
 
-scratch=$(mktemp -d)
-trap 'rm -rf "$scratch"' EXIT
-
-unset PYTHONDONTWRITEBYTECODE
-export PYTHONPYCACHEPREFIX="$scratch/bytecode"
-
-python3 -m venv "$scratch/venv"
-python=$scratch/venv/bin/python
-pip() { "$python" -m pip --disable-pip-version-check --no-input "$@"; }
-need() {
-  if ! pip install -q --no-compile "$@"; then
-    echo "test_vllm: pip finds not all of $*; FA_WITHOUT_PYTHON=1 skips the tests" >&2
-    exit 1
-  fi
-}
-
+. "$source/scripts/python_environment.sh"
 if ! pip download -q --no-deps -d "$scratch/vllm" "$vllm" 2>"$scratch/download.log"; then
   cat "$scratch/download.log" >&2
   # An index that answers knows a project's versions. pip writes "from versions: none" if it does not answer, too.
@@ -47,15 +32,8 @@ need "$scratch"/vllm/*.whl pytest nanobind scikit-build-core ninja
 # Some indexes have builds of these packages for another torch, with which `import vllm` fails. vLLM does without them.
 pip uninstall -q -y torchvision torchaudio torchcodec triton
 
-prefix=OFF
-if [ -n "$build" ]; then
-  prefix=$scratch/prefix
-  cmake --install "$build" --prefix "$prefix" >"$scratch/install.log"
-fi
-pip wheel -q --no-build-isolation --no-deps -w "$scratch/dist" -C build-dir="$scratch/build" \
-  -C cmake.define.FA_PREFIX="$prefix" "$source/python"
-rm -rf "$scratch/prefix" "$scratch/build" "$scratch/vllm"
-pip install -q --no-deps "$scratch"/dist/*.whl
+rm -rf "$scratch/vllm"
+install_wheel "$source" "$build"
 
 cd "$scratch"
 OMP_WAIT_POLICY=passive "$python" -m pytest -c "$source/python/pyproject.toml" -p no:cacheprovider \

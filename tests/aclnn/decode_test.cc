@@ -172,37 +172,22 @@ TEST(IncreBits, BiasAndMasks) {
   }
 }
 
-TEST(IncreBits, Int8KeysAndPages) {
-  const auto check = [&](DecodeVersion version, Layout layout, KeyForm form, Quantization quantization) {
+TEST(IncreBits, CompressedKeysAndPages) {
+  const auto check = [&](DecodeVersion version, DType format, Layout layout, KeyForm form, Quantization quantization) {
     if (form == KeyForm::kPagesOfHeads && layout == Layout::kBSH) return;
+    if (format == DType::kI4x8 && quantization == Quantization::kNone) return;
     DecodeCase c = Usual();
     c.dense.layout = layout;
     c.keys = form;
     c.quantization = quantization;
+    c.format = format;
     c.antiquant_dtype = DType::kF16;
     ExpectBitsOfCpp(c, version);
   };
   ForEachCase(check, Axis{"version", {DecodeVersion::kV3, DecodeVersion::kV4}},
-              Axis{"layout", {Layout::kBNSD, Layout::kBSND, Layout::kBSH}},
+              Axis{"format", {DType::kI8, DType::kI4x8}}, Axis{"layout", {Layout::kBNSD, Layout::kBSND, Layout::kBSH}},
               Axis{"form", {KeyForm::kOneTensor, KeyForm::kList, KeyForm::kPages, KeyForm::kPagesOfHeads}},
               Axis{"quantization", {Quantization::kNone, Quantization::kPerTensor, Quantization::kPerChannel}});
-}
-
-TEST(IncreBits, Int4KeysInInt32) {
-  const auto check = [&](DecodeVersion version, Layout layout, KeyForm form, Quantization quantization) {
-    if (form == KeyForm::kPagesOfHeads && layout == Layout::kBSH) return;
-    DecodeCase c = Usual();
-    c.dense.layout = layout;
-    c.keys = form;
-    c.quantization = quantization;
-    c.format = DType::kI4x8;
-    c.antiquant_dtype = DType::kF16;
-    ExpectBitsOfCpp(c, version);
-  };
-  ForEachCase(check, Axis{"version", {DecodeVersion::kV3, DecodeVersion::kV4}},
-              Axis{"layout", {Layout::kBNSD, Layout::kBSND, Layout::kBSH}},
-              Axis{"form", {KeyForm::kOneTensor, KeyForm::kList, KeyForm::kPages, KeyForm::kPagesOfHeads}},
-              Axis{"quantization", {Quantization::kPerTensor, Quantization::kPerChannel}});
 }
 
 TEST(IncreErrors, Int4KeysWithoutScales) {

@@ -1,46 +1,13 @@
 """Tests of scripts/test_python.sh with a few lines of shell for Python, pip and pytest. A missing package is a failure.
 """
 
-import os
-import subprocess
-import tempfile
 import unittest
-from pathlib import Path
 
-SOURCE = Path(__file__).resolve().parents[2]
-
-# A fake python3, which is also the python of its virtual environments. It installs all packages except $MISSING, and
-# builds an empty wheel. Its pytest returns $PYTEST.
-FAKE_PYTHON = """\
-#!/bin/sh
-echo "$*" >>"$CALLS"
-case "$*" in
-  "-m venv "*) mkdir -p "$3/bin" && cp "$0" "$3/bin/python" ;;
-  *" wheel "*) while [ "$1" != -w ]; do shift; done; mkdir -p "$2" && touch "$2/fa-1.whl" ;;
-  *" install "*"${MISSING:-nothing at all}"*) exit 1 ;;
-  "-m pytest "*) exit "${PYTEST:-0}" ;;
-esac
-"""
+from fake_python import ScriptTest
 
 
-class TestPythonShTest(unittest.TestCase):
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.root = Path(folder.name)
-        python = self.root / "python3"
-        python.write_text(FAKE_PYTHON)
-        python.chmod(0o755)
-
-    def run_script(self, *arguments, **variables):
-        """@return (exit status, output, the calls of Python)"""
-        calls = self.root / "calls"
-        calls.write_text("")
-        inherited = {name: value for name, value in os.environ.items() if name != "FA_WITHOUT_PYTHON"}
-        environment = {**inherited, "PATH": f"{self.root}:{os.environ['PATH']}", "CALLS": str(calls), **variables}
-        done = subprocess.run([SOURCE / "scripts/test_python.sh", *arguments], env=environment, text=True, timeout=60,
-                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
-        return done.returncode, done.stdout, calls.read_text()
+class TestPythonShTest(ScriptTest):
+    SCRIPT = "test_python.sh"
 
     def test_with_every_package_the_suite_runs_and_reports(self):
         status, output, calls = self.run_script("", "there.xml")

@@ -209,3 +209,17 @@ def with_attention(model: torch.nn.Module, attention: str, dtype: torch.dtype = 
 def tokens(*shape: int, seed: int = 0) -> torch.Tensor:
     generator = torch.Generator().manual_seed(seed)
     return torch.randint(3, VOCABULARY, shape, generator=generator)
+
+
+def greedy(model: torch.nn.Module, count: int, **inputs) -> tuple[Tensor, Tensor]:
+    """@return the sequences [B, S + count] of greedy generation, and the logits [count, B, vocabulary]"""
+    result = model.generate(
+        **inputs,
+        do_sample=False,
+        max_new_tokens=count,
+        min_new_tokens=count,
+        output_logits=True,
+        return_dict_in_generate=True,
+        disable_compile=True,
+    )
+    return result.sequences, torch.stack(result.logits)

@@ -7,7 +7,7 @@ import pickle
 
 import pytest
 import torch
-from hf_models import model_of, tokens, with_attention
+from hf_models import greedy, model_of, tokens, with_attention
 from transformers import DynamicCache, Gemma3Config, LlamaConfig
 from transformers.cache_utils import DynamicIndexedLayer, DynamicLayer, DynamicSlidingWindowLayer
 
@@ -26,19 +26,7 @@ def generated(model, cache, **keywords):
     if keywords.pop("padded", False):
         mask[0, :6] = 0
         ids[0, :6] = 0
-    result = model.generate(
-        ids,
-        attention_mask=mask,
-        past_key_values=cache,
-        do_sample=False,
-        max_new_tokens=NEW,
-        min_new_tokens=NEW,
-        output_logits=True,
-        return_dict_in_generate=True,
-        disable_compile=True,
-        **keywords,
-    )
-    return result.sequences, torch.stack(result.logits)
+    return greedy(model, NEW, inputs=ids, attention_mask=mask, past_key_values=cache, **keywords)
 
 
 @pytest.mark.parametrize("padded", [False, True])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from hf_models import model_of, tokens, with_attention
+from hf_models import greedy, model_of, tokens, with_attention
 from test_transformers_masks import Sizes
 from transformers import ContinuousBatchingConfig, DynamicCache, GenerationConfig, StaticCache
 
@@ -23,18 +23,7 @@ def _caches(config) -> dict:
 def _generate(model, cache: str, **inputs):
     config = model.config.get_text_config(decoder=True)
     cached = {} if cache == "none" else {"past_key_values": _caches(config)[cache]}
-    result = model.generate(
-        **inputs,
-        **cached,
-        use_cache=cache != "none",
-        do_sample=False,
-        max_new_tokens=NEW,
-        min_new_tokens=NEW,
-        output_logits=True,
-        return_dict_in_generate=True,
-        disable_compile=True,
-    )
-    return result.sequences, torch.stack(result.logits)
+    return greedy(model, NEW, **inputs, **cached, use_cache=cache != "none")
 
 
 def _prompts(padded: bool) -> dict[str, torch.Tensor]:

@@ -185,8 +185,8 @@ TEST(Indexer, NanComesLastAndInfinityFirst) {
   }
 }
 
-// All scores are equal, and a row has many times more keys than slots. So keys are left out although their scores equal
-// those of selected keys.
+// All scores are equal, and a row has many times more keys than slots. So the selection leaves out keys whose scores
+// equal the scores of selected keys.
 TEST(Indexer, AllScoresZero) {
   for (const DType dtype : kTokenDTypes) {
     for (const int64_t tokens : {1, 20}) {
