@@ -4,13 +4,12 @@
 
 #include <cstdint>
 #include <string>
-#include <vector>
 
 #include "aclnn/calls/backward_face.h"
 #include "aclnn/calls/forward_face.h"
 #include "aclnn/calls/shaped_forward.h"
 #include "support/cases/random_backward_case.h"
-#include "support/cases/random_forward_case.h"
+#include "support/compare/compare.h"
 
 namespace fa::test {
 namespace {
@@ -79,6 +78,7 @@ TEST(Version4, LengthsAreGivenIfAndOnlyIfTheLayoutIsTnd) {
   call.p.q_lengths = call.Array({1024});
   ExpectRefused(call, "actualSeqQLen: given, want none (inputLayout BNSD)");
   ShapedForward packed({}, "TND");
+  packed.p.q_lengths = nullptr;
   ExpectRefused(packed, "actualSeqQLen: missing, want inclusive prefix sums (inputLayout TND)");
   packed.SetLengths({1000, 24}, {1024, 0});
   EXPECT_EQ(packed.Plan(ForwardVersion::kScoreV4), ACLNN_SUCCESS) << aclGetRecentErrMsg();
