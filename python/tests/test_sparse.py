@@ -559,7 +559,7 @@ def test_opcheck():
     lse = (*indexer_tensors(), None, None, "BSND", 3)
     torch.library.opcheck(_torch_sparse_ops.dense_indexer_lse, lse, test_utils=shapes)
     inputs, _ = attention_and_indexer()
-    loss = _torch_sparse_ops.LossCall(*inputs, None, None, None, None, "BSND", 0.25, 3)
+    loss = _torch_sparse_ops.LossCall(*inputs, None, None, torch.randn(N), None, None, "BSND", 0.25, 3)
     torch.library.opcheck(_torch_sparse_ops.sparse_indexer_loss, tuple(loss), test_utils=shapes)
 
 
