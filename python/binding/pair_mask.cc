@@ -137,7 +137,7 @@ std::tuple<int64_t, int64_t, int64_t> TilesOf(const PairMask& mask) {
   return {tiles.empty, tiles.full, tiles.partial};
 }
 
-std::string Text(const PairMask& mask) {
+std::string TextOf(const PairMask& mask) {
   const PairTileCounts tiles = mask.tiles();
   return "PairMask(shape=" + nb::cast<std::string>(nb::repr(ShapeOf(mask))) + ", tiles: " +
          std::to_string(tiles.empty) + " empty, " + std::to_string(tiles.full) + " full, " +
@@ -178,7 +178,7 @@ void BindPairMask(nb::module_& module) {
           "__and__",
           [](const PairMask& a, const PairMask& b) { return Made([&] { return PairMask::Intersection(a, b); }); },
           nb::is_operator(), "The pairs that both masks keep. A dimension of 1, except that of keys, stands for all.")
-      .def("__repr__", &Text);
+      .def("__repr__", &TextOf);
 }
 
 }  // namespace fa::python
