@@ -41,17 +41,18 @@ ForwardRows RowsOf(const BoundAttention& bound, const ForwardAddresses& data) {
 }
 
 ForwardRows RowsOf(const BoundAttention& bound, const AttentionArgs& args) {
-  return RowsOf(bound, ForwardAddresses{.q = args.q.data,
-                                        .k = args.k.data,
-                                        .v = args.v.data,
-                                        .q_rope = args.q_rope.data,
-                                        .k_rope = args.k_rope.data,
-                                        .sink = args.sink.data,
-                                        .scores = {args.pse.data, args.dense_mask.data, args.drop_mask.data, args.pair_mask},
-                                        .out = args.out.data,
-                                        .softmax_max = args.softmax_max.data,
-                                        .softmax_sum = args.softmax_sum.data,
-                                        .lse = args.lse.data});
+  return RowsOf(bound,
+                ForwardAddresses{.q = args.q.data,
+                                 .k = args.k.data,
+                                 .v = args.v.data,
+                                 .q_rope = args.q_rope.data,
+                                 .k_rope = args.k_rope.data,
+                                 .sink = args.sink.data,
+                                 .scores = {args.pse.data, args.dense_mask.data, args.drop_mask.data, args.pair_mask},
+                                 .out = args.out.data,
+                                 .softmax_max = args.softmax_max.data,
+                                 .softmax_sum = args.softmax_sum.data,
+                                 .lse = args.lse.data});
 }
 
 }  // namespace fa::ops

@@ -363,17 +363,17 @@ Antiquants AntiquantsOf(const BoundAntiquants& bound, const TensorView& scale, c
 
 ForwardRows RowsOf(const BoundDecode& bound, const DecodeAttentionArgs& args) {
   ForwardRows rows =
-      RowsOf(bound.attention, ForwardAddresses{.q = args.q.data,
-                                               .k = args.k[0].data,
-                                               .v = args.v[0].data,
-                                               .q_rope = args.q_rope.data,
-                                               .k_rope = args.k_rope.empty() ? nullptr : args.k_rope[0].data,
-                                               .sink = args.sink.data,
-                                               .scores = {.pse = args.pse.data,
-                                                          .dense_mask = args.dense_mask.data,
-                                                          .pair_mask = args.pair_mask},
-                                               .out = args.out.data,
-                                               .lse = args.lse.data});
+      RowsOf(bound.attention,
+             ForwardAddresses{
+                 .q = args.q.data,
+                 .k = args.k[0].data,
+                 .v = args.v[0].data,
+                 .q_rope = args.q_rope.data,
+                 .k_rope = args.k_rope.empty() ? nullptr : args.k_rope[0].data,
+                 .sink = args.sink.data,
+                 .scores = {.pse = args.pse.data, .dense_mask = args.dense_mask.data, .pair_mask = args.pair_mask},
+                 .out = args.out.data,
+                 .lse = args.lse.data});
   const KeyStorage& storage = bound.storage;
   if (storage.paged()) {
     layout::BlockTable table = storage.table;

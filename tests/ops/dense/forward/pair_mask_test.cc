@@ -37,10 +37,10 @@ std::vector<uint8_t> Drawn(Pattern pattern, int64_t planes, int64_t rows, int64_
       for (int64_t j = 0; j < keys; ++j) {
         const uint8_t tile = tiles[static_cast<size_t>(i / 128 * (keys / 128 + 1) + j / 128)];
         const uint8_t pair = random() % 2;
-        drop[static_cast<size_t>((p * rows + i) * keys + j)] =
-            pattern == Pattern::kPairs   ? pair
-            : pattern == Pattern::kTiles ? (tile == 0 ? pair : tile - 1)
-                                         : (pattern == Pattern::kAll ? 1 : 0);
+        drop[static_cast<size_t>((p * rows + i) * keys + j)] = pattern == Pattern::kPairs ? pair
+                                                               : pattern == Pattern::kTiles
+                                                                   ? (tile == 0 ? pair : tile - 1)
+                                                                   : (pattern == Pattern::kAll ? 1 : 0);
       }
     }
   }
