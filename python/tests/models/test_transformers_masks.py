@@ -11,6 +11,7 @@ from torch.utils._pytree import tree_leaves
 from transformers import masking_utils as utils
 
 from fa._model import masks as _model_masks
+from fa._model import words
 from fa.transformers import mask_of_model
 
 BATCH, ROWS = 3, 11
@@ -122,8 +123,8 @@ def test_masks_that_are_no_intervals_hold_every_pair(function, padding):
     mask = None if padding is None else torch.tensor(padding).bool()
     arguments = _arguments(function, "none", attention_mask=mask, use_vmap=padding is None, allow_is_causal_skip=False)
     got = mask_of_model(**arguments)
-    assert got.held.dtype == torch.bool
-    assert torch.equal(got.held, utils.sdpa_mask(**arguments))
+    assert got.held.dtype == torch.int64
+    assert torch.equal(words.pairs_of(got.held, got.shape[3]), utils.sdpa_mask(**arguments))
     assert torch.equal(got + 0, _eager(arguments))
 
 
@@ -143,10 +144,10 @@ def test_search_finds_the_same_intervals(name, padding):
     assert torch.equal(_of_rows(rows, ROWS), want)
 
 
-def test_search_refuses_gaps():
-    size = _model_masks.Size(1, 3, 3, 0, 0)
-    with pytest.raises(ValueError, match="attention_mask: has gaps"):
-        _model_masks.traced_rows(CAUSAL, size, torch.tensor([[True, False, True]]))
+def test_search_cuts_rows_to_the_ends_of_padding_with_gaps():
+    size = _model_masks.Size(1, 4, 4, 0, 0)
+    rows = _model_masks.traced_rows(CAUSAL, size, torch.tensor([[False, True, False, True]]))
+    assert rows.squeeze().tolist() == [[1, 1], [1, 2], [1, 3], [1, 4]]
 
 
 class Sizes(TorchDispatchMode):
