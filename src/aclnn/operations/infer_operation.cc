@@ -84,13 +84,13 @@ Result<InferSlots> AddOperands(const InferTensors& tensors, bool wants_lse, Oper
 
 // Refuses what the device computes and the library does not.
 Status CheckServed(const InferTensors& tensors, const InferCall& call) {
-  const auto refused = [](const char* parameter, const char* why) {
-    return Status::InvalidArgument(std::string(parameter) + " is not served (" + why + ")");
+  const auto refused = [](const std::string& parameter, const char* why) {
+    return Status::InvalidArgument(parameter + " is not served (" + why + ")");
   };
   if (tensors.key_rope_antiquant_scale != nullptr) return refused("keyRopeAntiquantScale", "keyRope is not quantised");
   if (tensors.dequant_scale_query != nullptr) return refused("dequantScaleQuery", "query is not quantised per row");
   if (call.query_quant_mode != 0) {
-    return Status::InvalidArgument("queryQuantMode=" + std::to_string(call.query_quant_mode) + ", want 0");
+    return refused("queryQuantMode=" + std::to_string(call.query_quant_mode), "query is not quantised per row");
   }
   if (call.pse_type != 0) {
     return Status::InvalidArgument("pseType=" + std::to_string(call.pse_type) + ", want 0");

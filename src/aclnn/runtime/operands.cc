@@ -46,6 +46,20 @@ bool SimpleFormat(aclFormat format) {
   }
 }
 
+// Returns the name of a type that errors name because programs for the device use it.
+const char* RefusedName(aclDataType dtype) {
+  switch (dtype) {
+    case ACL_INT4: return " (INT4; 8 numbers lie in an INT32)";
+    case ACL_HIFLOAT8: return " (HIFLOAT8)";
+    case ACL_FLOAT8_E5M2: return " (FLOAT8_E5M2)";
+    case ACL_FLOAT8_E4M3FN: return " (FLOAT8_E4M3FN)";
+    case ACL_FLOAT8_E8M0: return " (FLOAT8_E8M0)";
+    case ACL_FLOAT4_E2M1:
+    case ACL_FLOAT4_E1M2: return " (FLOAT4)";
+    default: return "";
+  }
+}
+
 // Returns whether a tensor of this form may have ACL_FORMAT_FRACTAL_NZ.
 bool MayBeFractal(Operands::Form form, int rank) {
   return form == Operands::Form::kChunks || (form == Operands::Form::kPages && rank == 5);
@@ -129,7 +143,7 @@ Status Operands::Describe(const aclTensor& tensor, Form form, Operand* operand) 
   const std::optional<DType> dtype = TypeOf(tensor.dtype, form);
   if (!dtype) {
     return Status::InvalidArgument(name + ": aclDataType " + std::to_string(static_cast<int>(tensor.dtype)) +
-                                   " is not supported");
+                                   RefusedName(tensor.dtype) + " is not supported");
   }
   const bool fractal = tensor.format == ACL_FORMAT_FRACTAL_NZ && MayBeFractal(form, tensor.shape.rank());
   if (!SimpleFormat(tensor.format) && !fractal) {
