@@ -128,7 +128,9 @@ void ExpectBitsOfCpp(Problem& problem, InferVersion version, const Change& chang
   if (change) change(&face);
   ASSERT_EQ(RunFace(version, face.p), ACL_SUCCESS) << aclGetRecentErrMsg();
   EXPECT_EQ(problem.out, out);
-  if (face.p.lse_flag) EXPECT_EQ(problem.lse, lse);
+  if (face.p.lse_flag) {
+    EXPECT_EQ(problem.lse, lse);
+  }
 }
 
 TEST(FusedInfer, EveryVersionAndLayout) {

@@ -9,7 +9,9 @@
 #include <utility>
 #include <vector>
 
+#include "aclnn/operations/antiquant_scales.h"
 #include "aclnn/operations/attention_call.h"
+#include "aclnn/operations/infer_layouts.h"
 #include "aclnn/operations/planned_operation.h"
 #include "aclnn/operations/tensor_lists.h"
 #include "aclnn/runtime/descriptors.h"
@@ -33,6 +35,7 @@ constexpr Layout kLayouts[] = {Layout::kBSH,       Layout::kBSND,     Layout::kB
 struct InferSlots {
   Slot q, pse, mask, deq_scale1, quant_scale1, deq_scale2, quant_scale2, quant_offset2;
   Slot antiquant_scale, antiquant_offset, block_table, q_padding, kv_padding;
+  Slot k_scale, k_offset, v_scale, v_offset;
   Slot k_prefix, v_prefix, q_rope, k_rope, sink, out, lse;
   std::vector<Slot> k, v;
 };
@@ -41,11 +44,8 @@ struct InferSlots {
 struct InferSettings {
   InferAttentionOptions options;
   std::vector<int64_t> lengths_q, lengths_kv, length_prefix;  ///< packed lengths are prefix sums
+  int64_t key_antiquant_mode = 0, value_antiquant_mode = 0;
 };
-
-bool IsPacked(Layout layout) {
-  return layout == Layout::kTND || layout == Layout::kNTD || layout == Layout::kTND_NTD || layout == Layout::kNTD_TND;
-}
 
 Result<InferSlots> AddOperands(const InferTensors& tensors, bool wants_lse, Operands& operands) {
   InferSlots slots{};
@@ -65,6 +65,10 @@ Result<InferSlots> AddOperands(const InferTensors& tensors, bool wants_lse, Oper
   slots.block_table = operands.OptionalInput("blockTable", tensors.block_table);
   slots.q_padding = operands.OptionalInput("queryPaddingSize", tensors.query_padding_size);
   slots.kv_padding = operands.OptionalInput("kvPaddingSize", tensors.kv_padding_size);
+  slots.k_scale = operands.OptionalInput("keyAntiquantScale", tensors.key_antiquant_scale, Form::kAnyStride);
+  slots.k_offset = operands.OptionalInput("keyAntiquantOffset", tensors.key_antiquant_offset, Form::kAnyStride);
+  slots.v_scale = operands.OptionalInput("valueAntiquantScale", tensors.value_antiquant_scale, Form::kAnyStride);
+  slots.v_offset = operands.OptionalInput("valueAntiquantOffset", tensors.value_antiquant_offset, Form::kAnyStride);
   slots.k_prefix = operands.OptionalInput("keySharedPrefix", tensors.key_shared_prefix);
   slots.v_prefix = operands.OptionalInput("valueSharedPrefix", tensors.value_shared_prefix);
   slots.q_rope = operands.OptionalInput("queryRope", tensors.query_rope);
@@ -103,6 +107,8 @@ Status CheckServed(const InferTensors& tensors, const InferCall& call) {
 
 Result<InferSettings> SettingsOf(const InferTensors& tensors, const InferCall& call) {
   InferSettings settings;
+  settings.key_antiquant_mode = call.key_antiquant_mode;
+  settings.value_antiquant_mode = call.value_antiquant_mode;
   const std::string_view name = call.input_layout;
   const auto* layout =
       std::find_if(std::begin(kLayouts), std::end(kLayouts), [&](Layout one) { return name == Name(one); });
@@ -150,6 +156,7 @@ class InferOperation final : public PlannedOperation<InferAttentionArgs> {
   [[nodiscard]] Status Prepare(InferWorkspace workspace) {
     if (operands_.IsEmpty(slots_.out)) return Status::Ok();
     FA_RETURN_IF_ERROR(CheckMask());
+    FA_RETURN_IF_ERROR(CheckScales());
     const Lists lists = ListsOf(nullptr);
     const InferAttentionArgs args = Args(nullptr, lists);
     if (workspace == InferWorkspace::kOfTheseLengths) return Keep(PlanInferAttention(args, settings_.options));
@@ -179,12 +186,51 @@ class InferOperation final : public PlannedOperation<InferAttentionArgs> {
     const int64_t mode = settings_.options.sparse_mode;
     if (mode < 2 || mode > 4 || slots_.mask != Operands::kAbsent) return Status::Ok();
     const Layout layout = settings_.options.layout;
-    const bool rows_third = layout == Layout::kBNSD || layout == Layout::kBNSD_BSND || layout == Layout::kBNSD_NBSD;
     const Dims shape = operands_.In(slots_.q, nullptr).shape;
-    const int rows = rows_third ? 2 : 1;
+    const int rows = HeadsBeforeRows(layout) ? 2 : 1;
     const bool single = !IsPacked(layout) && shape.rank() > rows && shape[rows] == 1;
     if (single && slots_.q_rope == Operands::kAbsent) return Status::Ok();
     return Status::InvalidArgument("attenMask: missing, want [2048,2048] (sparseMode " + std::to_string(mode) + ")");
+  }
+
+  /// Separate scales of keys and values, in the library's shapes.
+  struct Scales {
+    TensorView k_scale, k_offset, v_scale, v_offset;
+  };
+  [[nodiscard]] Status ReadScales(const CallMemory* memory, Scales* scales) const {
+    const bool paged = slots_.block_table != Operands::kAbsent;
+    const auto read = [&](const char* name, Slot slot, const char* mode_name, int64_t mode,
+                          const std::vector<Slot>& list, TensorView* view) {
+      if (slot == Operands::kAbsent || list.empty()) return Status::Ok();
+      KeySizes sizes = KeySizesOf(Keys(list[0], nullptr), settings_.options.layout, settings_.options.heads_kv, paged);
+      if (list.size() > 1) sizes.batch = static_cast<int64_t>(list.size());
+      auto scale = ScaleOfMode(name, operands_.In(slot, memory), mode_name, mode, sizes);
+      if (scale.ok()) *view = *scale;
+      return scale.status();
+    };
+    const int64_t k = settings_.key_antiquant_mode, v = settings_.value_antiquant_mode;
+    const char *k_mode = "keyAntiquantMode", *v_mode = "valueAntiquantMode";
+    FA_RETURN_IF_ERROR(read("keyAntiquantScale", slots_.k_scale, k_mode, k, slots_.k, &scales->k_scale));
+    FA_RETURN_IF_ERROR(read("keyAntiquantOffset", slots_.k_offset, k_mode, k, slots_.k, &scales->k_offset));
+    FA_RETURN_IF_ERROR(read("valueAntiquantScale", slots_.v_scale, v_mode, v, slots_.v, &scales->v_scale));
+    return read("valueAntiquantOffset", slots_.v_offset, v_mode, v, slots_.v, &scales->v_offset);
+  }
+  [[nodiscard]] bool separate() const { return slots_.k_scale != Operands::kAbsent; }
+
+  // Checks what the library cannot name as the device does. Offsets are for both or for neither.
+  [[nodiscard]] Status CheckScales() const {
+    const auto both = [](Slot key, Slot value, const std::string& key_name, const std::string& value_name) {
+      if ((key == Operands::kAbsent) == (value == Operands::kAbsent)) return Status::Ok();
+      return Status::InvalidArgument((key == Operands::kAbsent ? key_name : value_name) +
+                                     ": missing, want both or none");
+    };
+    FA_RETURN_IF_ERROR(both(slots_.k_scale, slots_.v_scale, "keyAntiquantScale", "valueAntiquantScale"));
+    FA_RETURN_IF_ERROR(both(slots_.k_offset, slots_.v_offset, "keyAntiquantOffset", "valueAntiquantOffset"));
+    if (slots_.k_offset != Operands::kAbsent && !separate()) {
+      return Status::InvalidArgument("keyAntiquantScale: missing, want it with keyAntiquantOffset");
+    }
+    Scales scales;
+    return ReadScales(nullptr, &scales);
   }
 
   // An int32 tensor of keys or values holds eight 4-bit numbers per element.
@@ -219,8 +265,17 @@ class InferOperation final : public PlannedOperation<InferAttentionArgs> {
     args.k_prefix = Keys(slots_.k_prefix, memory);
     args.v_prefix = Keys(slots_.v_prefix, memory);
     args.length_prefix = settings_.length_prefix;
-    args.antiquant_scale = operands_.In(slots_.antiquant_scale, memory);
-    args.antiquant_offset = operands_.In(slots_.antiquant_offset, memory);
+    if (separate()) {
+      Scales scales;
+      static_cast<void>(ReadScales(memory, &scales));  // checked in the first phase
+      args.k_scale = scales.k_scale;
+      args.k_offset = scales.k_offset;
+      args.v_scale = scales.v_scale;
+      args.v_offset = scales.v_offset;
+    } else {
+      args.antiquant_scale = operands_.In(slots_.antiquant_scale, memory);
+      args.antiquant_offset = operands_.In(slots_.antiquant_offset, memory);
+    }
     args.deq_scale1 = operands_.In(slots_.deq_scale1, memory);
     args.quant_scale1 = operands_.In(slots_.quant_scale1, memory);
     args.deq_scale2 = operands_.In(slots_.deq_scale2, memory);
