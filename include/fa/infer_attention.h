@@ -25,6 +25,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <span>
 
@@ -81,9 +82,9 @@ struct InferAttentionOptions {
   int64_t pre = Mask::kUnlimited, next = Mask::kUnlimited;  ///< modes 0 and 4
   int64_t block_size = 0;  ///< rows per page: checked if > 0
   Antiquant antiquant = Antiquant::kPerTensorOrChannel;
-  /// Whether the lse of a row without keys is +inf, as on the device; otherwise it is -inf. With it, rows past a length
-  /// have +inf too, otherwise 0. A sink makes lse finite, except in an element that has no keys at all.
-  bool infinite_lse = false;
+  /// The lse of a row without keys: -inf, or +inf as on the device. If it is +inf, rows past a length have it too,
+  /// otherwise 0. A sink makes lse finite, except in an element that has no keys at all.
+  float lse_without_keys = -std::numeric_limits<float>::infinity();
 };
 
 /// Computes out = softmax(mask(scale * (Q K^T + Qr Kr^T) + pse)) V per batch element or packed sequence.
