@@ -3,6 +3,7 @@
 #include <nanobind/stl/vector.h>
 
 #include <array>
+#include <limits>
 #include <optional>
 #include <string>
 
@@ -33,7 +34,8 @@ InferAttentionOptions MakeOptions(const std::string& layout, int64_t heads, int6
           .next = next,
           .block_size = block_size,
           .antiquant = antiquant_per_token ? Antiquant::kPerToken : Antiquant::kPerTensorOrChannel,
-          .infinite_lse = infinite_lse};
+          .lse_without_keys =
+              infinite_lse ? std::numeric_limits<float>::infinity() : -std::numeric_limits<float>::infinity()};
 }
 
 struct InferArgs : InferAttentionArgs {

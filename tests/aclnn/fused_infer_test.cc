@@ -44,7 +44,11 @@ class Problem {
     args.lse = Result(lse_shape, &lse);
     lengths_q = Packed(layout) ? std::vector<int64_t>{rows - 1, 2 * rows - 1} : std::vector<int64_t>{rows, rows - 1};
     lengths_kv = Packed(layout) ? std::vector<int64_t>{kKeys - 4, kKeys + 3} : std::vector<int64_t>{kKeys - 4, kKeys};
-    options = {.layout = layout, .heads = kHeads, .heads_kv = kHeadsKv, .scale = 0.3F, .infinite_lse = true};
+    options = {.layout = layout,
+               .heads = kHeads,
+               .heads_kv = kHeadsKv,
+               .scale = 0.3F,
+               .lse_without_keys = std::numeric_limits<float>::infinity()};
   }
 
   /// Returns a dense tensor with numbers that differ from those of other tensors.

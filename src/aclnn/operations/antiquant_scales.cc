@@ -74,7 +74,7 @@ Candidate PerRow(TensorView view, Dims shape, Dims stride, bool per_head, const 
 
 }  // namespace
 
-KeySizes KeySizesOf(const TensorView& keys, Layout layout, int64_t heads, bool paged) {
+KeySizes KeySizesOf(const TensorView& keys, Layout layout, int64_t heads, bool paged, int64_t block_size) {
   const Dims& shape = keys.shape;
   const int64_t packing = keys.dtype == DType::kI4x8 ? 8 : 1;
   KeySizes sizes = {.heads = heads, .paged = paged, .packed = IsPacked(layout) && !paged};
@@ -85,7 +85,8 @@ KeySizes KeySizesOf(const TensorView& keys, Layout layout, int64_t heads, bool p
     sizes.rows = shape[3];
     sizes.columns = shape[2] * shape[4] * packing;
   } else if (rank == 4) {
-    const bool heads_first = paged ? shape[1] == heads : HeadsBeforeRows(layout);
+    const bool heads_first =
+        paged ? shape[1] == heads && (block_size == 0 || shape[2] == block_size) : HeadsBeforeRows(layout);
     sizes.rows = shape[heads_first ? 2 : 1];
     sizes.columns = shape[3] * packing;
   } else if (sizes.packed || layout == Layout::kNSD) {

@@ -17,7 +17,7 @@ struct KeySizes {
 
 /// Returns the sizes of these keys. `heads` is used where the tensor does not say it. Sizes that the tensor's shape
 /// does not say are 0, and the library refuses that shape.
-[[nodiscard]] KeySizes KeySizesOf(const TensorView& keys, Layout layout, int64_t heads, bool paged);
+[[nodiscard]] KeySizes KeySizesOf(const TensorView& keys, Layout layout, int64_t heads, bool paged, int64_t block_size);
 
 /// Returns a scale or offset of keys or values as [B|1, Nkv|1, S|1, D|1], with pages [pages|1, Nkv|1, rows|1, D|1]. An
 /// absent tensor stays absent. The modes are the device's: 0 per tensor or column, 1 per token, 2 per head, 3 per token

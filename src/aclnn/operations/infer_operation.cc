@@ -2,6 +2,7 @@
 #include "aclnn/operations/infer_operation.h"
 
 #include <algorithm>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -134,7 +135,7 @@ Result<InferSettings> SettingsOf(const InferTensors& tensors, const InferCall& c
                       .next = BoundOf(call.next_tokens),
                       .block_size = call.block_size,
                       .antiquant = call.antiquant_mode == 1 ? Antiquant::kPerToken : Antiquant::kPerTensorOrChannel,
-                      .infinite_lse = true};
+                      .lse_without_keys = std::numeric_limits<float>::infinity()};
   const auto read = [](const char* parameter, const aclIntArray* array, std::vector<int64_t>* to) {
     auto values = ValuesOf(parameter, array);
     if (values.ok()) *to = std::move(*values);
@@ -158,8 +159,15 @@ class InferOperation final : public PlannedOperation<InferAttentionArgs> {
     FA_RETURN_IF_ERROR(CheckMask());
     FA_RETURN_IF_ERROR(CheckScales());
     const Lists lists = ListsOf(nullptr);
-    const InferAttentionArgs args = Args(nullptr, lists);
+    InferAttentionArgs args = Args(nullptr, lists);
     if (workspace == InferWorkspace::kOfTheseLengths) return Keep(PlanInferAttention(args, settings_.options));
+    // Only the numbers of entries count here. The masks of packed trees alone have a shape that follows from lengths.
+    const std::vector<int64_t> zeros(std::max(settings_.lengths_q.size(), settings_.lengths_kv.size()));
+    if (settings_.options.sparse_mode != 9) {
+      for (auto* lengths : {&args.lengths_q, &args.lengths_kv, &args.cu_q, &args.cu_kv}) {
+        *lengths = {zeros.data(), lengths->size()};
+      }
+    }
     return Reserve(InferAttentionMaxWorkspace(args, settings_.options));
   }
 
@@ -202,7 +210,8 @@ class InferOperation final : public PlannedOperation<InferAttentionArgs> {
     const auto read = [&](const char* name, Slot slot, const char* mode_name, int64_t mode,
                           const std::vector<Slot>& list, TensorView* view) {
       if (slot == Operands::kAbsent || list.empty()) return Status::Ok();
-      KeySizes sizes = KeySizesOf(Keys(list[0], nullptr), settings_.options.layout, settings_.options.heads_kv, paged);
+      KeySizes sizes = KeySizesOf(Keys(list[0], nullptr), settings_.options.layout, settings_.options.heads_kv, paged,
+                                  settings_.options.block_size);
       if (list.size() > 1) sizes.batch = static_cast<int64_t>(list.size());
       auto scale = ScaleOfMode(name, operands_.In(slot, memory), mode_name, mode, sizes);
       if (scale.ok()) *view = *scale;
