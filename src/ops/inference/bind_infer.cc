@@ -2,6 +2,7 @@
 // padding, a prefix, and forms of dense masks and sinks.
 #include "ops/inference/bind_infer.h"
 
+#include <algorithm>
 #include <cmath>
 #include <string>
 #include <utility>
@@ -198,6 +199,19 @@ Status TakeSink(InferBinding& call) {
   return Status::Ok();
 }
 
+// Refuses scales per key if the first key is not the first row of the own tensor. The device does not say which row of
+// scales it has.
+Status CheckScalesPerKey(const InferBinding& call) {
+  const KeyStorage& storage = call.bound.decode.storage;
+  if (!storage.k_antiquants.per_row && !storage.v_antiquants.per_row) return Status::Ok();
+  const char* name = call.bound.prefix_rows > 0 ? "k_prefix" : "kv_padding";
+  if (call.bound.prefix_rows == 0 && call.args.kv_padding.data == nullptr) return Status::Ok();
+  const char* scale = call.args.antiquant_scale.data != nullptr    ? "antiquant_scale"
+                      : storage.k_antiquants.per_row ? "k_scale"
+                                                     : "v_scale";
+  return Refuse(name, Arg(scale).Says("one per key"));
+}
+
 // Lets the rows in use lie at the end of the tensors, as if the padding were 0.
 void BindPaddedRows(InferBinding& call) {
   BoundInfer& bound = call.bound;
@@ -255,7 +269,7 @@ Status BindTree(InferBinding& call) {
                               .keys = sequence.sk});
     attention.dense_mask.sequences.push_back({.offset = to, .head = 0, .row = sequence.sk});
     from += sequence.sq * sequence.sq;
-    to += sequence.sq * sequence.sk;
+    to += std::max<int64_t>(sequence.sq * sequence.sk, 1);  // sequences at one place count as having one mask
   }
   if (call.packed() && mask.shape[0] != from) return TreeShape(call, "[" + std::to_string(from) + "]");
   tree.bytes = static_cast<size_t>(to);
@@ -283,6 +297,7 @@ Status Bind(InferBinding& call) {
     return Status::InvalidArgument(Wants(Arg("heads_kv").Is(std::to_string(call.options.heads_kv)),
                                          std::to_string(attention.problem.heads_kv) + " (" + Arg("k") + ")"));
   }
+  FA_RETURN_IF_ERROR(CheckScalesPerKey(call));
   attention.lse_without_keys = call.options.lse_without_keys;
   bound.q_rows = call.q_rows();
   bound.single_row = bound.q_rows == 1;

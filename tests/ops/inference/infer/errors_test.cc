@@ -75,7 +75,7 @@ const Mistake kMistakes[] = {
     {"NegativeHeadsKv", Base::kPadded, "heads_kv=-1, want >= 0", [](Call* c) { c->options.heads_kv = -1; }},
     {"Lse", Base::kPadded, "lse_without_keys=0, want -inf or inf",
      [](Call* c) { c->options.lse_without_keys = 0; }},
-    {"OutOfAnotherLayout", Base::kPadded, "out.shape[0]=2, want 4 (q.shape[1])",
+    {"OutOfAnotherLayout", Base::kPadded, "out.shape[1]=4, want 2 (q.shape[0])",
      [](Call* c) { c->args.out.shape = {2, 4, 3, 32}; }},
     {"RankOfQuery", Base::kPadded, "q.shape=[2,4,3], want 4 dimensions (BNSD_NBSD)",
      [](Call* c) {
@@ -179,8 +179,8 @@ const Mistake kMistakes[] = {
        c->options.sparse_mode = 3;
        Byte(c, {64, 64});
      }},
-    {"SmallMask", Base::kPadded, "dense_mask.shape[2]=39, want 40 (k.shape[2])",
-     [](Call* c) { Byte(c, {2, 3, 39}); }},
+    {"SmallMask", Base::kPadded, "dense_mask.shape[1]=39, want 40 (k.shape[2])",
+     [](Call* c) { Byte(c, {3, 39}); }},
     {"TypeOfTheMask", Base::kPadded, "dense_mask.dtype=f16, want u8, bool or i8",
      [](Call* c) {
        Byte(c, {3, 40});

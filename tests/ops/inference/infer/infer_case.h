@@ -19,6 +19,16 @@ enum class Cache : uint8_t { kOneTensor, kList, kPagesOfRows, kPagesOfHeads, kPa
 [[nodiscard]] constexpr bool IsPaged(Cache cache) { return cache >= Cache::kPagesOfRows; }
 [[nodiscard]] const char* Name(Cache cache);
 
+inline constexpr DType kFloats[] = {DType::kF32, DType::kF16, DType::kBF16};
+inline constexpr Cache kCaches[] = {Cache::kOneTensor,   Cache::kList,
+                                    Cache::kPagesOfRows, Cache::kPagesOfHeads,
+                                    Cache::kPagesOfRowsOfHeads, Cache::kPagesNz};
+/// The layouts of fused inference that have a batch, and those of packed sequences.
+inline constexpr Layout kPaddedLayouts[] = {Layout::kBSH,       Layout::kBSND,      Layout::kBNSD,
+                                            Layout::kBNSD_BSND, Layout::kBSH_BNSD,  Layout::kBSND_BNSD,
+                                            Layout::kBSH_NBSD,  Layout::kBSND_NBSD, Layout::kBNSD_NBSD};
+inline constexpr Layout kPackedLayouts[] = {Layout::kTND, Layout::kNTD, Layout::kTND_NTD, Layout::kNTD_TND};
+
 /// The description of one fused inference. Its numbers are the same in every layout and cache.
 struct InferCase {
   /// Sizes, values, options, and the lengths in use. Keys count the prefix. Mode 1 of the mask stands for mode 0.
