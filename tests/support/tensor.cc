@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <cstring>
-#include <stdexcept>
 #include <span>
+#include <stdexcept>
 
 namespace fa::test {
 
