@@ -60,27 +60,31 @@ struct InferAttentionArgs : DecodeAttentionArgs {
   std::span<const int64_t> cu_kv;  ///< packed keys without pages: inclusive prefix sums of their rows
   /// Left padding: one i64. Rows in use end this many rows before row S, so element b uses rows [S - padding - length,
   /// S - padding). A value below 0 counts as 0. It needs the lengths of its side, and is read when the call runs. An
-  /// element whose first key would lie before row 0 has no keys if Sq is 1; otherwise the run fails.
+  /// element whose first key would lie before row 0 has no keys if Sq is 1; otherwise the run fails. pse and, in modes
+  /// 0 and 1, dense_mask then have the rows and keys of the tensors, and mode 0 has no band.
   TensorView q_padding, kv_padding;
-  /// A prefix that all elements share: keys in front of the keys of every element. Its batch is 1, its layout that of k.
+  /// A prefix that all elements share: keys in front of the keys of every element. Its batch is 1, its layout that of
+  /// k.
   TensorView k_prefix, v_prefix;
   std::span<const int64_t> length_prefix;  ///< one entry: number of rows of the prefix in use; empty stands for all
 };
 
 /// The options of fused inference: everything but the tensors.
 struct InferAttentionOptions {
-  Layout layout = Layout::kBNSD;    ///< any except SBH
-  int64_t heads = 0;                ///< number of query heads: needed for layouts that begin with BSH, else checked if > 0
-  int64_t heads_kv = 0;             ///< number of key heads: checked if > 0
+  Layout layout = Layout::kBNSD;  ///< any except SBH
+  int64_t heads = 0;     ///< number of query heads: needed for layouts that begin with BSH, else checked if > 0
+  int64_t heads_kv = 0;  ///< number of key heads: checked if > 0
   std::optional<float> scale = {};  ///< default 1/sqrt(D + Drope); any finite value
   /// 0: `pre` and `next` bound a band aligned top-left, and dense_mask drops pairs. Without dense_mask every pair is
   /// kept. 1: dense_mask alone. 2: causal, aligned top-left. 3: causal, aligned bottom-right. 4: a band aligned
-  /// bottom-right. 9: a tree, in which dense_mask drops pairs of the last Sq keys of an element. The bottom-right corner
-  /// is (Sq_b, P + Sk_b). In layouts with a dimension S and without q_rope, a single row keeps every key in modes 2
-  /// and 3.
+  /// bottom-right. 9: a tree of drafts. Row i of Sq_b keeps each key before the last Sq_b, and those of the last Sq_b
+  /// that row i of dense_mask does not drop; this follows the device's pages, which no device has confirmed.
+  ///
+  /// The bottom-right corner is (Sq_b, P + Sk_b). In layouts with a dimension S and without q_rope, a single row keeps
+  /// every key in modes 2 and 3. It keeps its band in mode 4, which the device ignores there.
   int64_t sparse_mode = 0;
   int64_t pre = Mask::kUnlimited, next = Mask::kUnlimited;  ///< modes 0 and 4
-  int64_t block_size = 0;  ///< rows per page: checked if > 0
+  int64_t block_size = 0;                                   ///< rows per page: checked if > 0
   Antiquant antiquant = Antiquant::kPerTensorOrChannel;
   /// The lse of a row without keys: -inf, or +inf as on the device. If it is +inf, rows past a length have it too,
   /// otherwise 0. A sink makes lse finite, except in an element that has no keys at all.

@@ -53,9 +53,7 @@ struct Axes {
 }
 
 /// Returns whether the rows of all sequences share one dimension T.
-[[nodiscard]] constexpr bool IsPacked(Layout layout) {
-  return AxesOf(layout).batch < 0 && layout != Layout::kNSD;
-}
+[[nodiscard]] constexpr bool IsPacked(Layout layout) { return AxesOf(layout).batch < 0 && layout != Layout::kNSD; }
 
 [[nodiscard]] constexpr Layout OutputLayout(Layout layout) {
   return layout == Layout::kBNSD_BSND ? Layout::kBSND : layout;

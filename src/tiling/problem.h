@@ -47,6 +47,8 @@ struct AttentionProblem {
   /// int8: the scores of a row are kept until the row's maximum is known, so the row's keys are never cut. Keys are
   /// always packed.
   bool whole_rows = false;
+  /// If above 0, tiles have this many eighths of the most rows that the planner allows. Otherwise the planner chooses.
+  int64_t tile_eighths = 0;
   std::vector<Sequence> sequences;
 
   [[nodiscard]] int64_t group() const { return heads / heads_kv; }

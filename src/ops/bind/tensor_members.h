@@ -98,10 +98,22 @@ constexpr auto TensorMembers<MergeArgs>() {
 /// The inputs of a decode, which fused inference has too.
 template <typename Args>
 inline constexpr std::array kDecodeInputs = {
-    FA_REQUIRED_INPUT(q),    FA_INPUT(q_rope),       FA_INPUT(block_table),   FA_INPUT(k_scale),
-    FA_INPUT(v_scale),       FA_INPUT(k_offset),     FA_INPUT(v_offset),      FA_INPUT(antiquant_scale),
-    FA_INPUT(antiquant_offset), FA_INPUT(deq_scale1), FA_INPUT(quant_scale1), FA_INPUT(deq_scale2),
-    FA_INPUT(quant_scale2),  FA_INPUT(quant_offset2), FA_INPUT(pse),          FA_INPUT(dense_mask),
+    FA_REQUIRED_INPUT(q),
+    FA_INPUT(q_rope),
+    FA_INPUT(block_table),
+    FA_INPUT(k_scale),
+    FA_INPUT(v_scale),
+    FA_INPUT(k_offset),
+    FA_INPUT(v_offset),
+    FA_INPUT(antiquant_scale),
+    FA_INPUT(antiquant_offset),
+    FA_INPUT(deq_scale1),
+    FA_INPUT(quant_scale1),
+    FA_INPUT(deq_scale2),
+    FA_INPUT(quant_scale2),
+    FA_INPUT(quant_offset2),
+    FA_INPUT(pse),
+    FA_INPUT(dense_mask),
     FA_INPUT(sink),
 };
 
@@ -114,9 +126,8 @@ constexpr auto TensorMembers<DecodeAttentionArgs>() {
 template <>
 constexpr auto TensorMembers<InferAttentionArgs>() {
   using Args = InferAttentionArgs;
-  return Joined(kDecodeInputs<Args>,
-                std::array{FA_INPUT(q_padding), FA_INPUT(kv_padding), FA_INPUT(k_prefix), FA_INPUT(v_prefix),
-                           FA_REQUIRED_OUTPUT(out), FA_OUTPUT(lse)});
+  return Joined(kDecodeInputs<Args>, std::array{FA_INPUT(q_padding), FA_INPUT(kv_padding), FA_INPUT(k_prefix),
+                                                FA_INPUT(v_prefix), FA_REQUIRED_OUTPUT(out), FA_OUTPUT(lse)});
 }
 
 template <>

@@ -70,9 +70,8 @@ void ForwardTile::operator()(int32_t task, int worker) {
   const auto tiles = static_cast<int64_t>(plan_.items.size()), packs = static_cast<int64_t>(plan_.packs.size());
   if (task >= tiles + packs) return;
   std::byte* memory = workspace_ + buffers_.scratch + static_cast<size_t>(worker) * buffers_.scratch_bytes;
-  const TileScratch scratch =
-      TileScratch::Carve(memory, problem_, plan_.shape.block_q, plan_.shape.block_k, buffers_.converts_keys,
-                         buffers_.stages_bias, problem_.packs_tiles);
+  const TileScratch scratch = TileScratch::Carve(memory, problem_, plan_.shape.block_q, plan_.shape.block_k,
+                                                 buffers_.converts_keys, buffers_.stages_bias, problem_.packs_tiles);
   if (task >= tiles) return panels_.Pack(plan_.packs[static_cast<size_t>(task - tiles)], scratch);
   RunTile(plan_.items[static_cast<size_t>(task)],
           task + 1 < tiles ? &plan_.items[static_cast<size_t>(task + 1)] : nullptr, scratch);

@@ -238,25 +238,24 @@ Status BindDense(DecodeBinding& call, std::span<const int64_t> lengths_kv) {
   // k_rope is present exactly if q_rope is. Its address is known only in a run.
   if (call.has_rope()) call.k_rope.data = call.args.q_rope.data;
   const FusedDecode fused = call.fused != nullptr ? *call.fused : FusedDecode{};
-  auto bound =
-      BindInference({.q = call.args.q,
-                     .k = call.k,
-                     .v = call.v,
-                     .q_rope = call.args.q_rope,
-                     .k_rope = call.k_rope,
-                     .pse = call.pse,
-                     .dense_mask = call.dense_mask,
-                     .sink = call.args.sink,
-                     .cu_q = call.args.cu_q,
-                     .cu_kv = fused.cu_kv,
-                     .out = call.args.out,
-                     .lse = call.args.lse},
-                    ForwardOptions(call.options),
-                    {.lengths = {call.args.lengths_q, lengths_kv},
-                     .own_types = call.own_types,
-                     .paged = call.paged(),
-                     .fused = call.fused != nullptr,
-                     .prefix_rows = fused.prefix_rows});
+  auto bound = BindInference({.q = call.args.q,
+                              .k = call.k,
+                              .v = call.v,
+                              .q_rope = call.args.q_rope,
+                              .k_rope = call.k_rope,
+                              .pse = call.pse,
+                              .dense_mask = call.dense_mask,
+                              .sink = call.args.sink,
+                              .cu_q = call.args.cu_q,
+                              .cu_kv = fused.cu_kv,
+                              .out = call.args.out,
+                              .lse = call.args.lse},
+                             ForwardOptions(call.options),
+                             {.lengths = {call.args.lengths_q, lengths_kv},
+                              .own_types = call.own_types,
+                              .paged = call.paged(),
+                              .fused = call.fused != nullptr,
+                              .prefix_rows = fused.prefix_rows});
   if (!bound.ok()) return bound.status();
   call.bound.attention = std::move(*bound);
   return Status::Ok();

@@ -37,7 +37,7 @@ struct KeyStorage {
   layout::BlockTable table;  ///< layout of the pages, without the table's entries
   /// If pages are NZ: elements from piece to piece of a row, as HeadRows::piece_stride.
   int64_t k_pieces = 0, k_rope_pieces = 0, v_pieces = 0;
-  bool quantized = false;    ///< whether keys are compressed, for queries of a float type
+  bool quantized = false;  ///< whether keys are compressed, for queries of a float type
   BoundAntiquants k_antiquants, v_antiquants;
 
   [[nodiscard]] bool paged() const { return table.page_rows > 0; }
@@ -57,7 +57,7 @@ struct BoundDecode {
 /// NZ.
 struct FusedDecode {
   std::span<const int64_t> cu_kv = {};
-  int64_t prefix_rows = 0;                 ///< Inference::prefix_rows
+  int64_t prefix_rows = 0;               ///< Inference::prefix_rows
   int64_t block_size = 0, heads_kv = 0;  ///< they tell the form of pages of four dimensions
 };
 

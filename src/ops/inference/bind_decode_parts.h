@@ -25,7 +25,7 @@ struct DecodeBinding {
   /// args.k and args.v with one element per column, as the elements of i4x8 have eight.
   std::vector<TensorView> keys = {}, values = {};
   const FusedDecode* fused = nullptr;  ///< what fused inference adds; null for a decode
-  bool own_types = false;  ///< whether the types of query, keys, values and out have been checked
+  bool own_types = false;              ///< whether the types of query, keys, values and out have been checked
 
   /// Returns whether queries and keys are multiplied as bytes. Otherwise i8 keys are compressed.
   [[nodiscard]] bool int8_products() const { return args.q.dtype == DType::kI8; }

@@ -2,6 +2,7 @@
 // padding, a prefix, and forms of dense masks and sinks.
 #include "ops/inference/bind_infer.h"
 
+#include <algorithm>
 #include <cmath>
 #include <string>
 #include <utility>
@@ -30,9 +31,7 @@ struct InferBinding {
   [[nodiscard]] bool paged() const { return args.block_table.data != nullptr; }
   [[nodiscard]] bool has_rope() const { return args.q_rope.data != nullptr; }
   /// Returns the rows of q in a dimension S, or 0 if q has another number of dimensions.
-  [[nodiscard]] int64_t q_rows() const {
-    return args.q.shape.rank() == axes.rank ? args.q.shape[axes.seq] : 0;
-  }
+  [[nodiscard]] int64_t q_rows() const { return args.q.shape.rank() == axes.rank ? args.q.shape[axes.seq] : 0; }
 };
 
 ErrorText Wants(const ErrorText& argument, const Words& want) { return argument + ", want " + want.text; }
@@ -45,9 +44,10 @@ Status CheckOptions(const InferBinding& call) {
   const InferAttentionOptions& options = call.options;
   if (options.layout > Layout::kNTD_TND || options.layout == Layout::kSBH) {
     const std::string got = options.layout == Layout::kSBH ? "SBH" : std::to_string(static_cast<int>(options.layout));
-    return Status::InvalidArgument(Wants(Arg("layout").Is(got), "BSH, BSND, BNSD, TND, NTD, NSD, BNSD_BSND, BSH_BNSD, "
-                                                                "BSND_BNSD, BSH_NBSD, BSND_NBSD, BNSD_NBSD, TND_NTD "
-                                                                "or NTD_TND"));
+    return Status::InvalidArgument(Wants(Arg("layout").Is(got),
+                                         "BSH, BSND, BNSD, TND, NTD, NSD, BNSD_BSND, BSH_BNSD, "
+                                         "BSND_BNSD, BSH_NBSD, BSND_NBSD, BNSD_NBSD, TND_NTD "
+                                         "or NTD_TND"));
   }
   const int64_t mode = options.sparse_mode;
   if ((mode < 0 || mode > 4) && mode != 9) {
@@ -57,8 +57,7 @@ Status CheckOptions(const InferBinding& call) {
     if (size < 0) return Status::InvalidArgument(Wants(Arg(name).Is(std::to_string(size)), ">= 0"));
   }
   if (!std::isinf(options.lse_without_keys)) {
-    return Status::InvalidArgument(
-        Wants(Arg("lse_without_keys").Is(Text(options.lse_without_keys)), "-inf or inf"));
+    return Status::InvalidArgument(Wants(Arg("lse_without_keys").Is(Text(options.lse_without_keys)), "-inf or inf"));
   }
   if (!call.args.cu_kv.empty() && call.paged()) return Refuse("cu_kv", Arg("block_table").Says("given"));
   return Status::Ok();
@@ -70,7 +69,7 @@ Status TakeCompressedMask(InferBinding& call) {
   const int64_t mode = call.options.sparse_mode;
   // A single row in a dimension S sees every key, wherever it stands. With q_rope, the device reads the mode.
   const bool keeps_all = !call.packed() && !call.has_rope() && call.q_rows() == 1;
-  Mask rule = mode == 4 ? Mask::Band(call.options.pre, call.options.next)
+  Mask rule = mode == 4   ? Mask::Band(call.options.pre, call.options.next)
               : keeps_all ? Mask::None()
               : mode == 2 ? Mask::CausalTopLeft()
                           : Mask::Causal();
@@ -134,8 +133,9 @@ Status CheckPrefixTensor(const InferBinding& call, const char* name, const Tenso
   const layout::Axes& axes = call.axes;
   if (prefix.dtype != own.dtype) return WrongType(name, prefix.dtype, TypeOf(own_name, own.dtype));
   if (prefix.shape.rank() != axes.rank) {
-    return Status::InvalidArgument(Wants(Arg(name, ".shape").Is(Text(prefix.shape)),
-                                         std::to_string(axes.rank) + " dimensions (" + Name(call.options.layout) + ")"));
+    return Status::InvalidArgument(
+        Wants(Arg(name, ".shape").Is(Text(prefix.shape)),
+              std::to_string(axes.rank) + " dimensions (" + Name(call.options.layout) + ")"));
   }
   FA_RETURN_IF_ERROR(CheckView(name, prefix));
   if (own.shape.rank() != axes.rank) return Status::Ok();  // the decode refuses it
@@ -169,12 +169,12 @@ Status TakePrefix(InferBinding& call) {
   const int64_t rows = k.shape[seq];
   FA_RETURN_IF_ERROR(CheckSize("v_prefix", v, seq, rows, {"k_prefix", seq}));
   if (length.size() > 1) {
-    return Status::InvalidArgument(
-        Wants(Arg("length_prefix").Has(std::to_string(length.size())) + " entries", "1"));
+    return Status::InvalidArgument(Wants(Arg("length_prefix").Has(std::to_string(length.size())) + " entries", "1"));
   }
   if (!length.empty() && (length[0] < 0 || length[0] > rows)) {
-    return Status::InvalidArgument(Wants(Arg("length_prefix", {}, At(0)).Is(std::to_string(length[0])),
-                                         "0.." + std::to_string(rows) + " (" + Arg("k_prefix", ".shape", At(seq)) + ")"));
+    return Status::InvalidArgument(
+        Wants(Arg("length_prefix", {}, At(0)).Is(std::to_string(length[0])),
+              "0.." + std::to_string(rows) + " (" + Arg("k_prefix", ".shape", At(seq)) + ")"));
   }
   call.bound.prefix_rows = call.fused.prefix_rows = length.empty() ? rows : length[0];
   call.bound.length_prefix.assign(length.begin(), length.end());
@@ -196,6 +196,19 @@ Status TakeSink(InferBinding& call) {
   sink.dtype = DType::kF32;
   sink.stride = {};
   return Status::Ok();
+}
+
+// Refuses scales per key if the first key is not the first row of the own tensor. The device does not say which row of
+// scales it has.
+Status CheckScalesPerKey(const InferBinding& call) {
+  const KeyStorage& storage = call.bound.decode.storage;
+  if (!storage.k_antiquants.per_row && !storage.v_antiquants.per_row) return Status::Ok();
+  const char* name = call.bound.prefix_rows > 0 ? "k_prefix" : "kv_padding";
+  if (call.bound.prefix_rows == 0 && call.args.kv_padding.data == nullptr) return Status::Ok();
+  const char* scale = call.args.antiquant_scale.data != nullptr ? "antiquant_scale"
+                      : storage.k_antiquants.per_row            ? "k_scale"
+                                                                : "v_scale";
+  return Refuse(name, Arg(scale).Says("one per key"));
 }
 
 // Lets the rows in use lie at the end of the tensors, as if the padding were 0.
@@ -255,7 +268,7 @@ Status BindTree(InferBinding& call) {
                               .keys = sequence.sk});
     attention.dense_mask.sequences.push_back({.offset = to, .head = 0, .row = sequence.sk});
     from += sequence.sq * sequence.sq;
-    to += sequence.sq * sequence.sk;
+    to += std::max<int64_t>(sequence.sq * sequence.sk, 1);  // sequences at one place count as having one mask
   }
   if (call.packed() && mask.shape[0] != from) return TreeShape(call, "[" + std::to_string(from) + "]");
   tree.bytes = static_cast<size_t>(to);
@@ -283,6 +296,7 @@ Status Bind(InferBinding& call) {
     return Status::InvalidArgument(Wants(Arg("heads_kv").Is(std::to_string(call.options.heads_kv)),
                                          std::to_string(attention.problem.heads_kv) + " (" + Arg("k") + ")"));
   }
+  FA_RETURN_IF_ERROR(CheckScalesPerKey(call));
   attention.lse_without_keys = call.options.lse_without_keys;
   bound.q_rows = call.q_rows();
   bound.single_row = bound.q_rows == 1;
@@ -301,10 +315,8 @@ Status Bind(InferBinding& call) {
 Result<BoundInfer> BindInfer(const InferAttentionArgs& args, const InferAttentionOptions& options) {
   Result<BoundInfer> result{BoundInfer{}};
   InferBinding call{args, options, *result, layout::AxesOf(options.layout), args};
-  call.decode_options = {.layout = options.layout,
-                         .heads = options.heads,
-                         .scale = options.scale,
-                         .antiquant = options.antiquant};
+  call.decode_options = {
+      .layout = options.layout, .heads = options.heads, .scale = options.scale, .antiquant = options.antiquant};
   call.fused = {.cu_kv = args.cu_kv, .block_size = options.block_size, .heads_kv = options.heads_kv};
   result->options = options;
   FA_RETURN_IF_ERROR(Bind(call));

@@ -15,9 +15,9 @@ namespace fa::ops {
 /// The masks of mode 9. Each sequence has one, which covers its last rows of keys.
 struct TreeMasks {
   struct PerSequence {
-    int64_t from = 0, row = 0;     ///< place of pair (0, 0) in the caller's tensor, and elements from row to row
-    int64_t to = 0;                ///< place of the sequence's dense mask in the workspace
-    int64_t rows = 0, keys = 0;    ///< rows and keys of the sequence
+    int64_t from = 0, row = 0;   ///< place of pair (0, 0) in the caller's tensor, and elements from row to row
+    int64_t to = 0;              ///< place of the sequence's dense mask in the workspace
+    int64_t rows = 0, keys = 0;  ///< rows and keys of the sequence
   };
   std::vector<PerSequence> sequences;  ///< empty: the call has another mode
   size_t bytes = 0;                    ///< bytes of all dense masks
@@ -34,9 +34,9 @@ struct BoundInfer {
   /// padding were 0.
   bool pads_q = false, pads_kv = false;
   int64_t q_rows = 0, kv_rows = 0;
-  bool absolute_mask = false;  ///< with left padding: whether dense_mask counts rows and keys of the tensors
-  bool single_row = false;     ///< whether q has one row per batch element
-  bool widens_sink = false;    ///< whether the sink has 16 bits
+  bool absolute_mask = false;         ///< with left padding: whether dense_mask counts rows and keys of the tensors
+  bool single_row = false;            ///< whether q has one row per batch element
+  bool widens_sink = false;           ///< whether the sink has 16 bits
   int64_t compressed_mask_mode = -1;  ///< if >= 0, dense_mask is the compressed mask of this mode, which Run checks
   TreeMasks tree;
 };
@@ -44,8 +44,8 @@ struct BoundInfer {
 /// Finds every user error of a fused inference that does not depend on addresses or contents.
 [[nodiscard]] Result<BoundInfer> BindInfer(const InferAttentionArgs& args, const InferAttentionOptions& options);
 
-/// Returns calls with the shapes of `bound` and other lengths. No lengths give a buffer of a plan more bytes than one of
-/// these calls does.
+/// Returns calls with the shapes of `bound` and other lengths. No lengths give a buffer of a plan more bytes than one
+/// of these calls does.
 [[nodiscard]] std::vector<BoundInfer> LargestCalls(const BoundInfer& bound, const InferAttentionArgs& args);
 
 /// Checks in Run what CheckDecodeRunArgs checks, the other lengths, and a compressed mask.

@@ -21,14 +21,15 @@ struct PageForm {
   [[nodiscard]] int64_t Columns(const TensorView& pages) const {
     return pages.shape[axes.dim] * (pieces < 0 ? 1 : pages.shape[pieces]);
   }
-  // Returns the distance of the pieces of a row, or 0 if rows are whole.
+  // Returns the distance of the pieces of a row, or 0 if rows are whole. It is not 0 for a row of one piece, so that
+  // keys and values are read in the same way.
   [[nodiscard]] int64_t PieceStride(const TensorView& pages) const {
-    return pieces < 0 || pages.shape[pieces] == 1 ? 0 : layout::FilledStride(pages.shape, pages.stride)[pieces];
+    return pieces < 0 ? 0 : std::max<int64_t>(layout::FilledStride(pages.shape, pages.stride)[pieces], 1);
   }
 };
 
-// Pages of four dimensions follow the layout of a decode. In fused inference they are [pages, Nkv, page size, D], unless
-// only the other form has the sizes that the options tell.
+// Pages of four dimensions follow the layout of a decode. In fused inference they are [pages, Nkv, page size, D],
+// unless only the other form has the sizes that the options tell.
 bool RowsBeforeHeads(const DecodeBinding& call, const Dims& shape) {
   if (call.fused == nullptr) return call.options.layout == Layout::kBSND || call.options.layout == Layout::kTND;
   const int64_t heads = call.fused->heads_kv, rows = call.fused->block_size;
@@ -67,7 +68,8 @@ Status CheckTableAndLengths(const DecodeBinding& call, int64_t page_rows) {
 Status WrongPages(const DecodeBinding& call, const char* name, const TensorView& pages) {
   std::string want = "[pages, page size, Nkv * D]";
   if (call.fused != nullptr) {
-    want += ", [pages, Nkv, page size, D] or [pages, Nkv, D / D0, page size, D0]";
+    want += call.int8_products() ? " or [pages, Nkv, page size, D]"
+                                 : ", [pages, Nkv, page size, D] or [pages, Nkv, D / D0, page size, D0]";
   } else if (!call.axes.fused()) {
     want += call.options.layout == Layout::kBSND || call.packed() ? " or [pages, page size, Nkv, D]"
                                                                   : " or [pages, Nkv, page size, D]";
@@ -88,7 +90,7 @@ Status CheckPieces(const char* name, const TensorView& pages, const PageForm& fo
 Status CheckPages(const DecodeBinding& call, const char* name, const TensorView& pages, const PageForm& form) {
   const int rank = pages.shape.rank();
   const bool served = rank == 3 || (rank == 4 && (call.fused != nullptr || !call.axes.fused())) ||
-                      (rank == 5 && call.fused != nullptr);
+                      (rank == 5 && call.fused != nullptr && !call.int8_products());
   if (!served) return WrongPages(call, name, pages);
   if (rank != form.axes.rank)
     return Status::InvalidArgument(Arg(name, ".shape").Says("want as many dimensions as ") + Arg("k"));

@@ -1,6 +1,7 @@
 // The lengths that need the most workspace. A sequence with few rows has states of the parts of its keys, and as many
 // parts as its number of keys allows. A sequence with many rows has packed keys and more tiles. Every buffer of a plan
-// grows with the rows and keys of each sequence, apart from these two cases, and with the number of parts.
+// grows with the rows and keys of each sequence, apart from these two cases, and with the number of parts. The rows of
+// a tile, which follow the balance of lengths, are all that the planner may choose.
 #include <algorithm>
 #include <array>
 
@@ -38,11 +39,14 @@ int64_t KeysOfMostParts(int64_t most) {
   return whole > 0 && parts(whole) > parts(most) ? whole : most;
 }
 
-BoundInfer WithLengths(const BoundInfer& bound, int64_t rows, int64_t keys) {
+BoundInfer WithLengths(const BoundInfer& bound, int64_t rows, int64_t keys, int64_t tile_eighths) {
   BoundInfer call = bound;
   BoundAttention& attention = call.decode.attention;
+  attention.problem.tile_eighths = tile_eighths;
   for (tiling::Sequence& sequence : attention.problem.sequences) {
-    sequence = {.sq = rows, .sk = keys};
+    sequence = tiling::Sequence();
+    sequence.sq = rows;
+    sequence.sk = keys;
   }
   tiling::SetRowRules(Mask::None(), attention.problem.sequences);
   const auto sequences = static_cast<int64_t>(attention.problem.sequences.size());
@@ -66,9 +70,9 @@ std::vector<BoundInfer> LargestCalls(const BoundInfer& bound, const InferAttenti
   const int64_t few_rows = std::min(bound.q_rows, tiling::kDecodeRows);
   const int64_t most_keys = MostKeys(bound, args);
   std::vector<BoundInfer> calls;
-  for (const int64_t rows : std::array{few_rows, most_rows}) {
+  for (const int64_t rows : std::array{std::min<int64_t>(bound.q_rows, 1), few_rows, most_rows}) {
     for (const int64_t keys : std::array{most_keys, KeysOfMostParts(most_keys)}) {
-      calls.push_back(WithLengths(bound, rows, keys));
+      for (const int64_t eighths : {8, 6, 4, 2, 1}) calls.push_back(WithLengths(bound, rows, keys, eighths));
     }
   }
   return calls;

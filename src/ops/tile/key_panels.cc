@@ -149,8 +149,8 @@ void KeyPanels::VisitWhole(const Source& source, int32_t sequence, int64_t head_
 
 /// Copies rows of K or V, of any type, as f32 to consecutive rows at `to`.
 /// @param memory  room for kJoinedRows rows, if rows lie in pieces
-void KeyPanels::Widen(const Source& source, int32_t sequence, int64_t head_kv, tiling::Interval keys,
-                      std::byte* memory, float* to) const {
+void KeyPanels::Widen(const Source& source, int32_t sequence, int64_t head_kv, tiling::Interval keys, std::byte* memory,
+                      float* to) const {
   VisitWhole(source, sequence, head_kv, keys, memory, [&](const layout::HeadRows& head, tiling::Interval part) {
     WidenRows(source, head, sequence, head_kv, part, to + (part.begin - keys.begin) * source.columns);
   });
@@ -326,12 +326,11 @@ KeyRows KeyPanels::Block(const tiling::ForwardItem& item, tiling::Interval keys,
     return rows;
   }
   const bool k_packed = packed && plan_.pack_k;
-  rows.k = pick(K(), k_packed ? SlotK(item.slot) : nullptr, k_in_place, scratch.joined_k, scratch.k_block,
-                &rows.k_runs);
+  rows.k =
+      pick(K(), k_packed ? SlotK(item.slot) : nullptr, k_in_place, scratch.joined_k, scratch.k_block, &rows.k_runs);
   if (problem_.d_rope > 0) {
     float* slot = k_packed ? SlotKRope(item.slot) : nullptr;
-    rows.k_rope =
-        pick(KRope(), slot, k_in_place, scratch.joined_k_rope, scratch.k_rope_block, &rows.k_rope_runs);
+    rows.k_rope = pick(KRope(), slot, k_in_place, scratch.joined_k_rope, scratch.k_rope_block, &rows.k_rope_runs);
   }
   rows.v = pick(V(), slot_v, v_in_place, scratch.joined_v, scratch.v_block, &rows.v_runs);
   return rows;

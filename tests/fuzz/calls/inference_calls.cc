@@ -98,9 +98,7 @@ std::unique_ptr<FuzzCall> RandomDecodeCall(uint64_t seed) {
   return std::make_unique<DecodeCall>(RandomDecodeCase(seed));
 }
 
-std::unique_ptr<FuzzCall> RandomInferCall(uint64_t seed) {
-  return std::make_unique<InferCall>(RandomInferCase(seed));
-}
+std::unique_ptr<FuzzCall> RandomInferCall(uint64_t seed) { return std::make_unique<InferCall>(RandomInferCase(seed)); }
 
 std::unique_ptr<FuzzCall> RandomInt8DecodeCall(uint64_t seed) {
   return std::make_unique<Int8DecodeCall>(RandomInt8DecodeCase(seed));

@@ -147,8 +147,8 @@ void DecodeInputs::ReadSizes(std::optional<int64_t> head_num) {
   query = SizesOf("--query", options.layout, Sizes(args.q), options.heads);
   const int last = read_.v.shape.rank() - 1;
   if (last < 0 || read_.k.shape.rank() != last + 1) {
-    throw UsageError(fmt::format("--value: shape {}, want as many dimensions as --key {}", npy::ShapeText(Sizes(read_.v)),
-                                 npy::ShapeText(Sizes(read_.k))));
+    throw UsageError(fmt::format("--value: shape {}, want as many dimensions as --key {}",
+                                 npy::ShapeText(Sizes(read_.v)), npy::ShapeText(Sizes(read_.k))));
   }
   dv = read_.v.shape[last];
   const bool heads_beside = last == 2;

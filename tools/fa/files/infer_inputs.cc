@@ -10,9 +10,9 @@
 namespace fa::tool {
 namespace {
 
-constexpr Layout kLayouts[] = {Layout::kBSH,       Layout::kBSND,      Layout::kBNSD,      Layout::kTND,
-                               Layout::kNTD,       Layout::kNSD,       Layout::kBNSD_BSND, Layout::kBSH_BNSD,
-                               Layout::kBSND_BNSD, Layout::kBSH_NBSD,  Layout::kBSND_NBSD, Layout::kBNSD_NBSD,
+constexpr Layout kLayouts[] = {Layout::kBSH,       Layout::kBSND,     Layout::kBNSD,      Layout::kTND,
+                               Layout::kNTD,       Layout::kNSD,      Layout::kBNSD_BSND, Layout::kBSH_BNSD,
+                               Layout::kBSND_BNSD, Layout::kBSH_NBSD, Layout::kBSND_NBSD, Layout::kBNSD_NBSD,
                                Layout::kTND_NTD,   Layout::kNTD_TND};
 
 std::string LayoutNames(const char* between) {
@@ -40,8 +40,9 @@ void AddInferFlags(CLI::App& command, InferFlags& flags) {
       ->type_name(LayoutNames("|"));
   command.get_option("--head-num")->description("Query heads; needed for layouts that begin with BSH");
   command.get_option("--atten-mask")
-      ->description("bool, int8 or uint8, 1 = drop: [Sq,S], [B,1,Sq,S]; modes 2 to 4: the 2048x2048 triangle; mode 9: "
-                    "[B,Sq,Sq], packed [sum(Sq*Sq)]");
+      ->description(
+          "bool, int8 or uint8, 1 = drop: [Sq,S], [B,1,Sq,S]; modes 2 to 4: the 2048x2048 triangle; mode 9: "
+          "[B,Sq,Sq], packed [sum(Sq*Sq)]");
   command.get_option("--sparse-mode")->description("0 to 4 or 9; 2 to 4 need no --atten-mask");
   command.get_option("--actual-seq-lengths")
       ->description("Queries of each batch element, or of all; packed: prefix sums");
@@ -51,8 +52,7 @@ void AddInferFlags(CLI::App& command, InferFlags& flags) {
   command.add_option("--k-prefix", flags.k_prefix, "Keys in front of those of every batch element, of batch 1")
       ->type_name("NPY");
   command.add_option("--v-prefix", flags.v_prefix, "Values, likewise")->type_name("NPY");
-  command.add_option("--length-prefix", flags.length_prefix, "Rows of the prefix in use; default: all")
-      ->type_name("N");
+  command.add_option("--length-prefix", flags.length_prefix, "Rows of the prefix in use; default: all")->type_name("N");
   command.add_option("--q-padding", flags.q_padding, "Left padding: queries in use end this many rows before the last")
       ->type_name("N");
   command.add_option("--kv-padding", flags.kv_padding, "Left padding of keys, likewise")->type_name("N");

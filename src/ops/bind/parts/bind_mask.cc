@@ -175,8 +175,8 @@ PairRows DenseMaskRows(const TensorView& mask, int64_t sequences) {
 PairSources PairSources::Of(const Binding& call) {
   const layout::Axes axes = layout::AxesOf(call.options.layout);
   if (call.packed()) return {{"longest query sequence"}, {"longest key sequence"}, {"number of sequences"}};
-  const SizeSource keys = call.paged() || call.prefix_rows() > 0 ? SizeSource{"longest key sequence"}
-                                                                 : SizeSource{"k", axes.seq};
+  const SizeSource keys =
+      call.paged() || call.prefix_rows() > 0 ? SizeSource{"longest key sequence"} : SizeSource{"k", axes.seq};
   return {{"q", axes.seq}, keys, {"q", axes.batch}};
 }
 

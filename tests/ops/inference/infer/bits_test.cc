@@ -13,14 +13,6 @@ namespace {
 // Without this setting oneTBB would give no more workers than the machine has cores.
 const tbb::global_control kSevenThreads(tbb::global_control::max_allowed_parallelism, 7);
 
-constexpr DType kDTypes[] = {DType::kF32, DType::kF16, DType::kBF16};
-constexpr Layout kLayouts[] = {Layout::kBSH,       Layout::kBSND,      Layout::kBNSD,     Layout::kTND,
-                               Layout::kNTD,       Layout::kBNSD_BSND, Layout::kBSH_BNSD, Layout::kBSND_BNSD,
-                               Layout::kBSH_NBSD,  Layout::kBSND_NBSD, Layout::kBNSD_NBSD, Layout::kTND_NTD,
-                               Layout::kNTD_TND};
-constexpr Cache kCaches[] = {Cache::kOneTensor,          Cache::kList,    Cache::kPagesOfRows, Cache::kPagesOfHeads,
-                             Cache::kPagesOfRowsOfHeads, Cache::kPagesNz};
-
 class InferBits : public ::testing::TestWithParam<Isa> {};
 
 InferCase Usual(DType dtype) {
@@ -37,21 +29,19 @@ void ExpectBits(const InferCase& c, const ForwardOutputs& want, Context* context
 }
 
 TEST_P(InferBits, DoNotDependOnLayoutAndCache) {
-  for (const DType dtype : kDTypes) {
+  for (const DType dtype : kFloats) {
     InferCase c = Usual(dtype);
     const ForwardOutputs want = OutputsOf(c, ContextOf(GetParam(), 2));
-    for (const Layout layout : kLayouts) {
-      for (const Cache cache : kCaches) {
-        c.layout = layout;
-        c.cache = cache;
-        if (c.packed() && cache == Cache::kList) continue;
-        for (const int64_t page_rows : {16, 50}) {
-          c.page_rows = page_rows;
-          c.page_order = static_cast<uint64_t>(page_rows);
-          ExpectBits(c, want, ContextOf(GetParam(), 2));
-          if (!IsPaged(cache)) break;
-        }
-      }
+    const auto check = [&](Layout layout, Cache cache, int64_t page_rows) {
+      c.layout = layout;
+      c.cache = cache;
+      c.page_rows = page_rows;
+      c.page_order = static_cast<uint64_t>(page_rows);
+      if (!(c.packed() && cache == Cache::kList)) ExpectBits(c, want, ContextOf(GetParam(), 2));
+    };
+    for (const Cache cache : kCaches) {
+      for (const Layout layout : kPaddedLayouts) check(layout, cache, 16);
+      for (const Layout layout : kPackedLayouts) check(layout, cache, 50);
     }
   }
 }
@@ -67,7 +57,7 @@ TEST_P(InferBits, DoNotDependOnThreads) {
 }
 
 TEST_P(InferBits, AreThoseOfFlashAttentionAlone) {
-  for (const DType dtype : kDTypes) {
+  for (const DType dtype : kFloats) {
     InferCase c = Usual(dtype);
     c.layout = Layout::kTND;
     c.cache = Cache::kPagesOfRows;
@@ -85,7 +75,7 @@ TEST_P(InferBits, AreThoseOfFlashAttentionAlone) {
 }
 
 TEST_P(InferBits, OfLeftPaddingAreThoseWithoutIt) {
-  for (const DType dtype : kDTypes) {
+  for (const DType dtype : kFloats) {
     InferCase c = Usual(dtype);
     const ForwardOutputs want = OutputsOf(c, ContextOf(GetParam(), 2));
     c.spare_q = c.spare_k = 5;
@@ -99,7 +89,7 @@ TEST_P(InferBits, OfLeftPaddingAreThoseWithoutIt) {
 }
 
 TEST_P(InferBits, OfAPrefixAreThoseOfConcatenatedKeys) {
-  for (const DType dtype : kDTypes) {
+  for (const DType dtype : kFloats) {
     for (const int64_t prefix : {33, 256, 700}) {
       InferCase c = MakeInferCase(4, 1, {1, 90, 6}, {prefix + 600, prefix + 300, prefix}, dtype);
       c.dense.d = c.dense.dv = 64;

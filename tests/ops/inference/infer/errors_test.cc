@@ -61,7 +61,7 @@ const TensorView& Byte(Call* call, const Dims& shape) {
   return call->args.dense_mask;
 }
 
-void GivePadding(Call* call, TensorView InferAttentionArgs::* member, int64_t rows) {
+void GivePadding(Call* call, TensorView InferAttentionArgs::*member, int64_t rows) {
   call->number = rows;
   call->args.*member = {&call->number, DType::kI64, {1}, {}};
 }
@@ -73,10 +73,11 @@ const Mistake kMistakes[] = {
     {"Mode", Base::kPadded, "sparse_mode=5, want 0..4 or 9", [](Call* c) { c->options.sparse_mode = 5; }},
     {"HeadsKv", Base::kPadded, "heads_kv=4, want 2 (k)", [](Call* c) { c->options.heads_kv = 4; }},
     {"NegativeHeadsKv", Base::kPadded, "heads_kv=-1, want >= 0", [](Call* c) { c->options.heads_kv = -1; }},
-    {"Lse", Base::kPadded, "lse_without_keys=0, want -inf or inf",
-     [](Call* c) { c->options.lse_without_keys = 0; }},
-    {"OutOfAnotherLayout", Base::kPadded, "out.shape[0]=2, want 4 (q.shape[1])",
-     [](Call* c) { c->args.out.shape = {2, 4, 3, 32}; }},
+    {"Lse", Base::kPadded, "lse_without_keys=0, want -inf or inf", [](Call* c) { c->options.lse_without_keys = 0; }},
+    {"OutOfAnotherLayout", Base::kPadded, "out.shape[1]=4, want 2 (q.shape[0])",
+     [](Call* c) {
+       c->args.out.shape = {2, 4, 3, 32};
+     }},
     {"RankOfQuery", Base::kPadded, "q.shape=[2,4,3], want 4 dimensions (BNSD_NBSD)",
      [](Call* c) {
        c->args.q.shape = {2, 4, 3};
@@ -142,8 +143,7 @@ const Mistake kMistakes[] = {
      [](Call* c) { c->args.length_prefix = c->args.lengths_q; }},
     {"TypeOfThePrefix", Base::kPrefix, "k_prefix.dtype=bf16, want f16 (k.dtype)",
      [](Call* c) { c->args.k_prefix.dtype = DType::kBF16; }},
-    {"BatchOfThePrefix", Base::kPrefix, "k_prefix.shape[0]=2, want 1",
-     [](Call* c) { c->args.k_prefix.shape[0] = 2; }},
+    {"BatchOfThePrefix", Base::kPrefix, "k_prefix.shape[0]=2, want 1", [](Call* c) { c->args.k_prefix.shape[0] = 2; }},
     {"PrefixAndSplitHeads", Base::kPrefix, "k_prefix: given, want none (q_rope: given)",
      [](Call* c) {
        c->args.q_rope = c->args.q;
@@ -157,7 +157,8 @@ const Mistake kMistakes[] = {
      [](Call* c) { GivePadding(c, &InferAttentionArgs::q_padding, 0); }},
     {"PaddingWithoutLengths", Base::kLeft, "lengths_q: missing (q_padding is given)",
      [](Call* c) { c->args.lengths_q = {}; }},
-    {"TypeOfPadding", Base::kLeft, "q_padding.dtype=i32, want i64", [](Call* c) { c->args.q_padding.dtype = DType::kI32; }},
+    {"TypeOfPadding", Base::kLeft, "q_padding.dtype=i32, want i64",
+     [](Call* c) { c->args.q_padding.dtype = DType::kI32; }},
     {"MuchPadding", Base::kLeft, "q_padding[0]=2, want at most 1 (batch element 0)",
      [](Call* c) { GivePadding(c, &InferAttentionArgs::q_padding, 2); }},
     {"MuchPaddingOfKeys", Base::kLeft, "kv_padding[0]=2, want at most 1 (batch element 0)",
@@ -179,15 +180,19 @@ const Mistake kMistakes[] = {
        c->options.sparse_mode = 3;
        Byte(c, {64, 64});
      }},
-    {"SmallMask", Base::kPadded, "dense_mask.shape[2]=39, want 40 (k.shape[2])",
-     [](Call* c) { Byte(c, {2, 3, 39}); }},
+    {"SmallMask", Base::kPadded, "dense_mask.shape[1]=39, want 40 (k.shape[2])",
+     [](Call* c) {
+       Byte(c, {3, 39});
+     }},
     {"TypeOfTheMask", Base::kPadded, "dense_mask.dtype=f16, want u8, bool or i8",
      [](Call* c) {
        Byte(c, {3, 40});
        c->args.dense_mask.dtype = DType::kF16;
      }},
     {"TypeOfTheSink", Base::kPadded, "sink.dtype=bf16, want f32 or f16 (q.dtype)",
-     [](Call* c) { c->args.sink = {&c->number, DType::kBF16, {4}, {}}; }},
+     [](Call* c) {
+       c->args.sink = {&c->number, DType::kBF16, {4}, {}};
+     }},
 };
 
 class InferMistakes : public ::testing::TestWithParam<Mistake> {};

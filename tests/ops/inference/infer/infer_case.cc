@@ -92,10 +92,8 @@ std::ostream& operator<<(std::ostream& out, const InferCase& c) {
              << " " << c.dense;
 }
 
-LetteredTensor::LetteredTensor(DType dtype, const std::string& letters, Sizes sizes, int64_t gap,
-                               Placement placement) {
-  piece_columns_ = letters.find('C') == std::string::npos ? sizes.columns
-                                                          : 32 / static_cast<int64_t>(SizeOf(dtype));
+LetteredTensor::LetteredTensor(DType dtype, const std::string& letters, Sizes sizes, int64_t gap, Placement placement) {
+  piece_columns_ = letters.find('C') == std::string::npos ? sizes.columns : 32 / static_cast<int64_t>(SizeOf(dtype));
   std::vector<int64_t> shape;
   for (const char letter : letters) {
     shape.push_back(letter == 'B' || letter == 'P'   ? sizes.batch
@@ -222,10 +220,10 @@ void InferProblem::MakeKeys(Part part) {
         const LetteredTensor& to = own < 0 ? prefix : tensors[case_.cache == Cache::kList ? b : 0];
         const int64_t batch = own < 0 || case_.packed() || case_.cache == Cache::kList ? 0 : b;
         for (int64_t x = 0; x < columns; ++x) {
-          const int64_t at = own < 0                 ? to.Offset(0, n, j, x)
-                             : IsPaged(case_.cache) ? to.Offset(pages_[b][own / case_.page_rows], n,
-                                                                 own % case_.page_rows, x)
-                                                     : to.Offset(batch, n, (case_.cache == Cache::kList ? 0 : FirstKey(b)) + own, x);
+          const int64_t at = own < 0 ? to.Offset(0, n, j, x)
+                             : IsPaged(case_.cache)
+                                 ? to.Offset(pages_[b][own / case_.page_rows], n, own % case_.page_rows, x)
+                                 : to.Offset(batch, n, (case_.cache == Cache::kList ? 0 : FirstKey(b)) + own, x);
           to.tensor().Set(at, from[values_.KeyRow(b, n, j, columns) + x]);
         }
       }
@@ -387,8 +385,8 @@ ForwardOutputs InferProblem::Outputs() const {
 
 Snapshot InferProblem::TakeSnapshot() const {
   Snapshot snapshot;
-  for (const Tensor* tensor : {&q_.tensor(), &q_rope_.tensor(), &k_prefix_.tensor(), &v_prefix_.tensor(), &table_,
-                               &pse_, &mask_, &sink_}) {
+  for (const Tensor* tensor :
+       {&q_.tensor(), &q_rope_.tensor(), &k_prefix_.tensor(), &v_prefix_.tensor(), &table_, &pse_, &mask_, &sink_}) {
     snapshot.Add(*tensor);
   }
   for (const auto* list : {&k_, &k_rope_, &v_}) {

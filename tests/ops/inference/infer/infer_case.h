@@ -19,6 +19,16 @@ enum class Cache : uint8_t { kOneTensor, kList, kPagesOfRows, kPagesOfHeads, kPa
 [[nodiscard]] constexpr bool IsPaged(Cache cache) { return cache >= Cache::kPagesOfRows; }
 [[nodiscard]] const char* Name(Cache cache);
 
+inline constexpr DType kFloats[] = {DType::kF32, DType::kF16, DType::kBF16};
+inline constexpr Cache kCaches[] = {Cache::kOneTensor,          Cache::kList,
+                                    Cache::kPagesOfRows,        Cache::kPagesOfHeads,
+                                    Cache::kPagesOfRowsOfHeads, Cache::kPagesNz};
+/// The layouts of fused inference that have a batch, and those of packed sequences.
+inline constexpr Layout kPaddedLayouts[] = {Layout::kBSH,       Layout::kBSND,      Layout::kBNSD,
+                                            Layout::kBNSD_BSND, Layout::kBSH_BNSD,  Layout::kBSND_BNSD,
+                                            Layout::kBSH_NBSD,  Layout::kBSND_NBSD, Layout::kBNSD_NBSD};
+inline constexpr Layout kPackedLayouts[] = {Layout::kTND, Layout::kNTD, Layout::kTND_NTD, Layout::kNTD_TND};
+
 /// The description of one fused inference. Its numbers are the same in every layout and cache.
 struct InferCase {
   /// Sizes, values, options, and the lengths in use. Keys count the prefix. Mode 1 of the mask stands for mode 0.
@@ -31,8 +41,8 @@ struct InferCase {
   int64_t spare_q = 0, spare_k = 0;
   int64_t padding_q = -1, padding_kv = -1;  ///< rows of left padding; below 0: none
   int64_t prefix_rows = 0, spare_prefix = 0;
-  bool tree = false;  ///< whether dense.dense_mask drops pairs of the last Sq keys only, as mode 9 says
-  bool full_mask = false;  ///< with mode 2 to 4: whether the call gives the triangle
+  bool tree = false;          ///< whether dense.dense_mask drops pairs of the last Sq keys only, as mode 9 says
+  bool full_mask = false;     ///< with mode 2 to 4: whether the call gives the triangle
   bool one_more_dim = false;  ///< whether lse has a last dimension of 1
   DType sink_dtype = DType::kF32;
   float lse_without_keys = std::numeric_limits<float>::infinity();

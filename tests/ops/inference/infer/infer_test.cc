@@ -15,19 +15,11 @@
 namespace fa::test {
 namespace {
 
-constexpr DType kDTypes[] = {DType::kF32, DType::kF16, DType::kBF16};
-constexpr Layout kPadded[] = {Layout::kBSH,       Layout::kBSND,     Layout::kBNSD,      Layout::kBNSD_BSND,
-                              Layout::kBSH_BNSD,  Layout::kBSND_BNSD, Layout::kBSH_NBSD, Layout::kBSND_NBSD,
-                              Layout::kBNSD_NBSD};
-constexpr Layout kPacked[] = {Layout::kTND, Layout::kNTD, Layout::kTND_NTD, Layout::kNTD_TND};
-constexpr Cache kCaches[] = {Cache::kOneTensor,          Cache::kList,    Cache::kPagesOfRows, Cache::kPagesOfHeads,
-                             Cache::kPagesOfRowsOfHeads, Cache::kPagesNz};
-
 void Check(const InferCase& c) { EXPECT_TRUE(RunsLikeTheReference(c)); }
 
 /// Returns elements of few and of many rows, with gaps in all tensors.
 InferCase Mixed(int n) {
-  InferCase c = MakeInferCase(6, 2, {1, 40, 0, 17, 3}, {600, 70, 20, 0, 37}, kDTypes[n % 3]);
+  InferCase c = MakeInferCase(6, 2, {1, 40, 0, 17, 3}, {600, 70, 20, 0, 37}, kFloats[n % 3]);
   c.dense.dv = 48;
   c.dense.padding.outer = n % 2 == 0 ? 0 : 16;
   c.page_rows = std::array{16, 7, 128, 33}[n % 4];
@@ -40,7 +32,7 @@ InferCase Mixed(int n) {
 
 TEST(Infer, EveryPaddedLayoutInEveryCache) {
   int n = 0;
-  for (const Layout layout : kPadded) {
+  for (const Layout layout : kPaddedLayouts) {
     for (const Cache cache : kCaches) {
       InferCase c = Mixed(n++);
       c.layout = layout;
@@ -53,7 +45,7 @@ TEST(Infer, EveryPaddedLayoutInEveryCache) {
 
 TEST(Infer, EveryPackedLayoutInEveryCache) {
   int n = 0;
-  for (const Layout layout : kPacked) {
+  for (const Layout layout : kPackedLayouts) {
     for (const Cache cache : kCaches) {
       if (cache == Cache::kList) continue;
       for (const int mode : {1, 2, 3, 4}) {
@@ -68,7 +60,7 @@ TEST(Infer, EveryPackedLayoutInEveryCache) {
 }
 
 TEST(Infer, LayoutsOfOneElement) {
-  for (const DType dtype : kDTypes) {
+  for (const DType dtype : kFloats) {
     for (const Cache cache : {Cache::kOneTensor, Cache::kPagesNz}) {
       InferCase c = MakeInferCase(4, 2, {19}, {300}, dtype);
       c.layout = Layout::kNSD;
@@ -81,7 +73,7 @@ TEST(Infer, LayoutsOfOneElement) {
 
 // Rows of NZ pages lie in pieces, which are joined for each way in which kernels read keys.
 TEST(Infer, NzPagesOfEveryNumberOfRows) {
-  for (const DType dtype : kDTypes) {
+  for (const DType dtype : kFloats) {
     for (const int64_t group : {1, 2, 8}) {
       for (const int64_t sq : {1, 2, 16, 17, 200}) {
         for (const int64_t page_rows : {3, 128}) {
@@ -115,7 +107,7 @@ TEST(Infer, SplitHeadsInEveryCache) {
 
 // All query heads share one head of keys, as in models with latent attention.
 TEST(Infer, SplitHeadsOfLatentAttentionInNzPages) {
-  for (const DType dtype : kDTypes) {
+  for (const DType dtype : kFloats) {
     InferCase c = MakeInferCase(32, 1, {1, 2}, {700, 129}, dtype);
     c.layout = Layout::kTND_NTD;
     c.cache = Cache::kPagesNz;
@@ -176,7 +168,7 @@ TEST(Infer, TreesOfDrafts) {
   int n = 0;
   for (const Layout layout : {Layout::kBNSD, Layout::kBSH_NBSD, Layout::kTND, Layout::kNTD_TND}) {
     for (const Cache cache : {Cache::kOneTensor, Cache::kPagesOfHeads, Cache::kPagesNz}) {
-      InferCase c = MakeInferCase(4, 2, {5, 1, 0, 40}, {600, 9, 4, 40}, kDTypes[n++ % 3]);
+      InferCase c = MakeInferCase(4, 2, {5, 1, 0, 40}, {600, 9, 4, 40}, kFloats[n++ % 3]);
       c.layout = layout;
       c.cache = cache;
       c.dense.dense_mask = MaskForm::kPerBatch;
@@ -188,7 +180,7 @@ TEST(Infer, TreesOfDrafts) {
 
 TEST(Infer, LeftPadding) {
   int n = 0;
-  for (const Layout layout : kPadded) {
+  for (const Layout layout : kPaddedLayouts) {
     for (const auto& [q, kv] : {std::pair{2, 3}, {-1, 3}, {2, -1}, {0, 0}}) {
       InferCase c = Mixed(n++);
       c.layout = layout;
@@ -214,8 +206,9 @@ TEST(Infer, ASingleRowWhoseKeysDoNotFitHasNoKeys) {
   c.padding_kv = 2;
   const InferProblem problem(c);
   InferAttentionArgs args = problem.args();
-  const int64_t padding = 3;
+  const int64_t padding = 3, lengths[] = {30, 19};  // the second element's last key lies in the padding
   args.kv_padding.data = &padding;
+  args.lengths_kv = lengths;
   ASSERT_TRUE(InferAttention(args, problem.options(), ContextOf(Isa::kPortable)).ok());
   const ForwardOutputs got = problem.Outputs();
   for (size_t x = 0; x < 4; ++x) EXPECT_EQ(got.lse[x], std::numeric_limits<double>::infinity());
@@ -225,9 +218,9 @@ TEST(Infer, ASingleRowWhoseKeysDoNotFitHasNoKeys) {
 
 TEST(Infer, Prefixes) {
   int n = 0;
-  for (const Layout layout : kPadded) {
+  for (const Layout layout : kPaddedLayouts) {
     for (const int64_t prefix : {1, 40, 600}) {
-      InferCase c = MakeInferCase(6, 2, {1, 40, 3}, {prefix + 600, prefix, prefix + 37}, kDTypes[n++ % 3]);
+      InferCase c = MakeInferCase(6, 2, {1, 40, 3}, {prefix + 600, prefix, prefix + 37}, kFloats[n++ % 3]);
       c.layout = layout;
       c.prefix_rows = prefix;
       c.spare_prefix = n % 3;

@@ -26,9 +26,9 @@ void PickSizes(RandomChoices* random, ForwardCase* c) {
 }
 
 void PickPlaces(RandomChoices* random, InferCase* c) {
-  c->layout = random->OneOf({Layout::kBSH, Layout::kBSND, Layout::kBNSD, Layout::kTND, Layout::kNTD,
-                             Layout::kBNSD_BSND, Layout::kBSH_BNSD, Layout::kBSND_BNSD, Layout::kBSH_NBSD,
-                             Layout::kBSND_NBSD, Layout::kBNSD_NBSD, Layout::kTND_NTD, Layout::kNTD_TND});
+  c->layout = random->OneOf({Layout::kBSH, Layout::kBSND, Layout::kBNSD, Layout::kTND, Layout::kNTD, Layout::kBNSD_BSND,
+                             Layout::kBSH_BNSD, Layout::kBSND_BNSD, Layout::kBSH_NBSD, Layout::kBSND_NBSD,
+                             Layout::kBNSD_NBSD, Layout::kTND_NTD, Layout::kNTD_TND});
   c->cache = random->OneOf({Cache::kOneTensor, Cache::kOneTensor, Cache::kList, Cache::kPagesOfRows,
                             Cache::kPagesOfHeads, Cache::kPagesOfRowsOfHeads, Cache::kPagesNz, Cache::kPagesNz});
   if (c->packed() && c->cache == Cache::kList) c->cache = Cache::kPagesNz;

@@ -49,7 +49,9 @@ void AddRunInfer(CLI::App& run) {
       run.add_subcommand("infer", "Prompts, chunks and decode steps in every layout and cache of the device");
   const auto flags = std::make_shared<InferRunFlags>();
   AddInferFlags(*command, flags->infer);
-  command->add_option("--out", flags->out, "Output, in the shape of the layout's last part")->type_name("NPY")->required();
+  command->add_option("--out", flags->out, "Output, in the shape of the layout's last part")
+      ->type_name("NPY")
+      ->required();
   command->add_option("--lse", flags->lse, "max + ln(sum), float32 [B,N,Sq], packed [T,N]")->type_name("NPY");
   AddContextFlags(*command, flags->context);
   command->callback([flags] { Run(*flags); });
