@@ -106,6 +106,9 @@ class PromptAttentionOptions:
 class DecodeAttentionOptions:
     def __init__(self, *, layout: str, **others: Any) -> None: ...
 
+class InferAttentionOptions:
+    def __init__(self, *, layout: str, **others: Any) -> None: ...
+
 class SparseAttentionOptions:
     def __init__(
         self, *, layout: str, scale: float | None, block_size: int, sparse_mode: int, check_indices: bool
@@ -179,6 +182,7 @@ forward: _Run[AttentionOptions]
 backward: _Run[AttentionOptions]
 prompt: _Run[PromptAttentionOptions]
 decode: _Run[DecodeAttentionOptions]
+infer: _Run[InferAttentionOptions]
 sparse_forward: _Run[SparseAttentionOptions]
 sparse_backward: _Run[SparseAttentionOptions]
 indexer: _Run[LightningIndexerOptions]
@@ -190,6 +194,7 @@ plan_forward: _Plan[AttentionOptions]
 plan_backward: _Plan[AttentionOptions]
 plan_prompt: _Plan[PromptAttentionOptions]
 plan_decode: _Plan[DecodeAttentionOptions]
+plan_infer: _Plan[InferAttentionOptions]
 plan_sparse_forward: _Plan[SparseAttentionOptions]
 plan_sparse_backward: _Plan[SparseAttentionOptions]
 plan_indexer: _Plan[LightningIndexerOptions]

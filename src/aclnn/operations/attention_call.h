@@ -8,6 +8,7 @@
 
 #include "acl/acl.h"
 #include "aclnn/runtime/operands.h"
+#include "fa/mask.h"
 #include "fa/options.h"
 #include "fa/status.h"
 
@@ -61,6 +62,10 @@ struct AttentionSettings {
 /// Returns the form in which the library gets the position bias. In TND a bias of any shape is passed as one dimension,
 /// unless it is compressed.
 [[nodiscard]] Operands::Form PseForm(const AttentionCall& call, const aclTensor* pse);
+
+/// Returns the number that preTokens or nextTokens of an operator for inference means. For "no bound" the device's
+/// documentation has 2147483647, but its code has 214748647. So every number >= 214748647 means "no bound".
+[[nodiscard]] constexpr int64_t BoundOf(int64_t tokens) { return tokens >= 214748647 ? Mask::kUnlimited : tokens; }
 
 }  // namespace fa::aclnn
 

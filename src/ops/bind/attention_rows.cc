@@ -37,7 +37,8 @@ ForwardRows RowsOf(const BoundAttention& bound, const ForwardAddresses& data) {
           .lse = {data.lse, bound.lse},
           .selected_keys = bound.selected_keys,
           .unused_rows = {bound.tail_row_begin, bound.tail_row_end},
-          .padded_rows = bound.padded_rows};
+          .padded_rows = bound.padded_rows,
+          .lse_without_keys = bound.lse_without_keys};
 }
 
 ForwardRows RowsOf(const BoundAttention& bound, const AttentionArgs& args) {
