@@ -11,7 +11,7 @@ import torch
 from .._pytorch import destroy_library
 from . import dense, packed
 
-_PACKED = {packed.FORWARD: packed.forward, packed.FORWARD_INTO: packed.forward_into, packed.BACKWARD: packed.backward}
+PACKED = {packed.FORWARD: packed.forward, packed.FORWARD_INTO: packed.forward_into, packed.BACKWARD: packed.backward}
 
 # A call in another thread may still run a kernel that has been taken out, so kernels are never freed. An activation
 # keeps five small objects.
@@ -29,9 +29,9 @@ class Handle:
             for operator, of in ((dense.FORWARD, dense.forward_kernel), (dense.BACKWARD, dense.backward_kernel)):
                 kernel = of(torch.library.get_kernel(f"aten::{operator}", "CPU"))
                 self._library.impl(operator, kernel, "CPU", with_keyset=True)
-            for operator, kernel in _PACKED.items():
+            for operator, kernel in PACKED.items():
                 self._library.impl(operator, kernel, "CPU")
-            for operator in (dense.FORWARD, dense.BACKWARD, *_PACKED):
+            for operator in (dense.FORWARD, dense.BACKWARD, *PACKED):
                 _kept.append(torch.library.get_kernel(f"aten::{operator}", "CPU"))
 
     def remove(self) -> None:

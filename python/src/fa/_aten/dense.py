@@ -19,6 +19,7 @@ from .errors import own_errors, refuse
 
 FORWARD = "_scaled_dot_product_flash_attention_for_cpu"
 BACKWARD = "_scaled_dot_product_flash_attention_for_cpu_backward"
+_MASK_DIMENSIONS = 2, 4
 _NAMES = {"q": "query", "k": "key", "v": "value", "pse": "attn_mask", "d_out": "grad_out", "softmax_max": "logsumexp"}
 
 
@@ -30,7 +31,7 @@ def forward_kernel(original: Any) -> Callable:
             given = dropout_p, is_causal
             return original.call_boxed(keys, query, key, value, *given, attn_mask=attn_mask, scale=scale)
         options = _options(FORWARD, attn_mask, is_causal, scale)
-        if dropout_p == 0.0 and (attn_mask is None or attn_mask.dtype is not torch.bool):
+        if dropout_p == 0.0 and _is_bias(attn_mask):
             try:
                 results = _fa.attend_with_lse(query, key, value, attn_mask, options, context_of_tensors())
             except ValueError:  # _forward reports the error with the operator's argument names
@@ -69,7 +70,7 @@ def backward_kernel(original: Any) -> Callable:
             tensors = grad_out, query, key, value, out, logsumexp
             return original.call_boxed(keys, *tensors, dropout_p, is_causal, attn_mask=attn_mask, scale=scale)
         options = _options(BACKWARD, attn_mask, is_causal, scale)
-        if dropout_p == 0.0 and (attn_mask is None or attn_mask.dtype is not torch.bool):
+        if dropout_p == 0.0 and _is_bias(attn_mask):
             results = out, logsumexp, grad_out
             context = context_of_tensors()
             try:
@@ -99,6 +100,11 @@ def _bias(attn_mask: Tensor | None, shapes: AttentionShapes) -> Tensor | None:
     return None if attn_mask is None else keys_side_by_side(as_bnls(attn_mask, shapes))
 
 
+def _is_bias(attn_mask: Tensor | None) -> bool:
+    """Returns whether the extension may read the mask, or there is none."""
+    return attn_mask is None or (attn_mask.dim() in _MASK_DIMENSIONS and attn_mask.dtype is not torch.bool)
+
+
 def _options(operator: str, attn_mask: Tensor | None, is_causal: bool, scale: float | None) -> _fa.AttentionOptions:
     try:
         return options_of(attn_mask is not None, CAUSAL_TOP_LEFT if is_causal else EVERY_KEY, scale)
@@ -124,6 +130,6 @@ def _checked(operator, query, key, value, dropout_p, attn_mask) -> AttentionShap
     if attn_mask is not None:
         if attn_mask.dtype not in (query.dtype, torch.float32):
             raise refuse(operator, "attn_mask.dtype", attn_mask.dtype, f"{query.dtype} (query.dtype) or torch.float32")
-        if attn_mask.dim() not in (2, 4):
+        if attn_mask.dim() not in _MASK_DIMENSIONS:
             raise refuse(operator, "attn_mask.shape", list(attn_mask.shape), "2 or 4 dimensions")
     return broadcast_attention(query.shape, key.shape, value.shape, grouped=True)

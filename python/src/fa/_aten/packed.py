@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .._torch.engine import recorded
 from ..flash_attn._arguments import TYPES, check_attention
 from ..flash_attn._cache import Cache, attend_cache
 from ..flash_attn._call import Options, logsumexp
@@ -128,6 +129,10 @@ def _attend(
     _check_served(operator, query, value, options.dropout_p)
     if return_debug_mask:
         raise refuse(operator, "return_debug_mask", True, "False")
+    unknown = {"alibi_slopes": options.alibi_slopes, "seqused_k": packed.seqused_k, "block_table": block_table}
+    for name, tensor in unknown.items():
+        if tensor is not None and recorded(query, key, value):  # the backward lacks this argument
+            raise refuse(operator, name, "a tensor", "None, as query, key or value requires a gradient")
     if block_table is not None:
         return _attend_pages(operator, query, key, value, options, packed, block_table)
     if packed.cu_seqlens_q is not None and packed.cu_seqlens_k is None:
