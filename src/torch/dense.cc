@@ -19,7 +19,7 @@ bool IsEmpty(const Tensor& query, const Tensor& key) { return query.numel() == 0
 
 void CheckDense(const char* op, const Tensor& query, const Tensor& key, const Tensor& value, double dropout_p,
                 const OptionalTensor& attn_mask) {
-  if (dropout_p != 0) Refuse(op, "dropout_p", std::to_string(dropout_p), "0");
+  CheckNoDropout(op, dropout_p);
   CheckRank(op, "query", query, 4, "4 dimensions");
   for (const auto& [name, tensor] : {std::pair{"key", &key}, std::pair{"value", &value}}) {
     CheckRank(op, name, *tensor, 4, "4 dimensions");
@@ -122,6 +122,7 @@ AtenTensorHandle* HandleOf(const OptionalTensor& tensor, AtenTensorHandle& handl
 std::tuple<Tensor, Tensor> Forward(Tensor query, Tensor key, Tensor value, double dropout_p, bool is_causal,
                                    OptionalTensor attn_mask, std::optional<double> scale) {
   Count(kForward);
+  DropUndefined(attn_mask);
   if (!IsServed(query.scalar_type())) {  // PyTorch's kernel, called past the dispatcher
     AtenTensorHandle mask = nullptr, out = nullptr, lse = nullptr;
     STABLE_TORCH_ERROR_CODE_CHECK(aoti_torch_cpu__scaled_dot_product_flash_attention_for_cpu(
@@ -159,6 +160,7 @@ std::tuple<Tensor, Tensor, Tensor> Backward(Tensor grad_out, Tensor query, Tenso
                                             Tensor logsumexp, double dropout_p, bool is_causal,
                                             OptionalTensor attn_mask, std::optional<double> scale) {
   Count(kBackward);
+  DropUndefined(attn_mask);
   if (!IsServed(query.scalar_type())) {
     AtenTensorHandle mask = nullptr, dq = nullptr, dk = nullptr, dv = nullptr;
     STABLE_TORCH_ERROR_CODE_CHECK(aoti_torch_cpu__scaled_dot_product_flash_attention_for_cpu_backward(

@@ -194,7 +194,7 @@ void CheckCall(Call& call, double dropout_p) {
   const char* op = call.op;
   const ScalarType type = call.query.scalar_type();
   if (!IsServed(type)) Refuse(op, "query.dtype", NameOf(type), "torch.float32 or torch.bfloat16 or torch.float16");
-  if (dropout_p != 0) Refuse(op, "dropout_p", std::to_string(dropout_p), "0");
+  CheckNoDropout(op, dropout_p);
   const bool paged = call.block_table.has_value();
   CheckRank(op, "query", call.query, call.packed() ? 3 : 4, call.packed() ? "[total, N, D]" : "[B, S, N, D]");
   for (const auto& [name, tensor] : {std::pair{"key", &call.key}, std::pair{"value", &call.value}}) {
@@ -298,6 +298,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> Forward(
     OptionalInt right, OptionalTensor seqused_k, OptionalTensor alibi_slopes, OptionalTensor block_table,
     OptionalInt /*num_splits*/) {
   Count(kPackedForward);
+  for (OptionalTensor* tensor : {&cum_seq_q, &cum_seq_k, &seqused_k, &alibi_slopes, &block_table}) DropUndefined(*tensor);
   Call call = CallOf(kPackedForward, query, key, value, cum_seq_q, cum_seq_k, max_q, max_k, is_causal, scale, left, right);
   call.seqused_k = seqused_k;
   call.alibi_slopes = alibi_slopes;
@@ -309,6 +310,8 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> Forward(
   Tensor seed = NewTensor({2}, {1}, ScalarType::UInt64), offset = NewTensor({}, {}, ScalarType::UInt64);
   ::torch::stable::zero_(seed);
   ::torch::stable::zero_(offset);
+  // The backward lacks these arguments. It gets this state, and refuses it unless it is 0.
+  if (seqused_k || alibi_slopes || block_table) *static_cast<uint64_t*>(seed.data_ptr()) = 1;
   return {out.Finished(), lse, seed, offset, NewTensor({0}, {1}, query.scalar_type())};
 }
 
@@ -319,6 +322,7 @@ Tensor ForwardIntoOut(Tensor out, Tensor query, Tensor key, Tensor value, Option
                       OptionalInt /*num_splits*/) {
   const char* op = kPackedForwardInto;
   Count(op);
+  for (OptionalTensor* tensor : {&cum_seq_q, &cum_seq_k, &seqused_k, &alibi_slopes, &block_table}) DropUndefined(*tensor);
   if (ShapeOf(out) != ShapeOf(query)) {
     Refuse(op, "out.shape", Text(ShapeOf(out)), Text(ShapeOf(query)) + " (query.shape)");
   }
@@ -337,11 +341,16 @@ Tensor ForwardIntoOut(Tensor out, Tensor query, Tensor key, Tensor value, Option
 
 std::tuple<Tensor, Tensor, Tensor> Backward(Tensor grad_out, Tensor query, Tensor key, Tensor value, Tensor out,
                                             Tensor logsumexp, Tensor cum_seq_q, Tensor cum_seq_k, int64_t max_q,
-                                            int64_t max_k, double dropout_p, bool is_causal, Tensor /*rng_state*/,
+                                            int64_t max_k, double dropout_p, bool is_causal, Tensor rng_state,
                                             Tensor /*unused*/, OptionalDouble scale, OptionalInt left,
                                             OptionalInt right) {
   const char* op = kPackedBackward;
   Count(op);
+  if (rng_state.defined() && rng_state.scalar_type() == ScalarType::UInt64 && rng_state.numel() == 2) {
+    const uint64_t state = *static_cast<const uint64_t*>(rng_state.data_ptr());
+    const std::string want = "zeros: alibi_slopes, seqused_k and block_table have no backward";
+    if (state != 0) Refuse(op, "rng_state", "[" + std::to_string(state) + ", 0]", want);
+  }
   const auto given = [](const Tensor& tensor) { return tensor.defined() ? OptionalTensor(tensor) : OptionalTensor(); };
   Call call = CallOf(op, Readable(query), Readable(key), Readable(value), given(cum_seq_q), given(cum_seq_k), max_q,
                      max_k, is_causal, scale, left, right);

@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <sstream>
 #include <stdexcept>
 #include <utility>
 
@@ -66,6 +67,17 @@ void Check(const char* op, const Status& status) {
     return std::string(known == std::end(kNames) ? name : known->second).append(member).append(index);
   };
   throw std::runtime_error(std::string(op) + ": " + std::string(status.class_text()) + status.what().Retold(say));
+}
+
+void CheckNoDropout(const char* op, double dropout_p) {
+  if (dropout_p == 0) return;
+  std::ostringstream number;
+  number << dropout_p;
+  Refuse(op, "dropout_p", number.str(), "0");
+}
+
+void DropUndefined(OptionalTensor& tensor) {
+  if (tensor && !tensor->defined()) tensor.reset();
 }
 
 bool IsServed(ScalarType type) {

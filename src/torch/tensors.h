@@ -29,6 +29,11 @@ using ScalarType = ::torch::headeronly::ScalarType;
 /// Throws an error, with the operator's argument names, unless the status is ok.
 void Check(const char* op, const Status& status);
 
+/// Throws an error unless dropout_p is 0.
+void CheckNoDropout(const char* op, double dropout_p);
+/// Forgets a tensor that PyTorch's autograd passes in place of None.
+void DropUndefined(OptionalTensor& tensor);
+
 /// Returns whether fa computes this type: f32, bf16 or f16.
 [[nodiscard]] bool IsServed(ScalarType type);
 /// Returns PyTorch's name of a type, "torch.float32".

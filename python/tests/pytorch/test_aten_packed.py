@@ -271,7 +271,7 @@ WRONG = {
     "keys in use": (lambda c: call(c, seqused_k=torch.tensor([9, 4, 14, 1, 33]).int()), r"seqused_k\[2\]=14, want 0..13"),
     "scale": (lambda c: call(c, scale=float("inf")), "scale=inf"),
     "heads": (lambda c: call(c, tensors=[c.tensors[0], *(t[:, :3] for t in c.tensors[1:])]), r"key.shape\[1\]=3"),
-    "size of values": (lambda c: call(c, tensors=[*c.tensors[:2], c.tensors[2][..., :8]]), r"value.shape\[-1\]=8, want 16"),
+    "size of values": (lambda c: call(c, tensors=[*c.tensors[:2], c.tensors[2][..., :8]]), r"value.shape\[2\]=8, want 16"),
     "table": (lambda c: paged(c, torch.zeros(5, 1)), "block_table.dtype=torch.float32"),
     "page": (lambda c: paged(c, torch.full((5, 3), 9).int()), r"block_table\[0\]\[0\]=9, want 0..2"),
     "capacity": (lambda c: paged(c, torch.zeros(5, 1).int()), r"seqused_k\[4\]=33"),
@@ -285,12 +285,17 @@ def paged(case, table):
 
 
 @pytest.mark.parametrize("name", ["alibi_slopes", "seqused_k", "block_table"])
-def test_what_the_backward_lacks_is_refused_with_gradients(calls, name):
+def test_what_the_backward_lacks_has_no_gradient(calls, name):
     case = Packed()
-    case.tensors[1].requires_grad_()
-    given = {"alibi_slopes": torch.rand(N), "seqused_k": torch.tensor(case.lengths_k).int(), "block_table": torch.zeros(5, 1)}
-    with pytest.raises(RuntimeError, match=f"{name}=a tensor, want None, as query, key or value requires a gradient"):
-        call(case, **{name: given[name]})
+    case.tensors[0].requires_grad_()
+    if name == "block_table":
+        out = paged(case, torch.zeros(5, 3).int())[0]
+    else:
+        given = {"alibi_slopes": torch.rand(N), "seqused_k": torch.tensor(case.lengths_k).int()}
+        out = call(case, **{name: given[name]})[0]
+    with pytest.raises(RuntimeError, match=r"rng_state=\[1, 0\], want zeros: .*" + name):
+        out.sum().backward()
+    assert calls == {PACKED_FORWARD: 1, PACKED_BACKWARD: 1}
 
 
 @pytest.mark.parametrize("name", WRONG)

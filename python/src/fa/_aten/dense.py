@@ -125,8 +125,12 @@ def _checked(operator, query, key, value, dropout_p, attn_mask) -> AttentionShap
             raise refuse(operator, f"{name}.shape[0]", tensor.shape[0], f"{query.shape[0]} (query.shape[0])")
         if tensor.shape[3] != query.shape[3]:
             raise refuse(operator, f"{name}.shape[3]", tensor.shape[3], f"{query.shape[3]} (query.shape[3])")
-    if value.shape[1] != key.shape[1]:
-        raise refuse(operator, "value.shape[1]", value.shape[1], f"{key.shape[1]} (key.shape[1])")
+    for axis in (1, 2):
+        if value.shape[axis] != key.shape[axis]:
+            raise refuse(operator, f"value.shape[{axis}]", value.shape[axis], f"{key.shape[axis]} (key.shape[{axis}])")
+    heads, heads_kv = query.shape[1], key.shape[1]
+    if heads != heads_kv and (heads_kv == 0 or heads % heads_kv != 0):
+        raise refuse(operator, "key.shape[1]", heads_kv, f"a divisor of {heads} (query.shape[1])")
     if attn_mask is not None:
         if attn_mask.dtype not in (query.dtype, torch.float32):
             raise refuse(operator, "attn_mask.dtype", attn_mask.dtype, f"{query.dtype} (query.dtype) or torch.float32")

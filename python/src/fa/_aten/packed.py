@@ -9,7 +9,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .._torch.engine import recorded
 from ..flash_attn._arguments import TYPES, check_attention
 from ..flash_attn._cache import Cache, attend_cache
 from ..flash_attn._call import Options, logsumexp
@@ -77,7 +76,9 @@ def forward(
         given = Options(is_causal, (window_size_left, window_size_right), scale, 0.0, dropout_p, alibi_slopes, True)
         packed = Packed(cum_seq_q, cum_seq_k, max_q, max_k, None, seqused_k)
         out, lse = _attend(FORWARD, query, key, value, given, packed, return_debug_mask, block_table)
-        state = torch.zeros(2, dtype=torch.uint64), torch.zeros((), dtype=torch.uint64)
+        # The backward lacks these arguments. It gets this state, and refuses it unless it is 0.
+        lacking = alibi_slopes is not None or seqused_k is not None or block_table is not None
+        state = torch.tensor([lacking, 0], dtype=torch.uint64), torch.zeros((), dtype=torch.uint64)
         return _lying_as(query, out), lse, *state, query.new_empty(0)
 
 
@@ -129,10 +130,6 @@ def _attend(
     _check_served(operator, query, value, options.dropout_p)
     if return_debug_mask:
         raise refuse(operator, "return_debug_mask", True, "False")
-    unknown = {"alibi_slopes": options.alibi_slopes, "seqused_k": packed.seqused_k, "block_table": block_table}
-    for name, tensor in unknown.items():
-        if tensor is not None and recorded(query, key, value):  # the backward lacks this argument
-            raise refuse(operator, name, "a tensor", "None, as query, key or value requires a gradient")
     if block_table is not None:
         return _attend_pages(operator, query, key, value, options, packed, block_table)
     if packed.cu_seqlens_q is not None and packed.cu_seqlens_k is None:
@@ -188,6 +185,9 @@ def backward(
     """Returns the gradients of query, key and value."""
     with own_errors(BACKWARD, _NAMES):
         _check_served(BACKWARD, query, value, dropout_p)
+        if any(rng_state.tolist()):
+            want = "zeros: alibi_slopes, seqused_k and block_table have no backward"
+            raise refuse(BACKWARD, "rng_state", rng_state.tolist(), want)
         is_packed = cum_seq_q is not None
         check_attention(query, key, value, is_packed)
         options = Options(is_causal, (window_size_left, window_size_right), scale)
@@ -205,7 +205,8 @@ def _check_served(operator: str, query: Tensor, value: Tensor, dropout_p: float)
     if dropout_p != 0.0:
         raise refuse(operator, "dropout_p", dropout_p, "0")
     if value.shape[-1] != query.shape[-1]:
-        raise refuse(operator, "value.shape[-1]", value.shape[-1], f"{query.shape[-1]} (query.shape[-1])")
+        last = f".shape[{value.dim() - 1}]"
+        raise refuse(operator, f"value{last}", value.shape[-1], f"{query.shape[-1]} (columns of query)")
 
 
 def _lying_as(like: Tensor, result: Tensor) -> Tensor:
