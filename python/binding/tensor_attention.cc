@@ -23,9 +23,9 @@ namespace {
 
 /// The order of dimensions that the output has in memory.
 enum class Order : uint8_t {
-  kByRow,    ///< [B, S, N, Dv]
-  kDense,    ///< [B, N, S, Dv], as its shape
-  kAsQuery,  ///< like torch.empty_like(query) if Dv equals D, else in the order of its shape
+  kByRow,        ///< [B, S, N, Dv]
+  kDense,        ///< [B, N, S, Dv], as its shape
+  kAsQuery,      ///< like torch.empty_like(query) if Dv equals D, else in the order of its shape
   kOnlyAsQuery,  ///< like torch.empty_like(query); a call is not taken if the library cannot write that
 };
 

@@ -126,8 +126,8 @@ std::tuple<Tensor, Tensor> Forward(Tensor query, Tensor key, Tensor value, doubl
   if (!IsServed(query.scalar_type())) {  // PyTorch's kernel, called past the dispatcher
     AtenTensorHandle mask = nullptr, out = nullptr, lse = nullptr;
     STABLE_TORCH_ERROR_CODE_CHECK(aoti_torch_cpu__scaled_dot_product_flash_attention_for_cpu(
-        query.get(), key.get(), value.get(), dropout_p, is_causal, HandleOf(attn_mask, mask),
-        scale ? &*scale : nullptr, &out, &lse));
+        query.get(), key.get(), value.get(), dropout_p, is_causal, HandleOf(attn_mask, mask), scale ? &*scale : nullptr,
+        &out, &lse));
     return {Tensor(out), Tensor(lse)};
   }
   CheckDense(kForward, query, key, value, dropout_p, attn_mask);

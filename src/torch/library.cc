@@ -18,7 +18,8 @@ struct Counter {
   const char* op;
   std::atomic<uint64_t> calls;
 };
-Counter counters[] = {{kForward, 0}, {kBackward, 0}, {kPackedForward, 0}, {kPackedForwardInto, 0}, {kPackedBackward, 0}};
+Counter counters[] = {
+    {kForward, 0}, {kBackward, 0}, {kPackedForward, 0}, {kPackedForwardInto, 0}, {kPackedBackward, 0}};
 
 Counter* CounterOf(std::string_view op) {
   for (Counter& counter : counters) {

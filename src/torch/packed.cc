@@ -35,14 +35,10 @@ struct Call {
   std::vector<int64_t> cu_q = {}, cu_k = {}, used = {};  ///< the sums begin with 0
 
   [[nodiscard]] bool packed() const { return cum_seq_q.has_value(); }
-  [[nodiscard]] size_t sequences() const {
-    return packed() ? cu_q.size() - 1 : static_cast<size_t>(query.size(0));
-  }
+  [[nodiscard]] size_t sequences() const { return packed() ? cu_q.size() - 1 : static_cast<size_t>(query.size(0)); }
 };
 
-std::string Indexed(std::string_view name, size_t i) {
-  return std::string(name) + "[" + std::to_string(i) + "]";
-}
+std::string Indexed(std::string_view name, size_t i) { return std::string(name) + "[" + std::to_string(i) + "]"; }
 
 /// Returns the elements of a tensor of int32 with one dimension.
 std::vector<int64_t> Numbers(const char* op, std::string_view name, const Tensor& tensor) {
@@ -57,7 +53,8 @@ std::vector<int64_t> Numbers(const char* op, std::string_view name, const Tensor
 std::vector<int64_t> Sums(const char* op, std::string_view name, const Tensor& tensor, int64_t rows, int64_t longest,
                           std::string_view name_of_longest) {
   std::vector<int64_t> sums = Numbers(op, name, tensor);
-  if (sums.empty() || sums[0] != 0) Refuse(op, Indexed(name, 0), sums.empty() ? "missing" : std::to_string(sums[0]), "0");
+  if (sums.empty() || sums[0] != 0)
+    Refuse(op, Indexed(name, 0), sums.empty() ? "missing" : std::to_string(sums[0]), "0");
   int64_t most = 0;
   for (size_t i = 1; i < sums.size(); ++i) {
     if (sums[i] < sums[i - 1]) {
@@ -67,7 +64,8 @@ std::vector<int64_t> Sums(const char* op, std::string_view name, const Tensor& t
     most = std::max(most, sums[i] - sums[i - 1]);
   }
   if (longest < most) {
-    Refuse(op, name_of_longest, std::to_string(longest), "at least " + std::to_string(most) + " (the longest sequence)");
+    Refuse(op, name_of_longest, std::to_string(longest),
+           "at least " + std::to_string(most) + " (the longest sequence)");
   }
   return sums;
 }
@@ -102,7 +100,9 @@ AttentionOptions OptionsOf(const Call& call) {
   return options;
 }
 
-std::span<const int64_t> After0(const std::vector<int64_t>& sums) { return std::span(sums).subspan(sums.empty() ? 0 : 1); }
+std::span<const int64_t> After0(const std::vector<int64_t>& sums) {
+  return std::span(sums).subspan(sums.empty() ? 0 : 1);
+}
 
 /// Returns statistics [N, T] as the library has them, [T, N]. Those of whole batches are [B, N, S].
 MutableTensorView StatisticsOf(const Call& call, const Tensor& lse) {
@@ -157,7 +157,9 @@ void Attend(const Call& call, const Tensor& out, const Tensor& lse) {
     own.k = RowsOf(args.k, key, keys);
     own.v = RowsOf(args.v, key, keys);
     own.out = RowsOf(args.out, row, rows);
-    own.lse = {static_cast<float*>(args.lse.data) + row * args.lse.stride[0], DType::kF32, {1, args.lse.shape[1], rows},
+    own.lse = {static_cast<float*>(args.lse.data) + row * args.lse.stride[0],
+               DType::kF32,
+               {1, args.lse.shape[1], rows},
                {0, args.lse.stride[1], args.lse.stride[0]}};
     own.pse = args.pse;
     if (own.pse.shape.rank() == 2) {
@@ -292,14 +294,18 @@ Call CallOf(const char* op, const Tensor& query, const Tensor& key, const Tensor
 
 // The kernels have the arguments of the operators.
 
-std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> Forward(
-    Tensor query, Tensor key, Tensor value, OptionalTensor cum_seq_q, OptionalTensor cum_seq_k, int64_t max_q,
-    int64_t max_k, double dropout_p, bool is_causal, bool return_debug_mask, OptionalDouble scale, OptionalInt left,
-    OptionalInt right, OptionalTensor seqused_k, OptionalTensor alibi_slopes, OptionalTensor block_table,
-    OptionalInt /*num_splits*/) {
+std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> Forward(Tensor query, Tensor key, Tensor value,
+                                                           OptionalTensor cum_seq_q, OptionalTensor cum_seq_k,
+                                                           int64_t max_q, int64_t max_k, double dropout_p,
+                                                           bool is_causal, bool return_debug_mask, OptionalDouble scale,
+                                                           OptionalInt left, OptionalInt right,
+                                                           OptionalTensor seqused_k, OptionalTensor alibi_slopes,
+                                                           OptionalTensor block_table, OptionalInt /*num_splits*/) {
   Count(kPackedForward);
-  for (OptionalTensor* tensor : {&cum_seq_q, &cum_seq_k, &seqused_k, &alibi_slopes, &block_table}) DropUndefined(*tensor);
-  Call call = CallOf(kPackedForward, query, key, value, cum_seq_q, cum_seq_k, max_q, max_k, is_causal, scale, left, right);
+  for (OptionalTensor* tensor : {&cum_seq_q, &cum_seq_k, &seqused_k, &alibi_slopes, &block_table})
+    DropUndefined(*tensor);
+  Call call =
+      CallOf(kPackedForward, query, key, value, cum_seq_q, cum_seq_k, max_q, max_k, is_causal, scale, left, right);
   call.seqused_k = seqused_k;
   call.alibi_slopes = alibi_slopes;
   call.block_table = block_table;
@@ -322,7 +328,8 @@ Tensor ForwardIntoOut(Tensor out, Tensor query, Tensor key, Tensor value, Option
                       OptionalInt /*num_splits*/) {
   const char* op = kPackedForwardInto;
   Count(op);
-  for (OptionalTensor* tensor : {&cum_seq_q, &cum_seq_k, &seqused_k, &alibi_slopes, &block_table}) DropUndefined(*tensor);
+  for (OptionalTensor* tensor : {&cum_seq_q, &cum_seq_k, &seqused_k, &alibi_slopes, &block_table})
+    DropUndefined(*tensor);
   if (ShapeOf(out) != ShapeOf(query)) {
     Refuse(op, "out.shape", Text(ShapeOf(out)), Text(ShapeOf(query)) + " (query.shape)");
   }
@@ -360,7 +367,8 @@ std::tuple<Tensor, Tensor, Tensor> Backward(Tensor grad_out, Tensor query, Tenso
   CheckType(op, "logsumexp", logsumexp, ScalarType::Float, "");
   CheckRank(op, "logsumexp", logsumexp, call.packed() ? 2 : 3, call.packed() ? "[N, total]" : "[B, N, S]");
   const Tensor d_out = Readable(grad_out), o = Readable(out);
-  Output dq(::torch::stable::empty_like(query)), dk(::torch::stable::empty_like(key)), dv(::torch::stable::empty_like(value));
+  Output dq(::torch::stable::empty_like(query)), dk(::torch::stable::empty_like(key)),
+      dv(::torch::stable::empty_like(value));
   // With the sum 1, the logsumexp takes the place of the maximum.
   static constexpr float kOne = 1;
   AttentionGradArgs args;

@@ -17,9 +17,9 @@ namespace {
 
 // The library's names of arguments, and the operators'.
 constexpr std::pair<std::string_view, std::string_view> kNames[] = {
-    {"q", "query"},         {"k", "key"},          {"v", "value"},
-    {"pse", "attn_mask"},   {"d_out", "grad_out"}, {"softmax_max", "logsumexp"},
-    {"cu_q", "cum_seq_q"},  {"cu_kv", "cum_seq_k"}, {"lengths_kv", "seqused_k"},
+    {"q", "query"},        {"k", "key"},           {"v", "value"},
+    {"pse", "attn_mask"},  {"d_out", "grad_out"},  {"softmax_max", "logsumexp"},
+    {"cu_q", "cum_seq_q"}, {"cu_kv", "cum_seq_k"}, {"lengths_kv", "seqused_k"},
 };
 
 DType DTypeOf(ScalarType type) {
@@ -63,7 +63,8 @@ void Refuse(const char* op, std::string_view argument, std::string_view got, std
 void Check(const char* op, const Status& status) {
   if (status.ok()) return;
   const auto say = [](std::string_view name, std::string_view member, std::string_view index) {
-    const auto* known = std::find_if(std::begin(kNames), std::end(kNames), [&](const auto& n) { return n.first == name; });
+    const auto* known =
+        std::find_if(std::begin(kNames), std::end(kNames), [&](const auto& n) { return n.first == name; });
     return std::string(known == std::end(kNames) ? name : known->second).append(member).append(index);
   };
   throw std::runtime_error(std::string(op) + ": " + std::string(status.class_text()) + status.what().Retold(say));
@@ -133,9 +134,8 @@ MutableTensorView ViewOf(const Tensor& tensor) {
 
 Tensor NewTensor(const Dims& shape, const Dims& stride, ScalarType type) {
   AtenTensorHandle made = nullptr;
-  STABLE_TORCH_ERROR_CODE_CHECK(aoti_torch_empty_strided(shape.rank(), shape.begin(), stride.begin(),
-                                                         CodeOf(type), aoti_torch_device_type_cpu(), 0,
-                                                         &made));
+  STABLE_TORCH_ERROR_CODE_CHECK(aoti_torch_empty_strided(shape.rank(), shape.begin(), stride.begin(), CodeOf(type),
+                                                         aoti_torch_device_type_cpu(), 0, &made));
   return Tensor(made);
 }
 
