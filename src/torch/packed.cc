@@ -100,8 +100,9 @@ AttentionOptions OptionsOf(const Call& call) {
   return options;
 }
 
+/// Returns the sums after the first, which is 0. Without sequences, returns this 0: it bounds an empty sequence.
 std::span<const int64_t> After0(const std::vector<int64_t>& sums) {
-  return std::span(sums).subspan(sums.empty() ? 0 : 1);
+  return std::span(sums).subspan(sums.size() > 1 ? 1 : 0);
 }
 
 /// Returns statistics [N, T] as the library has them, [T, N]. Those of whole batches are [B, N, S].
@@ -251,6 +252,21 @@ void CheckForward(Call& call, bool return_debug_mask) {
   }
 }
 
+/// Clears the rows that belong to no sequence.
+void ClearRest(const Call& call, const Tensor& written, const Tensor& lse) {
+  const int64_t begin = call.cu_q.back(), total = call.query.size(0);
+  const MutableTensorView out = ViewOf(written);
+  const auto bytes = static_cast<int64_t>(SizeOf(out.dtype));
+  auto* const first = static_cast<float*>(lse.data_ptr());
+  for (int64_t n = 0; n < out.shape[1]; ++n) {
+    std::fill(first + n * total + begin, first + (n + 1) * total, kEmpty);
+    for (int64_t row = begin; row < total; ++row) {
+      char* const at = static_cast<char*>(out.data) + (row * out.stride[0] + n * out.stride[1]) * bytes;
+      std::fill_n(at, out.shape[2] * bytes, char{0});
+    }
+  }
+}
+
 /// Writes the output into `written`, and returns the logsumexp: [N, T], or [B, N, S] of whole batches.
 Tensor ForwardInto(Call& call, const Tensor& written) {
   call.query = Readable(call.query);
@@ -258,12 +274,6 @@ Tensor ForwardInto(Call& call, const Tensor& written) {
   const int64_t rows = call.packed() ? 0 : call.query.size(1);
   Tensor lse = call.packed() ? NewTensor({heads, total}, {total, 1}, ScalarType::Float)
                              : NewTensor({total, heads, rows}, {heads * rows, rows, 1}, ScalarType::Float);
-  if (call.packed() && (call.sequences() == 0 || call.cu_q.back() == 0)) {
-    Tensor out = written;
-    ::torch::stable::zero_(out);
-    ::torch::stable::fill_(lse, kEmpty);
-    return lse;
-  }
   if (call.block_table) {
     AttendPages(call, written, lse);
   } else {
@@ -272,6 +282,7 @@ Tensor ForwardInto(Call& call, const Tensor& written) {
     Attend(call, written, lse);
   }
   ReplaceEmptyRows(lse, kEmpty);
+  if (call.packed()) ClearRest(call, written, lse);
   return lse;
 }
 

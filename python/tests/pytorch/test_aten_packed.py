@@ -129,7 +129,8 @@ def test_keys_in_use_and_pages(calls, paged, window):
     assert calls == {PACKED_FORWARD: 3}
     for rows, own in case.sequences(USED):
         check_sequence(q[rows], k[own], v[own], q[rows], out[rows], lse[:, rows], window, D**-0.5)
-    assert (out[sum(case.lengths_q) :] == 0).all()
+    rest = slice(sum(case.lengths_q), None)
+    assert (out[rest] == 0).all() and (lse[:, rest] == torch.inf).all()
     if varlen_attn_out is not None:
         into = torch.full((q.shape[0], 2 * N, D), torch.nan)[:, ::2]
         returned, own_lse = varlen_attn_out(into, q, keys, values, *places, return_aux=LSE, **given)
@@ -144,6 +145,38 @@ def test_lengths_of_pages_may_be_prefix_sums(calls):
     out = varlen_attn(q, pages, pages, *given, block_table=table)
     used = torch.tensor([20, 7], dtype=torch.int32)
     assert torch.equal(out, varlen_attn(q, pages, pages, *given, block_table=table, seqused_k=used))
+
+
+@pytest.mark.parametrize("sequences", [0, 1, 2])
+@pytest.mark.parametrize("rest", [0, 3])
+@pytest.mark.parametrize("keys", [0, 5])
+def test_without_rows_everything_is_zero(calls, sequences, rest, keys):
+    q, k = torch.randn(rest, N, D, requires_grad=True), torch.randn(keys, N, D, requires_grad=True)
+    places = sums([0] * sequences), sums([keys] + [0] * (sequences - 1) if sequences else []), 0, keys
+    out, lse = varlen_attn(q, k, k, *places, return_aux=LSE)
+    assert out.shape == q.shape and not out.any() and lse.shape == (N, rest) and (lse == torch.inf).all()
+    assert not any(t.any() for t in torch.autograd.grad(out, (q, k), torch.ones_like(out)))
+    assert calls == {PACKED_FORWARD: 1, PACKED_BACKWARD: 1}
+
+
+def test_slopes_of_packed_sequences(calls):
+    """The last rows belong to no sequence."""
+    case = Packed(rest=3)
+    slopes = torch.rand(5, N)
+    used = torch.tensor(USED, dtype=torch.int32)
+    for given in ({}, {"seqused_k": used}):
+        out, lse, *_ = call(case, alibi_slopes=slopes, **given)
+        for b, (rows, keys) in enumerate(case.sequences(USED if given else None)):
+            own = (case.tensors[0][rows], *(t[keys] for t in case.tensors[1:]))
+            if own[0].shape[0] and own[1].shape[0]:
+                lengths = own[0].shape[0], own[1].shape[0]
+                alone = Packed()
+                alone.tensors, alone.places = own, (*(sums([n]) for n in lengths), *lengths)
+                want, want_lse, *_ = call(alone, alibi_slopes=slopes[b])
+                assert torch.equal(out[rows], want) and torch.equal(lse[:, rows], want_lse)
+            else:
+                assert (out[rows] == 0).all() and (lse[:, rows] == torch.inf).all()
+        assert (out[61:] == 0).all() and (lse[:, 61:] == torch.inf).all()
 
 
 def test_slopes(calls):
@@ -274,14 +307,18 @@ WRONG = {
     "size of values": (lambda c: call(c, tensors=[*c.tensors[:2], c.tensors[2][..., :8]]), r"value.shape\[2\]=8, want 16"),
     "table": (lambda c: paged(c, torch.zeros(5, 1)), "block_table.dtype=torch.float32"),
     "page": (lambda c: paged(c, torch.full((5, 3), 9).int()), r"block_table\[0\]\[0\]=9, want 0..2"),
+    "slopes and pages": (
+        lambda c: paged(c, torch.zeros(5, 3).int(), alibi_slopes=torch.rand(N)),
+        "alibi_slopes=a tensor, want None, as block_table is given",
+    ),
     "capacity": (lambda c: paged(c, torch.zeros(5, 1).int()), r"seqused_k\[4\]=33"),
 }
 
 
-def paged(case, table):
+def paged(case, table, **keywords):
     pages = [torch.randn(3, 16, N, D) for _ in range(2)]
     used = torch.tensor(case.lengths_k).int()
-    return call(case, tensors=[case.tensors[0], *pages], seqused_k=used, block_table=table)
+    return call(case, tensors=[case.tensors[0], *pages], seqused_k=used, block_table=table, **keywords)
 
 
 @pytest.mark.parametrize("name", ["alibi_slopes", "seqused_k", "block_table"])

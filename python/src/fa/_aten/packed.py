@@ -145,6 +145,8 @@ def _attend(
 def _attend_pages(
     operator: str, query: Tensor, key: Tensor, value: Tensor, options: Options, packed: Packed, block_table: Tensor
 ) -> tuple[Tensor, Tensor]:
+    if options.alibi_slopes is not None:
+        raise refuse(operator, "alibi_slopes", "a tensor", "None, as block_table is given")
     lengths = packed.seqused_k
     if lengths is None:
         if packed.cu_seqlens_k is None:
