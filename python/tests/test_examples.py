@@ -12,8 +12,8 @@ from time_limits import seconds
 REPOSITORY = Path(__file__).resolve().parents[2]
 
 
-DOCUMENTS = ["README.md", *(f"docs/{name}.md" for name in
-                            ["quickstart", "layouts", "training", "python", "flash_attn", "migration", "inference", "jax"])]
+NAMES = "quickstart", "layouts", "training", "python", "flash_attn", "migration", "inference", "jax", "pytorch_operators"
+DOCUMENTS = ["README.md", *(f"docs/{name}.md" for name in NAMES)]
 
 
 @pytest.mark.parametrize("document", DOCUMENTS)

@@ -279,6 +279,26 @@ def attend_backward(
     """Returns (dq, dk, dv). With by_row they lie in memory as [B, S, N, D], and otherwise in the order of their
     shapes."""
 
+def attend_with_lse(
+    query: Any, key: Any, value: Any, bias: Any, options: AttentionOptions, context: Context | None
+) -> tuple[Any, Any] | None:
+    """Returns (output, lse) in layout BNSD, for values of query's head size. The output lies in memory as
+    torch.empty_like(query), and lse [B, N, S] as [B, S, N]. Rows without keys have lse 0. bias broadcasts as the mask
+    of `attend_masked`."""
+
+def attend_backward_with_lse(
+    query: Any,
+    key: Any,
+    value: Any,
+    bias: Any,
+    out: Any,
+    lse: Any,
+    d_out: Any,
+    options: AttentionOptions,
+    context: Context | None,
+) -> tuple[Any, Any, Any] | None:
+    """Returns (dq, dk, dv), which lie in memory as [B, S, N, D], from the results of `attend_with_lse`."""
+
 def attend_cache(
     query: Any,
     key: Any,

@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn.attention.bias import CausalBias
 from torch.overrides import handle_torch_function, has_torch_function_variadic
 
+from .._aten import registry
 from .._fa import PairMask
 from .._pytorch import is_jagged, unwatched
 from .._torch.call import CAUSAL_TOP_LEFT, EVERY_KEY
@@ -23,7 +24,9 @@ from .._torch.replacement import replacement
 from .._torch.sdpa import attend, check_arguments, refusal, rule_of
 
 __all__ = [
+    "activate",
     "can_use",
+    "deactivate",
     "decode_attention",
     "install",
     "replace_scaled_dot_product_attention",
@@ -164,3 +167,22 @@ def uninstall() -> None:
 
 
 _installed: list[bool] = []
+
+
+def activate() -> None:
+    """Makes `fa` compute PyTorch's own attention operators on CPUs, in all threads, until `deactivate`.
+
+    torch.nn.functional.scaled_dot_product_attention then reaches `fa` where PyTorch chooses its fused CPU kernel, in
+    compiled functions too, and torch.nn.attention.varlen works on CPUs. From PyTorch 2.13 on this is
+    torch.nn.attention.activate_flash_attention_impl("fa"). Importing fa.torch registers that name and activates
+    nothing. A second call changes nothing.
+    """
+    registry.activate()
+
+
+def deactivate() -> None:
+    """Undoes `activate`. Without it, does nothing."""
+    registry.deactivate()
+
+
+registry.register()
