@@ -9,7 +9,7 @@ import fa
 from fa import _fa
 
 # Test modules import the modules of their own folder and of python/tests. `fa` is the installed package.
-for _folder in (".", "flash", "jax", "models", "pytorch", "ranks", "vllm_cpu"):
+for _folder in (".", "flash", "jax", "models", "pytorch", "ranks", "vllm_cpu", "xformers_cpu"):
     sys.path.insert(0, str(Path(__file__).parent / _folder))
 
 # These tests have an environment of their own (scripts/test_vllm.sh).
