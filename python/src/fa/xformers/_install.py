@@ -67,22 +67,23 @@ def _replace(undo: ExitStack, module: Any, name: str, own: Callable) -> None:
 def _dispatch_fw(inp: Inputs, needs_gradient: bool) -> type[AttentionFwOpBase]:
     if inp.device.type != "cpu":
         return _choose_forward(inp, needs_gradient)
-    operators = [FwOp, *dispatch._dispatch_fw_priority_list(inp, needs_gradient)]
-    return dispatch._run_priority_list("memory_efficient_attention_forward", operators, inp)
+    return dispatch._run_priority_list("memory_efficient_attention_forward", [FwOp], inp)
 
 
 def _dispatch_bw(inp: Inputs, varlen_lse_packed: Optional[bool]) -> type[AttentionBwOpBase]:
-    if inp.device.type != "cpu" or varlen_lse_packed is False:
+    if inp.device.type != "cpu":
         return _choose_backward(inp, varlen_lse_packed)
-    return dispatch._run_priority_list("memory_efficient_attention_backward", [BwOp], inp)
+    refused = [(BwOp, ["LSE is in padded format"])] if varlen_lse_packed is False else []
+    chosen = [] if refused else [BwOp]
+    return dispatch._run_priority_list("memory_efficient_attention_backward", chosen, inp, refused)
 
 
 def _memory_efficient_attention(inp: Inputs, op: Optional[AttentionOp] = None) -> Tensor:
-    """Is the package's function. The package's autograd function would lose output_dtype and the gradient of a bias
-    within an object, so calls with either are recorded by the autograd of `fa`."""
+    """Is the package's function. The package's autograd function has no backward for five dimensions, and would lose
+    output_dtype and the gradient of a bias within an object. Such calls are recorded by the autograd of `fa`."""
     bias = getattr(inp.attn_bias, "_bias", None)
     lost = (bias is not None and bias.requires_grad) or inp.output_dtype not in (None, inp.query.dtype)
-    if inp.device.type == "cpu" and lost and (op is None or op[0] is FwOp):
+    if inp.device.type == "cpu" and (lost or inp.query.ndim == 5) and (op is None or op[0] is FwOp):
         return fmha._memory_efficient_attention_forward(inp, None if op is None else op[0])
     return _attention(inp, op)
 
