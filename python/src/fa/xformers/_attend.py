@@ -18,7 +18,7 @@ from .._torch.ops import attention, attention_backward
 from ..flash_attn._cache_ops import CachePlaces
 from ..flash_attn._cache_ops import attend_by_operator as attend_cache
 from ..flash_attn._call import FLT_MAX, FlashCall, logsumexp
-from ._biases import RULES, Packed, band_of, packed_of, tensor_of
+from ._biases import Packed, band_of, packed_of, rule_of, tensor_of
 
 # Argument names: {the library's name: the name in xformers}.
 _NAMES = {
@@ -135,7 +135,7 @@ def _call_of(inp: Inputs, packed: Packed | None, dropout_state: Tensor | None, w
         pse=bias,
         dropout_state=dropout_state,
         scale=None if inp.scale is None else float(inp.scale),
-        sparse_mode=RULES[type(inp.attn_bias)],
+        sparse_mode=rule_of(inp.attn_bias),
         pre_tokens=pre,
         next_tokens=next_,
         pse_type=1 if bias is None else 0,
@@ -173,7 +173,7 @@ def _attend_in_place(
         table, slots = None, torch.zeros(len(packed.k_ends), dtype=torch.int32)
     else:
         caches = [t[0].unflatten(0, (-1, packed.page)) for t in caches]
-    rule = RULES[type(inp.attn_bias)]
+    rule = rule_of(inp.attn_bias)
     left, right = band_of(inp.attn_bias) if rule == BAND else (-1, 0 if rule == CAUSAL_BOTTOM_RIGHT else -1)
     given = FlashCall(
         cu_q=torch.tensor([0, *packed.ends_q], dtype=torch.int32),

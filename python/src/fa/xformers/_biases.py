@@ -14,7 +14,6 @@ from .._torch.call import BAND, BAND_TOP_LEFT, CAUSAL_BOTTOM_RIGHT, CAUSAL_TOP_L
 RULES: dict[type, int] = {
     type(None): EVERY_KEY,
     Tensor: EVERY_KEY,
-    torch.nn.Parameter: EVERY_KEY,
     biases.LowerTriangularMask: CAUSAL_TOP_LEFT,
     biases.LowerTriangularMaskWithTensorBias: CAUSAL_TOP_LEFT,
     biases.LowerTriangularFromBottomRightMask: CAUSAL_BOTTOM_RIGHT,
@@ -40,6 +39,10 @@ RULES: dict[type, int] = {
 
 _PAGED = (biases.PagedBlockDiagonalPaddedKeysMask, biases.PagedBlockDiagonalGappyKeysMask)
 _GAPPY = (biases.BlockDiagonalGappyKeysMask, biases.PagedBlockDiagonalGappyKeysMask)
+
+
+def rule_of(bias: Any) -> int:
+    return EVERY_KEY if isinstance(bias, Tensor) else RULES[type(bias)]
 
 
 def band_of(bias: Any) -> tuple[int, int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any, Optional
 
 import torch
@@ -37,6 +38,8 @@ class _Op(AttentionOpBase):
     @classmethod
     def not_supported_reasons(cls, d: Inputs) -> list[str]:
         """Returns the package's reasons and ours why these inputs are not taken, or an empty list."""
+        if isinstance(d.attn_bias, torch.nn.Parameter):  # is as good as a tensor
+            d = replace(d, attn_bias=d.attn_bias.detach())
         # The package says this of every device but Nvidia's.
         reasons = [text for text in super().not_supported_reasons(d) if not text.startswith("bf16 is only supported")]
         if d.key.dtype != d.query.dtype:  # packed numbers of 4 bits
