@@ -3,6 +3,7 @@ counts as G * H heads."""
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import torch
@@ -12,7 +13,6 @@ from xformers.ops.fmha.common import Context, Gradients, Inputs
 from .._errors import argument_error, own_names
 from .._torch.call import BAND, CAUSAL_BOTTOM_RIGHT, Call
 from .._torch.dropout import new_state
-from .._torch.engine import recorded
 from .._torch.operators import call, tensors_of
 from .._torch.ops import attention, attention_backward
 from ..flash_attn._cache_ops import CachePlaces
@@ -47,7 +47,8 @@ def attend(inp: Inputs, need_lse: bool) -> tuple[Tensor, Context | None]:
     wide = _is_wide(inp)
     query, key, value = (_with_heads(t) for t in (inp.query, inp.key, inp.value))
     packed = packed_of(inp.attn_bias, query.shape[1], key.shape[1])
-    plain = not recorded(query, key, value)
+    # (torch.compile traces this, but not fa._torch.engine.recorded.)
+    plain = not (torch.is_grad_enabled() and any(t.requires_grad for t in (query, key, value)))
     if plain:
         key, value = _grouped(inp, key, value)
     with own_names(_NAMES):
@@ -128,8 +129,7 @@ def _call_of(inp: Inputs, packed: Packed | None, dropout_state: Tensor | None, w
         bias = bias.float()
     sums: dict[str, Any] = {}
     if packed is not None:
-        lengths = torch.tensor(packed.lengths_k())
-        sums = {"layout": "TND", "cu_q": packed.ends_q, "cu_kv": lengths.cumsum(0).tolist()}
+        sums = {"layout": "TND", "cu_q": packed.ends_q, "cu_kv": list(itertools.accumulate(packed.lengths_k()))}
     pre, next_ = band_of(inp.attn_bias)
     return Call(
         pse=bias,
