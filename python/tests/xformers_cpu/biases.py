@@ -14,7 +14,7 @@ B, M, N, H, K, KV = 2, 21, 34, 4, 16, 24
 ROWS, KEYS = [5, 1, 9, 6], [7, 3, 9, 15]  # of packed sequences; sums M and N
 PAGE = 8
 TABLE = torch.tensor([[6, 0], [3, 5], [1, 7], [4, 2]], dtype=torch.int32)
-PADDED = {"q_seqlen": ROWS, "kv_padding": 16, "kv_seqlen": [7, 3, 9, 15]}
+PADDED = {"q_seqlen": ROWS, "kv_padding": 16, "kv_seqlen": [3, 0, 9, 15]}  # the first has rows before its first key
 GAPPY = {"q_seqlen": ROWS, "kv_seqstarts": [8, 40, 0, 20, 43], "kv_seqlen": [7, 3, 9, 15]}  # two spans overlap
 PAGED = {"q_seqlen": ROWS, "kv_seqlen": [7, 3, 9, 15], "block_tables": TABLE, "page_size": PAGE}
 LATER = GAPPY | {"kv_seqstarts": [3, 21, 39, 48, 64]}  # in rows of two pages
@@ -52,13 +52,13 @@ CASES = {
     biases.LowerTriangularMaskWithTensorBias: Case(
         lambda: biases.LowerTriangularMask().add_bias(_tensor()), packed=False
     ),
-    biases.LowerTriangularFromBottomRightMask: Case(biases.LowerTriangularFromBottomRightMask, packed=False),
+    biases.LowerTriangularFromBottomRightMask: Case(biases.LowerTriangularFromBottomRightMask, 13, packed=False),
     biases.LowerTriangularFromBottomRightLocalAttentionMask: Case(
-        lambda: biases.LowerTriangularFromBottomRightMask().make_local_attention(6), packed=False
+        lambda: biases.LowerTriangularFromBottomRightMask().make_local_attention(6), 13, packed=False
     ),
     biases.LocalAttentionFromBottomRightMask: Case(lambda: biases.LocalAttentionFromBottomRightMask(4, 2), packed=False),
     biases.BlockDiagonalMask: Case(lambda: _block_diagonal(ROWS, KEYS)),
-    biases.BlockDiagonalCausalMask: Case(lambda: _block_diagonal(ROWS, KEYS).make_causal()),
+    biases.BlockDiagonalCausalMask: Case(lambda: _block_diagonal([7, 3, 9, 2], [5, 0, 9, 20]).make_causal()),
     biases.BlockDiagonalCausalFromBottomRightMask: Case(
         lambda: _block_diagonal(ROWS, KEYS).make_causal_from_bottomright()
     ),

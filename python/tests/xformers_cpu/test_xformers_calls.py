@@ -231,6 +231,15 @@ def test_a_part_without_keys_counts_for_nothing():
     assert not out.any() and (lse == -torch.inf).all()
 
 
+def test_a_merge_of_16_bits_is_rounded_once():
+    parts = [torch.randn(1, 3, 2, 8).bfloat16() for _ in range(2)]
+    lses = [torch.randn(1, 2, 3) for _ in range(2)]
+    wide, _ = fmha.merge_attentions(parts, lses, output_dtype=torch.float32)
+    assert wide.dtype == torch.float32
+    assert torch.equal(wide, fmha.merge_attentions([part.float() for part in parts], lses)[0])
+    assert torch.equal(wide.bfloat16(), fmha.merge_attentions(parts, lses)[0])
+
+
 def test_merge_has_no_gradient():
     out, lse = torch.randn(1, 3, 2, 8, requires_grad=True), torch.randn(1, 2, 3)
     with pytest.raises(NotImplementedError, match="Backward pass is not implemented for merge_attentions"):

@@ -15,9 +15,9 @@ UNSIGNED_64 = (1 << 64) - 1
 # The sparse modes that say which keys a row looks at, in calls without a mask in memory.
 EVERY_KEY, CAUSAL_TOP_LEFT, CAUSAL_BOTTOM_RIGHT = 1, 2, 3
 
-# Rules that are no sparse modes: row i looks at pre_tokens keys before its place, the key there, and next_tokens keys
-# after it. Its place is key i, or with BAND key i + Sk - Sq.
-BAND, BAND_TOP_LEFT = 9, 10
+# Rules that are no sparse modes, so that sequences may have more queries than keys. With CAUSAL and BAND, row i has the
+# place of key i + Sk - Sq, with BAND_TOP_LEFT of key i. A band is pre_tokens keys before it to next_tokens keys after it.
+BAND, BAND_TOP_LEFT, CAUSAL = 9, 10, 11
 
 SEQUENCE_AXIS = {"BNSD": 2, "BSND": 1, "BSH": 1, "SBH": 0, "TND": 0}
 BATCH_AXIS = {"SBH": 1}  # the batch is axis 0 in any other layout
@@ -74,6 +74,8 @@ class Call(NamedTuple):
 
     def _mask(self) -> Mask:
         band = self.pre_tokens, self.next_tokens
+        if self.sparse_mode == CAUSAL:
+            return Mask.causal()
         if self.sparse_mode == BAND:
             return Mask.band(*band)
         if self.sparse_mode == BAND_TOP_LEFT:

@@ -11,7 +11,7 @@ from torch import Tensor
 from xformers.ops.fmha.common import Context, Gradients, Inputs
 
 from .._errors import argument_error, own_names
-from .._torch.call import BAND, CAUSAL_BOTTOM_RIGHT, Call
+from .._torch.call import BAND, CAUSAL, Call
 from .._torch.dropout import new_state
 from .._torch.operators import call, tensors_of
 from .._torch.ops import attention, attention_backward
@@ -78,8 +78,7 @@ def gradients(ctx: Context, inp: Inputs, grad: Tensor) -> Gradients:
     lse = ctx.lse[..., : query.shape[1]].reshape(query.shape[0], query.shape[2], query.shape[1])
     if packed is not None:
         out, grad, lse = out[0], grad[0], lse[0].t().contiguous()
-    without_keys = lse == -torch.inf
-    statistics = torch.where(without_keys, -FLT_MAX, lse), torch.where(without_keys, FLT_MAX, 1.0)
+    statistics = lse.clamp(min=-FLT_MAX), torch.ones_like(lse)  # exp(score - lse) is the probability
     with own_names(_NAMES):
         given = _call_of(inp, packed, ctx.rng_state, wide)
         results = (out, grad, *statistics, need_dpse, False)
@@ -174,7 +173,7 @@ def _attend_in_place(
     else:
         caches = [t[0].unflatten(0, (-1, packed.page)) for t in caches]
     rule = rule_of(inp.attn_bias)
-    left, right = band_of(inp.attn_bias) if rule == BAND else (-1, 0 if rule == CAUSAL_BOTTOM_RIGHT else -1)
+    left, right = band_of(inp.attn_bias) if rule == BAND else (-1, 0 if rule == CAUSAL else -1)
     given = FlashCall(
         cu_q=torch.tensor([0, *packed.ends_q], dtype=torch.int32),
         max_q=query.shape[1],

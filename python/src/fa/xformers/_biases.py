@@ -9,31 +9,31 @@ from torch import Tensor
 from xformers.ops.fmha import attn_bias as biases
 
 from .._errors import argument_error
-from .._torch.call import BAND, BAND_TOP_LEFT, CAUSAL_BOTTOM_RIGHT, CAUSAL_TOP_LEFT, EVERY_KEY
+from .._torch.call import BAND, BAND_TOP_LEFT, CAUSAL, CAUSAL_TOP_LEFT, EVERY_KEY
 
 RULES: dict[type, int] = {
     type(None): EVERY_KEY,
     Tensor: EVERY_KEY,
     biases.LowerTriangularMask: CAUSAL_TOP_LEFT,
     biases.LowerTriangularMaskWithTensorBias: CAUSAL_TOP_LEFT,
-    biases.LowerTriangularFromBottomRightMask: CAUSAL_BOTTOM_RIGHT,
+    biases.LowerTriangularFromBottomRightMask: CAUSAL,
     biases.LowerTriangularFromBottomRightLocalAttentionMask: BAND,
     biases.LocalAttentionFromBottomRightMask: BAND,
     biases.BlockDiagonalMask: EVERY_KEY,
     biases.BlockDiagonalCausalMask: CAUSAL_TOP_LEFT,
-    biases.BlockDiagonalCausalFromBottomRightMask: CAUSAL_BOTTOM_RIGHT,
+    biases.BlockDiagonalCausalFromBottomRightMask: CAUSAL,
     biases.BlockDiagonalCausalLocalAttentionMask: BAND_TOP_LEFT,
     biases.BlockDiagonalCausalLocalAttentionFromBottomRightMask: BAND,
     biases.BlockDiagonalPaddedKeysMask: EVERY_KEY,
-    biases.BlockDiagonalCausalWithOffsetPaddedKeysMask: CAUSAL_BOTTOM_RIGHT,
+    biases.BlockDiagonalCausalWithOffsetPaddedKeysMask: CAUSAL,
     biases.BlockDiagonalLocalAttentionPaddedKeysMask: BAND,
     biases.BlockDiagonalCausalLocalAttentionPaddedKeysMask: BAND,
     biases.BlockDiagonalGappyKeysMask: EVERY_KEY,
-    biases.BlockDiagonalCausalWithOffsetGappyKeysMask: CAUSAL_BOTTOM_RIGHT,
+    biases.BlockDiagonalCausalWithOffsetGappyKeysMask: CAUSAL,
     biases.PagedBlockDiagonalPaddedKeysMask: EVERY_KEY,
-    biases.PagedBlockDiagonalCausalWithOffsetPaddedKeysMask: CAUSAL_BOTTOM_RIGHT,
+    biases.PagedBlockDiagonalCausalWithOffsetPaddedKeysMask: CAUSAL,
     biases.PagedBlockDiagonalGappyKeysMask: EVERY_KEY,
-    biases.PagedBlockDiagonalCausalWithOffsetGappyKeysMask: CAUSAL_BOTTOM_RIGHT,
+    biases.PagedBlockDiagonalCausalWithOffsetGappyKeysMask: CAUSAL,
 }
 """The rule of each type that is served, within a sequence."""
 
