@@ -81,7 +81,7 @@ if not TYPE_CHECKING:
 
     def __getattr__(name: str):
         """Imports a submodule when a program first uses it, because the submodule needs another package."""
-        if name in ("torch", "torch_npu", "flash_attn", "transformers", "jax", "vllm"):
+        if name in ("torch", "torch_npu", "flash_attn", "transformers", "jax", "vllm", "xformers"):
             try:
                 return importlib.import_module(f"{__name__}.{name}")
             except ModuleNotFoundError as error:  # makes hasattr() return False
