@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 from torch.utils.checkpoint import checkpoint
 
 from ... import _fa
@@ -80,8 +79,9 @@ class Engine(torch.autograd.Function):
         return out, lse, max_scores
 
     @staticmethod
-    @once_differentiable
     def backward(ctx, d_out, d_lse, _):
+        if torch.is_grad_enabled():
+            raise NotImplementedError("fa.torch.flex_attention: there is no second derivative")
         query, key, value, out, top, total, *tensors = ctx.saved_tensors
         size = value.shape[3]
         d_out = torch.zeros_like(out) if d_out is None else d_out

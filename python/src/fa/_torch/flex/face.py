@@ -262,7 +262,7 @@ def _scores(score_mod: Callable[..., Tensor] | None, node: Node | None) -> Calla
     if score_mod is None:
         return lambda scores, *_: scores
     if node is not None:
-        return lambda scores, *indices: evaluate(node, *indices, score=scores).expand_as(scores)
+        return lambda scores, *indices: evaluate(node, *indices, score=scores)
 
     def untraced(*inputs):
         with Indexing():

@@ -233,7 +233,7 @@ def evaluate(node: Node, *indices: Tensor, score: Tensor | None = None, others: 
                     made[id(step)] = step.function(*arguments, **keywords)
         return made[id(node)]
 
-    used = [SCORE in node.depends or name in node.depends for name in INDICES]
+    used = [score is not None or name in node.depends for name in INDICES]
     return over_indices(replay, indices, score, used)
 
 
