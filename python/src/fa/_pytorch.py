@@ -143,13 +143,6 @@ def has_amx() -> bool:
     return _is_amx_tile_supported()
 
 
-def sliced_mask_mod() -> Callable | None:
-    """Returns the mask_mod of a BlockMask that was sliced. Older versions of PyTorch have none."""
-    from torch.nn.attention import flex_attention
-
-    return getattr(flex_attention, "_sliced_mask_mod_error", None)
-
-
 def dq_write_order(block_mask: Any, dq_kv_order: bool) -> tuple[Tensor, Tensor | None]:
     """Returns the fields dq_write_order and dq_write_order_full of a BlockMask."""
     from torch.nn.attention.flex_attention import _compute_dq_write_order_from_block_mask

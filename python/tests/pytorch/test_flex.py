@@ -5,7 +5,9 @@ without vmap.
 """
 
 import concurrent.futures
+import copy
 import functools
+import pickle
 
 import pytest
 import torch
@@ -451,10 +453,24 @@ def test_two_threads_of_a_program():
     mask = create_block_mask(AS_PAIRS["every third"], None, None, ROWS, KEYS)
     tensors = random_qkv()
     want = flex_attention(*tensors, FORMS["any"][0], mask)
-    vars(mask).pop("fa_kept")
+    mask_module._kept.clear()
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
         for got in pool.map(lambda _: flex_attention(*tensors, FORMS["any"][0], mask), range(8)):
             assert torch.equal(got, want)
+
+
+def test_inference_mode_and_copies_of_block_masks():
+    mask, names = create_block_mask(documents, None, None, ROWS, KEYS), SORTED.clone()
+    tensors = random_qkv()
+    want = flex_attention(*tensors, block_mask=mask)
+    for copied in (copy.deepcopy(mask), pickle.loads(pickle.dumps(mask))):
+        assert torch.equal(flex_attention(*tensors, block_mask=copied), want)
+    with torch.inference_mode():
+        own = names.clone()
+        mask = create_block_mask(lambda b, h, i, j: own[i] == own[j], None, None, ROWS, KEYS)
+        assert torch.equal(flex_attention(*tensors, block_mask=mask), want)
+        own.copy_(SHUFFLED)
+        assert not torch.equal(flex_attention(*tensors, block_mask=mask), want)
 
 
 def test_autocast_and_no_elements():

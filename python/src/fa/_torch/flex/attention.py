@@ -15,7 +15,7 @@ from ..._errors import made
 from ..engine import attend, compute
 from ..shapes import empty_like
 from .mask import Kept
-from .score import Form, evaluated
+from .score import Form, values_of
 
 _BIASES = 1 << 22  # the most values of a bias in memory
 _SCORES = 1 << 20  # the most scores in memory that PyTorch's operations compute
@@ -55,7 +55,7 @@ class Call:
         if not self.in_slabs:
             return tensors[0] if tensors else None
         others = {id(own): given for own, given in zip(self.captured, tensors, strict=True)}
-        return evaluated(self.form, self.kept, rows.start, rows.stop, others)
+        return values_of(self.form, self.kept, rows.start, rows.stop, others)
 
 
 class Engine(torch.autograd.Function):

@@ -13,13 +13,13 @@ from torch import Tensor
 from torch.nn.attention.flex_attention import AuxOutput, AuxRequest, BlockMask
 
 from ..._errors import ERRORS
-from ..._pytorch import dq_write_order, sliced_mask_mod, transforms_are_active
+from ..._pytorch import dq_write_order, transforms_are_active
 from ..engine import is_plain
 from ..entered import context
 from ..sdpa import autocast
 from ..shapes import own_arguments
 from .attention import Call, Engine, Results, by_operations
-from .mask import Blocks, Kept, Sizes, key_of
+from .mask import Kept, Sizes, kept_of
 from .score import Bias, Form, Unserved, bias_of, form_of
 from .trace import INDICES, Indexing, Node, Untraceable, evaluate, over_indices, trace
 
@@ -214,8 +214,6 @@ def _check(query: Tensor, key: Tensor, value: Tensor, block_mask: Any, enable_gq
 def _check_mask(mask: Any, query: Tensor, key: Tensor) -> None:
     if not isinstance(mask, BlockMask):
         raise TypeError(f"block_mask: want a BlockMask, got {type(mask).__name__}")
-    if mask.mask_mod is sliced_mask_mod():
-        raise RuntimeError("Cannot use mask_mod from a sliced BlockMask")
     if mask.kv_num_blocks.device.type != "cpu":
         raise RuntimeError(f"Expect q/k/v and block_mask to be on the same device but got {query.device} and "
                            f"{mask.kv_num_blocks.device}.")
@@ -245,14 +243,15 @@ def _prepared(query, key, value, score_mod, block_mask, enable_gqa, kernel_optio
             form = form_of(node)
     except (Untraceable, Unserved) as reason:
         why = f"score_mod: {reason} is not of a form that the engine has"
+    if query.dtype == torch.float64:
+        form, why = Form(), why or "query is float64"
     sizes = Sizes(*query.shape[:3], key.shape[2])
-    kept = _kept(sizes, block_mask, form)
-    if query.dtype == torch.float64 and not why:
-        why = "query is float64"
+    if block_mask is None:
+        kept = Kept(sizes, None, None, form.conditions)
+    else:
+        kept = kept_of(block_mask, _traced_mask(block_mask.mask_mod), sizes, form.conditions)
     if why:
-        # A form is computed whole, conditions included.
-        kept = _kept(sizes, block_mask, Form()) if form.conditions else kept
-        return query, key, value, _Prepared(kept, Form(), None, _scores(score_mod, node), why)
+        return query, key, value, _Prepared(kept, form, None, _scores(score_mod, node), why)
     bias = bias_of(form, kept) if form.biases else None
     return query, key, value, _Prepared(kept, form, bias, None, "")
 
@@ -269,20 +268,6 @@ def _scores(score_mod: Callable[..., Tensor] | None, node: Node | None) -> Calla
             return score_mod(inputs[-1], *inputs[:-1])
 
     return lambda scores, *indices: over_indices(untraced, indices, scores, [True] * len(INDICES))
-
-
-def _kept(sizes: Sizes, block_mask: BlockMask | None, form: Form) -> Kept:
-    """Returns the pairs that a call keeps. They stay with the BlockMask until it, or a captured tensor, changes."""
-    if block_mask is None:
-        return Kept(sizes, None, None, form.conditions)
-    node = _traced_mask(block_mask.mask_mod)
-    key = key_of(block_mask, (node, *(condition.node for condition in form.conditions)), sizes)
-    key = (*key, *(condition.negated for condition in form.conditions))
-    own, kept = vars(block_mask).get("fa_kept", (None, None))
-    if own != key:
-        kept = Kept(sizes, node, Blocks.listed(block_mask, sizes), form.conditions)
-        vars(block_mask)["fa_kept"] = key, kept
-    return kept
 
 
 def _computed(query: Tensor, key: Tensor, value: Tensor, prepared: _Prepared, scale: float) -> Results:

@@ -3,7 +3,8 @@ row where this can be shown, and otherwise a pair mask, which is evaluated in sl
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import threading
+import weakref
 from typing import NamedTuple
 
 import torch
@@ -11,9 +12,8 @@ from torch import Tensor
 from torch.nn.attention.flex_attention import BlockMask
 
 from ..._fa import Mask
-from ..._pytorch import version_of
 from .intervals import Finder, Intervals, Unlisted
-from .trace import Node, evaluate
+from .trace import Node, evaluate, state_of
 
 PAIRS = 1 << 19  # the most pairs that are evaluated at once
 
@@ -99,7 +99,7 @@ def blocks_of(intervals: Intervals, keys: int, size: tuple[int, int]) -> tuple[T
     return some, every
 
 
-def evaluated(node: Node, *indices: Tensor) -> Tensor:
+def pairs_of(node: Node, *indices: Tensor) -> Tensor:
     """Returns the values of a bool node, [B|1, H|1, L, S], evaluated in parts of at most PAIRS pairs."""
     b, h, rows, keys = indices
     b, h = (t if name in node.depends else t[:1] for t, name in ((b, "b"), (h, "h")))
@@ -131,9 +131,9 @@ class Kept:
     intervals: those of each row, or None. reason: why there are none.
     """
 
-    def __init__(self, sizes: Sizes, mask_mod: Node | None, blocks: Blocks | None, conditions: Iterable[Condition]) -> None:
+    def __init__(self, sizes: Sizes, mask_mod: Node | None, blocks: Blocks | None, conditions: tuple[Condition, ...]) -> None:
         self.sizes, self.blocks, self.reason = sizes, blocks, ""
-        self.mask_mod, self.conditions = mask_mod, tuple(conditions)
+        self.mask_mod, self.conditions = mask_mod, conditions
         finder = Finder(*sizes.indices())
         every = Intervals(torch.zeros((1, 1, sizes.rows), dtype=torch.int64), torch.full((1, 1, sizes.rows), sizes.keys))
         self._mod: Intervals | None = None
@@ -162,7 +162,7 @@ class Kept:
             return _chosen(self.intervals, b, h, rows).kept(keys)
         kept = self._listed(b, h, rows, keys)
         for node, negated in self.conditions:
-            kept = kept & (evaluated(node, b, h, rows, keys) ^ negated)
+            kept = kept & (pairs_of(node, b, h, rows, keys) ^ negated)
         return kept
 
     def _listed(self, b: Tensor, h: Tensor, rows: Tensor, keys: Tensor) -> Tensor:
@@ -179,25 +179,26 @@ class Kept:
     def _of_mask_mod(self, b: Tensor, h: Tensor, rows: Tensor, keys: Tensor) -> Tensor:
         if self._mod is not None:
             return _chosen(self._mod, b, h, rows).kept(keys)
-        return evaluated(self.mask_mod, b, h, rows, keys)
+        return pairs_of(self.mask_mod, b, h, rows, keys)
 
     def blocks_of_size(self, size: tuple[int, int]) -> tuple[Tensor, Tensor]:
         """Returns which blocks have a kept pair, and which are whole and have all their pairs kept. Both are bool
         [B|1, H|1, rows of blocks, columns of blocks]."""
-        sizes = self.sizes
+        sizes, columns = self.sizes, -(-self.sizes.keys // size[1])
         if self._mod is not None:
             some, every = blocks_of(self._mod, sizes.keys, size)
-            every[:, :, sizes.rows // size[0] :] = False
-            every[..., sizes.keys // size[1] :] = False
-            return some, every
-        columns = -(-sizes.keys // size[1])
-        counts = []
-        for begin in range(0, sizes.rows, size[0]):
-            kept = self.slab(begin, begin + size[0]).sum(2)
-            kept = torch.nn.functional.pad(kept, (0, columns * size[1] - sizes.keys))
-            counts.append(kept.unflatten(-1, (columns, size[1])).sum(-1))
-        pairs = torch.stack(counts, 2)
-        return pairs > 0, pairs == size[0] * size[1]
+        else:
+            some, every = [], []
+            for begin in range(0, sizes.rows, size[0]):
+                kept = self.slab(begin, begin + size[0]).view(torch.uint8)
+                for found, per_key in ((some, kept.amax(2)), (every, kept.amin(2))):
+                    per_key = torch.nn.functional.pad(per_key, (0, columns * size[1] - sizes.keys))
+                    found.append(per_key.unflatten(-1, (columns, size[1])))
+            some = torch.stack(some, 2).amax(-1).bool()
+            every = torch.stack(every, 2).amin(-1).bool()
+        every[:, :, sizes.rows // size[0] :] = False
+        every[..., sizes.keys // size[1] :] = False
+        return some, every
 
     def rule(self, rows: slice) -> Mask:
         """Returns the engine's rule for some query rows."""
@@ -224,8 +225,21 @@ class Kept:
         return (~kept).expand(self.sizes.batch, self.sizes.heads, -1, -1)
 
 
-def key_of(mask: BlockMask | None, nodes: Iterable[Node], sizes: Sizes) -> tuple:
-    """Returns a value that changes when the kept pairs may."""
-    lists = () if mask is None else (mask.kv_num_blocks, mask.kv_indices, mask.full_kv_num_blocks, mask.full_kv_indices)
-    blocks = () if mask is None else tuple(mask.BLOCK_SIZE)
-    return sizes, blocks, *((id(t), version_of(t)) for t in lists if t is not None), *(node.key() for node in nodes)
+_kept: weakref.WeakKeyDictionary[BlockMask, tuple] = weakref.WeakKeyDictionary()
+_lock = threading.Lock()
+
+
+def kept_of(mask: BlockMask, mask_mod: Node, sizes: Sizes, conditions: tuple[Condition, ...]) -> Kept:
+    """Returns the pairs that a call keeps. They stay with the BlockMask until the BlockMask, a function or a captured
+    tensor changes."""
+    lists = [mask.kv_num_blocks, mask.kv_indices, mask.full_kv_num_blocks, mask.full_kv_indices]
+    lists = [tensor for tensor in lists if tensor is not None]
+    nodes = (mask_mod, *(node for node, _ in conditions))
+    key = sizes, mask.BLOCK_SIZE, [negated for _, negated in conditions], [*map(state_of, lists)], [n.key() for n in nodes]
+    with _lock:
+        known, kept, _ = _kept.get(mask, (None, None, None))
+    if known != key:
+        kept = Kept(sizes, mask_mod, Blocks.listed(mask, sizes), conditions)
+        with _lock:
+            _kept[mask] = key, kept, lists  # the key names lists by their ids, so they must live
+    return kept

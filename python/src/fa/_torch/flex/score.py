@@ -214,7 +214,7 @@ def _view(node: Node, sign: int, kept: Kept) -> Bias | None:
     return Bias(_expanded(tensor if sign > 0 else -tensor, kept), False, f"a tensor {list(tensor.shape)}")
 
 
-def evaluated(form: Form, kept: Kept, begin: int, end: int, others: dict[int, Tensor]) -> Tensor:
+def values_of(form: Form, kept: Kept, begin: int, end: int, others: dict[int, Tensor]) -> Tensor:
     """Returns the sum of the biases for some query rows, float32 [B|1, N, rows, S]."""
     b, h, rows, keys = kept.sizes.indices()
     rows = rows[begin:end]

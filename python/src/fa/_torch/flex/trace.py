@@ -62,7 +62,7 @@ class Node:
         def of(node: Node) -> tuple:
             tensor = node.tensor
             if tensor is not None:
-                return (tensor.dtype, tensor.item()) if tensor.numel() == 1 else (id(tensor), version_of(tensor))
+                return (tensor.dtype, tensor.item()) if tensor.numel() == 1 else state_of(tensor)
             return node.name, node.function, str(_mapped(told, (node.arguments, node.keywords)))
 
         return tuple(map(of, self))
@@ -72,6 +72,12 @@ class Node:
             return self.name or f"a tensor {list(self.tensor.shape)}"
         given = _mapped(str, (*self.arguments, *self.keywords.values())) if self.depends else ["..."]
         return f"{self.packet.__name__}({', '.join(map(str, given))})".replace("'", "")
+
+
+def state_of(tensor: Tensor) -> tuple:
+    """Returns a value that is equal for the same tensor without a write in between. Tensors of inference mode do not
+    count writes, so the value is never equal for them."""
+    return (object(),) if tensor.is_inference() else (id(tensor), version_of(tensor))
 
 
 def _mapped(function: Callable[[Any], Any], value: Any) -> Any:
