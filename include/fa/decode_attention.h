@@ -25,6 +25,7 @@
 #include "fa/context.h"
 #include "fa/export.h"
 #include "fa/mask.h"
+#include "fa/pair_mask.h"
 #include "fa/plan.h"
 #include "fa/status.h"
 #include "fa/tensor.h"
@@ -79,6 +80,8 @@ struct DecodeAttentionArgs {
   TensorView pse;               ///< optional bias, type of q or f32 (q i8: f16 or f32), [B|1, N, 1|Sq, >= S]: the score
                                 ///< is scale * QK + pse
   TensorView dense_mask;     ///< optional, u8, i8 or bool, 1 = drop: [B, >= S], [B, 1|Sq, >= S], [B, 1|N, 1|Sq, >= S]
+  /// Instead of dense_mask: [B|1, N|Nkv|1, 1 or >= Sq, >= S], as in FlashAttention.
+  const PairMask* pair_mask = nullptr;
   TensorView sink;           ///< optional, f32 [N], or one per row [B|1, N, Sq] (TND: [T, N]): the score of a virtual
                              ///< key whose value is 0
   TensorView deq_scale1;     ///< q i8: scale of Q K^T, one element, f32, or u64 whose low 32 bits are an f32

@@ -25,6 +25,7 @@
 #include "fa/operators.h"
 #include "fa/options.h"
 #include "fa/overlap.h"
+#include "fa/pair_mask.h"
 #include "fa/plan.h"
 #include "fa/plan_info.h"
 #include "fa/rank_schedule.h"

@@ -21,6 +21,7 @@
 #include "fa/context.h"
 #include "fa/export.h"
 #include "fa/options.h"
+#include "fa/pair_mask.h"
 #include "fa/plan.h"
 #include "fa/status.h"
 #include "fa/tensor.h"
@@ -31,7 +32,9 @@ namespace fa {
 /// gradient of its output. A tensor with null data is absent.
 struct AttentionGradArgs {
   TensorView q, k, v, q_rope, k_rope;
-  TensorView pse, dense_mask, drop_mask, sink;
+  TensorView pse, dense_mask;
+  const PairMask* pair_mask = nullptr;
+  TensorView drop_mask, sink;
   std::span<const int64_t> cu_q, cu_kv;
   TensorView out;          ///< the forward's output, rounded as the forward has rounded it
   TensorView d_out;        ///< gradient of out, with its shape and type and any strides (0 included)

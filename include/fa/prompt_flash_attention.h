@@ -25,6 +25,7 @@
 #include "fa/export.h"
 #include "fa/mask.h"
 #include "fa/options.h"
+#include "fa/pair_mask.h"
 #include "fa/plan.h"
 #include "fa/status.h"
 #include "fa/tensor.h"
@@ -45,6 +46,8 @@ struct PromptAttentionArgs {
   /// The dense mask, u8, bool or i8; a value other than 0 drops the pair. Its shape is [>= Sq, >= Sk], [B|1, >= Sq, >=
   /// Sk], [B|1, 1, >= Sq, >= Sk] or [B, N, >= Sq, >= Sk]; with TND it is [>= maxSq, >= maxSk].
   TensorView dense_mask;
+  /// Instead of dense_mask: [B|1, N|Nkv|1, 1 or >= Sq, >= Sk], as in FlashAttention.
+  const PairMask* pair_mask = nullptr;
   TensorView sink;  ///< optional, f32, shapes as in AttentionArgs: the score of a virtual key whose value is 0
 
   // Scales and an offset for int8 tensors. The types of q and out decide which of them a call takes (see

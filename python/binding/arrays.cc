@@ -267,6 +267,13 @@ TensorView CallArrays::Input(const char* name, bool any_innermost) {
   return object.is_none() ? TensorView{} : Import(name, object, any_innermost);
 }
 
+TensorView CallArrays::Mask(const char* name, const PairMask** pairs) {
+  const nb::object object = Find(name);
+  if (!nb::isinstance<PairMask>(object)) return In(name);
+  *pairs = nb::cast<const PairMask*>(object);
+  return {};
+}
+
 std::vector<TensorView> CallArrays::List(const char* name) {
   const nb::object object = Find(name);
   if (object.is_none()) return {};

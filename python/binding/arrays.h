@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "fa/error_text.h"
+#include "fa/pair_mask.h"
 #include "fa/status.h"
 #include "fa/tensor.h"
 
@@ -67,6 +68,8 @@ class CallArrays {
   [[nodiscard]] TensorView In(const char* name) { return Input(name, /*any_innermost=*/false); }
   /// Works like In for statistics and sinks, which the library reads with any innermost stride.
   [[nodiscard]] TensorView Statistics(const char* name) { return Input(name, /*any_innermost=*/true); }
+  /// Works like In for a mask of pairs. If the caller gave a PairMask, sets `pairs` to it, and the view has no data.
+  [[nodiscard]] TensorView Mask(const char* name, const PairMask** pairs);
   /// Returns views of the arrays of a Python list, which errors call NAME[0], NAME[1], and so on. A single array counts
   /// as a list of one. The result is empty if the dictionary has no such name, or maps the name to None.
   [[nodiscard]] std::vector<TensorView> List(const char* name);

@@ -46,7 +46,7 @@ void FillInputs(CallArrays& arrays, const Lengths& cu_q, const Lengths& cu_kv, A
   args->q_rope = arrays.In("q_rope");
   args->k_rope = arrays.In("k_rope");
   args->pse = arrays.In("pse");
-  args->dense_mask = arrays.In("dense_mask");
+  args->dense_mask = arrays.Mask("dense_mask", &args->pair_mask);
   args->drop_mask = arrays.In("drop_mask");
   args->sink = arrays.Statistics("sink");
   args->cu_q = cu_q;

@@ -81,8 +81,9 @@ void RunChecked(CallArrays& arrays, const MakeArgs& make_args, const Check& chec
 FA_OPERATORS(FA_DECLARE)
 #undef FA_DECLARE
 
-/// Each function adds one part to the module, such as Mask, plans, calls over ranks, or attention of PyTorch's tensors.
+/// Each function adds one part to the module, such as Mask, PairMask, plans, calls over ranks, or attention of PyTorch's tensors.
 void BindMask(nanobind::module_& module);
+void BindPairMask(nanobind::module_& module);
 void BindPlan(nanobind::module_& module);
 void BindRanks(nanobind::module_& module);
 void BindTensorAttention(nanobind::module_& module);

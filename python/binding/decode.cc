@@ -70,7 +70,7 @@ DecodeArgs MakeArgs(CallArrays& arrays, const DecodeAttentionOptions& options, c
   args.quant_scale1 = arrays.In("quant_scale1");
   args.deq_scale2 = arrays.In("deq_scale2");
   args.pse = arrays.In("pse");
-  args.dense_mask = arrays.In("dense_mask");
+  args.dense_mask = arrays.Mask("dense_mask", &args.pair_mask);
   args.sink = arrays.Statistics("sink");
   args.quant_scale2 = arrays.In("quant_scale2");
   args.quant_offset2 = arrays.In("quant_offset2");

@@ -163,6 +163,7 @@ NB_MODULE(_fa, module) {
   module.def("levels", &fa::python::LevelsHere);
   module.def("share_openmp_threads", &fa::python::ShareOpenMpThreads, "runtime"_a);
   fa::python::BindMask(module);
+  fa::python::BindPairMask(module);
 #define FA_BIND(name, function, args, options, text) fa::python::Bind##name(module);
   FA_OPERATORS(FA_BIND)
 #undef FA_BIND

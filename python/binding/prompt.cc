@@ -40,7 +40,7 @@ PromptAttentionArgs MakeArgs(CallArrays& arrays, const PromptAttentionOptions& o
   args.q_rope = arrays.In("q_rope");
   args.k_rope = arrays.In("k_rope");
   args.pse = arrays.In("pse");
-  args.dense_mask = arrays.In("dense_mask");
+  args.dense_mask = arrays.Mask("dense_mask", &args.pair_mask);
   args.sink = arrays.Statistics("sink");
   args.deq_scale1 = arrays.In("deq_scale1");
   args.quant_scale1 = arrays.In("quant_scale1");

@@ -23,7 +23,7 @@ from ._cache import gather_rows, merge_by_lse, scatter_rows
 from ._context import set_default_context
 from ._decode import decode_attention
 from ._fa import Context, PlanDescription, __version__
-from ._mask import Mask
+from ._mask import Mask, PairMask
 from ._plan import plan
 from ._prompt import prompt_flash_attention
 from ._sparse import (
@@ -68,6 +68,7 @@ __all__ = [
     "IndexerLoss",
     "IndexerStatistics",
     "Mask",
+    "PairMask",
     "PlanDescription",
     "SparseAttentionGradients",
     "SparseAttentionOutput",

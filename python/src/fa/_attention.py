@@ -237,6 +237,7 @@ NAMES = {
     "heads": "head_num",
     "heads_kv": "head_num_kv",
     "dropout": "seed",
+    "pair_mask": "dense_mask",
 }
 _MERGE_NAMES = NAMES | {
     "prev_max": "prev_softmax_max",

@@ -169,7 +169,7 @@ def _read_mask(
         return None if ends is None else rows_of_sequences(*ends, query.shape[2], causal, window), None, None
     if isinstance(attention_mask, ModelMask):
         held = attention_mask.of_layer(query, key)
-        if held.dtype == torch.bool:
+        if held.dtype == torch.int64:
             return None, held, None
         if ends is not None:
             held = inside(held, *rows_of_sequences(*ends, query.shape[2], False, None).unbind(-1))

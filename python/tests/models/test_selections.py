@@ -9,7 +9,6 @@ import torch
 from hf_models import reference_attention
 from torch import Tensor
 
-from fa._model import selection
 from fa._model.ops import ModelCall, attention_of_layer
 from fa.transformers import attention_forward, mask_of_model
 
@@ -130,21 +129,6 @@ def test_the_order_of_a_list_changes_no_bit_and_repetitions_nothing(rows, keys, 
         out, again, repeated = (attention_forward(_module(), *tensors, mask, indices=t)[0] for t in others)
     assert torch.equal(out, again)
     _check(repeated, out.double())
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize(
-    ("rows", "keys", "listed", "ends"), [(300, 333, 50, [128, 256, 300]), (264, 1032, 600, [128, 264])]
-)
-def test_rows_are_computed_in_slabs(rows, keys, listed, ends, dtype, monkeypatch):
-    """Rows are computed in slabs. A rest of few rows becomes part of the last slab, because kernels of few rows give
-    other bits."""
-    mask, lists = _last_rows_of_a_causal_mask(rows, keys), _lists("indices", rows, keys, listed)
-    with torch.no_grad():
-        whole = attention_forward(_module(), *_tensors(rows, keys, dtype), mask, **lists)[0]
-        monkeypatch.setattr(selection, "_PAIRS", 128 * keys * 2)
-        assert [s.stop for s in selection.slabs(2, rows, keys)] == ends
-        assert torch.equal(attention_forward(_module(), *_tensors(rows, keys, dtype), mask, **lists)[0], whole)
 
 
 @pytest.mark.parametrize("kind", ["indices", "block_indices"])

@@ -11,6 +11,7 @@ from torch.utils._pytree import tree_leaves
 from transformers import masking_utils as utils
 
 from fa._model import masks as _model_masks
+from fa._model import words
 from fa.transformers import mask_of_model
 
 BATCH, ROWS = 3, 11
@@ -122,8 +123,8 @@ def test_masks_that_are_no_intervals_hold_every_pair(function, padding):
     mask = None if padding is None else torch.tensor(padding).bool()
     arguments = _arguments(function, "none", attention_mask=mask, use_vmap=padding is None, allow_is_causal_skip=False)
     got = mask_of_model(**arguments)
-    assert got.held.dtype == torch.bool
-    assert torch.equal(got.held, utils.sdpa_mask(**arguments))
+    assert got.held.dtype == torch.int64
+    assert torch.equal(words.pairs_of(got.held, got.shape[3]), utils.sdpa_mask(**arguments))
     assert torch.equal(got + 0, _eager(arguments))
 
 

@@ -1,5 +1,7 @@
 #include "ops/bind/attention_rows.h"
 
+#include "ops/bind/pair_contents.h"
+
 namespace fa::ops {
 
 ScoreInputs ScoreInputsOf(const BoundAttention& bound, const ScoreAddresses& data) {
@@ -12,6 +14,10 @@ ScoreInputs ScoreInputsOf(const BoundAttention& bound, const ScoreAddresses& dat
   scores.compressed_pse = bound.has_pse && bound.pse.compressed;
   if (bound.has_slopes) scores.slopes = {pse, &bound.slopes};
   if (bound.has_dense_mask) scores.dense_mask = {static_cast<const std::byte*>(data.dense_mask), &bound.dense_mask};
+  if (data.pair_mask != nullptr) {
+    const PairMask::Contents& contents = *data.pair_mask->contents();
+    scores.mask_tiles = {contents.kinds.data(), contents.groups.data(), &bound.pair_mask};
+  }
   if (bound.has_drop_mask) scores.keep_bits = static_cast<const uint8_t*>(data.drop_mask);
   if (bound.has_philox) scores.philox = &bound.philox;
   return scores;
@@ -41,7 +47,7 @@ ForwardRows RowsOf(const BoundAttention& bound, const AttentionArgs& args) {
                                         .q_rope = args.q_rope.data,
                                         .k_rope = args.k_rope.data,
                                         .sink = args.sink.data,
-                                        .scores = {args.pse.data, args.dense_mask.data, args.drop_mask.data},
+                                        .scores = {args.pse.data, args.dense_mask.data, args.drop_mask.data, args.pair_mask},
                                         .out = args.out.data,
                                         .softmax_max = args.softmax_max.data,
                                         .softmax_sum = args.softmax_sum.data,

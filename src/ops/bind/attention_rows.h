@@ -44,6 +44,7 @@ struct ScoreInputs : ScoreNumbers {
   PairView slopes = {};
   std::span<const int64_t> q_start = {}, kv_start = {};  ///< position of row 0 and key 0 per sequence; empty: all 0
   PairView dense_mask = {};                              ///< one mask byte per pair
+  PairTiles mask_tiles = {};                             ///< instead of bytes: tiles with one bit per pair
   const uint8_t* keep_bits = nullptr;                    ///< one dropout bit per pair, least significant bit first
   /// Generator that draws the dropout bits if there are no keep_bits.
   const PhiloxState* philox = nullptr;
@@ -51,7 +52,9 @@ struct ScoreInputs : ScoreNumbers {
 
   [[nodiscard]] bool has_pse() const { return pse.data != nullptr; }
   [[nodiscard]] bool has_slopes() const { return slopes.data != nullptr; }
-  [[nodiscard]] bool has_dense_mask() const { return dense_mask.data != nullptr; }
+  [[nodiscard]] bool has_mask_tiles() const { return mask_tiles.where != nullptr; }
+  /// Returns whether a mask has a decision per pair, in either form.
+  [[nodiscard]] bool has_dense_mask() const { return dense_mask.data != nullptr || has_mask_tiles(); }
   [[nodiscard]] bool has_dropout() const { return keep_bits != nullptr || philox != nullptr; }
 };
 
@@ -84,6 +87,7 @@ struct ForwardRows {
 /// The addresses of the tensors that change scores; null: absent.
 struct ScoreAddresses {
   const void *pse = nullptr, *dense_mask = nullptr, *drop_mask = nullptr;
+  const PairMask* pair_mask = nullptr;
 };
 
 /// The addresses of the tensors of a forward; null: absent.

@@ -1,6 +1,7 @@
 #include "ops/bind/bind_attention.h"
 
 #include "fa/mask.h"
+#include "ops/bind/argument_error.h"
 #include "ops/bind/bind_parts.h"
 
 namespace fa::ops {
@@ -39,9 +40,20 @@ Result<BoundAttention> BindInference(const DenseTensors& tensors, const Attentio
   return result;
 }
 
+Status CheckPlannedPairMask(const PairMask* mask, const Dims& planned) {
+  const Dims got = mask == nullptr ? Dims() : mask->shape();
+  if (got == planned) return Status::Ok();
+  if (mask == nullptr) return Status::InvalidArgument(Arg("pair_mask").Says("missing, want it given (as planned)"));
+  if (planned.empty()) return Status::InvalidArgument(Arg("pair_mask").Says("given, want none (as planned)"));
+  return Status::InvalidArgument(Arg("pair_mask", ".shape").Is(Text(got)) + ", want " + Text(planned) +
+                                 " (as planned)");
+}
+
 Status CheckRunTensors(const BoundAttention& bound, std::span<const CallTensor> tensors, std::span<const int64_t> cu_q,
-                       std::span<const int64_t> cu_kv, const TensorView& dense_mask) {
+                       std::span<const int64_t> cu_kv, const TensorView& dense_mask,
+                       const PairMask* pair_mask) {
   FA_RETURN_IF_ERROR(CheckAllPlanned(tensors, bound.planned));
+  FA_RETURN_IF_ERROR(CheckPlannedPairMask(pair_mask, bound.pair_mask_shape));
   FA_RETURN_IF_ERROR(CheckPlannedLengths("cu_q", cu_q, bound.cu_q));
   FA_RETURN_IF_ERROR(CheckPlannedLengths("cu_kv", cu_kv, bound.cu_kv));
   FA_RETURN_IF_ERROR(CheckAllApart(tensors, bound.planned));
@@ -50,7 +62,7 @@ Status CheckRunTensors(const BoundAttention& bound, std::span<const CallTensor> 
 }
 
 Status CheckRunArgs(const BoundAttention& bound, const AttentionArgs& args) {
-  return CheckRunTensors(bound, TensorsOf(args), args.cu_q, args.cu_kv, args.dense_mask);
+  return CheckRunTensors(bound, TensorsOf(args), args.cu_q, args.cu_kv, args.dense_mask, args.pair_mask);
 }
 
 Status CheckRunLengths(const BoundAttention& bound, const ActualLengths& lengths) {

@@ -8,6 +8,7 @@
 #include "fa/flash_attention.h"
 #include "layout/rows.h"
 #include "ops/bind/call_tensors.h"
+#include "ops/bind/pair_tiles.h"
 #include "ops/bind/planned_tensors.h"
 #include "tiling/problem.h"
 
@@ -71,6 +72,8 @@ struct BoundAttention : ScoreNumbers {
   PseRows pse;                          ///< bias of pse types 0 and 1
   PairRows slopes;                      ///< one slope per sequence and head, for pse types 2 and 3
   PairRows dense_mask;                  ///< a broadcast dimension has stride 0
+  PairTileLayout pair_mask;             ///< where the tiles of a PairMask lie
+  Dims pair_mask_shape;                 ///< the shape of the planned PairMask, or no dimensions
   std::vector<int64_t> dropout_offset;  ///< flat index of (sequence, head 0, row 0, key 0)
 
   std::vector<int64_t> q_start, kv_start;  ///< position of row 0 and key 0 per sequence; empty: all 0
@@ -110,7 +113,9 @@ struct ActualLengths {
 /// Does what CheckRunArgs does, for the tensors and prefix sums of any dense call whose forward is `bound`.
 [[nodiscard]] Status CheckRunTensors(const BoundAttention& bound, std::span<const CallTensor> tensors,
                                      std::span<const int64_t> cu_q, std::span<const int64_t> cu_kv,
-                                     const TensorView& dense_mask);
+                                     const TensorView& dense_mask, const PairMask* pair_mask);
+/// Checks in Run that the PairMask, which may be another object, has the planned shape.
+[[nodiscard]] Status CheckPlannedPairMask(const PairMask* mask, const Dims& planned);
 /// Checks in Run that the lengths are the planned ones.
 [[nodiscard]] Status CheckRunLengths(const BoundAttention& bound, const ActualLengths& lengths);
 

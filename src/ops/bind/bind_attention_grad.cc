@@ -148,7 +148,7 @@ Result<BoundAttentionGrad> BindAttentionGrad(const AttentionGradArgs& args, cons
 }
 
 Status CheckGradRunArgs(const BoundAttentionGrad& bound, const AttentionGradArgs& args) {
-  return CheckRunTensors(bound.forward, TensorsOf(args), args.cu_q, args.cu_kv, args.dense_mask);
+  return CheckRunTensors(bound.forward, TensorsOf(args), args.cu_q, args.cu_kv, args.dense_mask, args.pair_mask);
 }
 
 GradRows RowsOf(const BoundAttentionGrad& bound, const AttentionGradArgs& args) {
@@ -163,7 +163,7 @@ GradRows RowsOf(const BoundAttentionGrad& bound, const AttentionGradArgs& args) 
                 .softmax_max = {args.softmax_max.data, forward.softmax_max},
                 .softmax_sum = {args.softmax_sum.data, forward.softmax_sum},
                 .sink = {args.sink.data, forward.sink},
-                .scores = ScoreInputsOf(forward, {args.pse.data, args.dense_mask.data, args.drop_mask.data}),
+                .scores = ScoreInputsOf(forward, {args.pse.data, args.dense_mask.data, args.drop_mask.data, args.pair_mask}),
                 .dq = {args.dq.data, bound.dq},
                 .dq_rope = {args.dq_rope.data, bound.dq_rope},
                 .dk = {args.dk.data, bound.dk},

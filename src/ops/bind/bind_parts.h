@@ -40,6 +40,7 @@ struct DenseTensors {
   const TensorView &q, &k, &v;
   const TensorView &q_rope = kNoTensor, &k_rope = kNoTensor;
   const TensorView &pse = kNoTensor, &dense_mask = kNoTensor, &drop_mask = kNoTensor, &sink = kNoTensor;
+  const PairMask* pair_mask = nullptr;
   std::span<const int64_t> cu_q = {}, cu_kv = {};
   TensorView out, softmax_max = {}, softmax_sum = {}, lse = {};
 
@@ -58,6 +59,7 @@ template <typename Args>
           .dense_mask = args.dense_mask,
           .drop_mask = args.drop_mask,
           .sink = args.sink,
+          .pair_mask = args.pair_mask,
           .cu_q = args.cu_q,
           .cu_kv = args.cu_kv,
           .out = args.out,

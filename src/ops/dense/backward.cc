@@ -7,7 +7,7 @@
 #include "ops/dense/backward_buffers.h"
 #include "ops/dense/backward_program.h"
 #include "ops/dense/gradient_sums.h"
-#include "ops/dense/mask_words.h"
+#include "ops/dense/mask_tiles.h"
 #include "ops/plan/plan_impl.h"
 #include "ops/plan/plan_machine.h"
 
@@ -19,8 +19,8 @@ class BackwardPlanImpl final : public Plan::ImplFor<AttentionGradArgs> {
   BackwardPlanImpl(Context& context, ops::BoundAttentionGrad bound)
       : ImplFor(context),
         program_(context, std::move(bound)),
-        mask_words_(program_.bound().forward, core::ImplOf(context).workers()) {
-    mask_words_.Book(program_);
+        mask_tiles_(program_.bound().forward, core::ImplOf(context).workers()) {
+    mask_tiles_.Book(program_);
   }
 
   [[nodiscard]] const tiling::WorkspacePlan& workspace() const override { return program_.workspace(); }
@@ -30,7 +30,7 @@ class BackwardPlanImpl final : public Plan::ImplFor<AttentionGradArgs> {
     const ops::BoundAttentionGrad& bound = program_.bound();
     FA_RETURN_IF_ERROR(ops::CheckGradRunArgs(bound, args));
     ops::GradRows rows = ops::RowsOf(bound, args);
-    FA_RETURN_IF_ERROR(mask_words_.Make(*this, workspace, &rows.scores));
+    FA_RETURN_IF_ERROR(mask_tiles_.Make(*this, workspace, &rows.scores));
     ops::WriteTailGradients(bound.forward.problem, rows);
     FA_RETURN_IF_ERROR(program_.Run(*this, rows, workspace));
     if (bound.has_dpse && bound.forward.problem.sequences.empty()) ops::ClearBiasGradient(args.dpse);
@@ -40,7 +40,7 @@ class BackwardPlanImpl final : public Plan::ImplFor<AttentionGradArgs> {
 
  private:
   ops::BackwardProgram program_;
-  ops::MaskWords mask_words_;
+  ops::MaskTiles mask_tiles_;
 };
 
 }  // namespace

@@ -7,7 +7,7 @@
 #include "ops/bind/attention_rows.h"
 #include "ops/bind/bind_attention.h"
 #include "ops/dense/forward_program.h"
-#include "ops/dense/mask_words.h"
+#include "ops/dense/mask_tiles.h"
 #include "ops/plan/plan_impl.h"
 #include "ops/plan/plan_machine.h"
 
@@ -19,8 +19,8 @@ class ForwardPlanImpl final : public Plan::ImplFor<AttentionArgs> {
   ForwardPlanImpl(Context& context, ops::BoundAttention bound)
       : ImplFor(context),
         program_("forward", context, std::move(bound)),
-        mask_words_(program_.bound(), core::ImplOf(context).workers()) {
-    mask_words_.Book(program_);
+        mask_tiles_(program_.bound(), core::ImplOf(context).workers()) {
+    mask_tiles_.Book(program_);
   }
 
   [[nodiscard]] const tiling::WorkspacePlan& workspace() const override { return program_.workspace(); }
@@ -29,13 +29,13 @@ class ForwardPlanImpl final : public Plan::ImplFor<AttentionArgs> {
   [[nodiscard]] Status Run(const AttentionArgs& args, std::byte* workspace) const override {
     FA_RETURN_IF_ERROR(ops::CheckRunArgs(program_.bound(), args));
     ops::ForwardRows rows = ops::RowsOf(program_.bound(), args);
-    FA_RETURN_IF_ERROR(mask_words_.Make(*this, workspace, &rows.scores));
+    FA_RETURN_IF_ERROR(mask_tiles_.Make(*this, workspace, &rows.scores));
     return program_.Run(*this, rows, workspace);
   }
 
  private:
   ops::ForwardProgram program_;
-  ops::MaskWords mask_words_;
+  ops::MaskTiles mask_tiles_;
 };
 
 }  // namespace

@@ -240,6 +240,7 @@ Status BindDense(DecodeBinding& call, std::span<const int64_t> lengths_kv) {
                      .pse = call.pse,
                      .dense_mask = call.dense_mask,
                      .sink = call.args.sink,
+                     .pair_mask = call.args.pair_mask,
                      .cu_q = call.args.cu_q,
                      .out = call.args.out,
                      .lse = call.args.lse},
@@ -328,6 +329,7 @@ Status CheckBlockTable(const BoundDecode& bound, const TensorView& block_table) 
 Status CheckDecodeRunArgs(const BoundDecode& bound, const DecodeAttentionArgs& args) {
   const auto tensors = TensorsOf(args);
   FA_RETURN_IF_ERROR(CheckAllPlanned(tensors, bound.planned));
+  FA_RETURN_IF_ERROR(CheckPlannedPairMask(args.pair_mask, bound.attention.pair_mask_shape));
   FA_RETURN_IF_ERROR(CheckList("k", args.k, bound.planned_k));
   FA_RETURN_IF_ERROR(CheckList("v", args.v, bound.planned_v));
   FA_RETURN_IF_ERROR(CheckList("k_rope", args.k_rope, bound.planned_k_rope));
@@ -367,7 +369,9 @@ ForwardRows RowsOf(const BoundDecode& bound, const DecodeAttentionArgs& args) {
                                                .q_rope = args.q_rope.data,
                                                .k_rope = args.k_rope.empty() ? nullptr : args.k_rope[0].data,
                                                .sink = args.sink.data,
-                                               .scores = {.pse = args.pse.data, .dense_mask = args.dense_mask.data},
+                                               .scores = {.pse = args.pse.data,
+                                                          .dense_mask = args.dense_mask.data,
+                                                          .pair_mask = args.pair_mask},
                                                .out = args.out.data,
                                                .lse = args.lse.data});
   const KeyStorage& storage = bound.storage;

@@ -81,6 +81,7 @@ DenseTensors ForwardTensors(const PromptAttentionArgs& args) {
           .pse = args.pse,
           .dense_mask = args.dense_mask,
           .sink = args.sink,
+          .pair_mask = args.pair_mask,
           .cu_q = args.cu_q,
           .cu_kv = args.cu_kv,
           .out = args.out,
@@ -98,7 +99,9 @@ ForwardRows RowsOf(const BoundAttention& bound, const PromptAttentionArgs& args)
                                         .q_rope = args.q_rope.data,
                                         .k_rope = args.k_rope.data,
                                         .sink = args.sink.data,
-                                        .scores = {.pse = args.pse.data, .dense_mask = args.dense_mask.data},
+                                        .scores = {.pse = args.pse.data,
+                                                   .dense_mask = args.dense_mask.data,
+                                                   .pair_mask = args.pair_mask},
                                         .out = args.out.data,
                                         .softmax_max = args.softmax_max.data,
                                         .softmax_sum = args.softmax_sum.data,
@@ -129,7 +132,7 @@ Result<BoundPrompt> BindPrompt(const PromptAttentionArgs& args, const PromptAtte
 
 Status CheckPromptRunArgs(const BoundAttention& bound, const PromptAttentionArgs& args) {
   FA_RETURN_IF_ERROR(CheckRunLengths(bound, {args.lengths_q, args.lengths_kv}));
-  return CheckRunTensors(bound, TensorsOf(args), args.cu_q, args.cu_kv, args.dense_mask);
+  return CheckRunTensors(bound, TensorsOf(args), args.cu_q, args.cu_kv, args.dense_mask, args.pair_mask);
 }
 
 }  // namespace fa::ops

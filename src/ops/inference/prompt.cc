@@ -7,7 +7,7 @@
 #include "core/context/context_impl.h"
 #include "fa/prompt_flash_attention.h"
 #include "ops/dense/forward_program.h"
-#include "ops/dense/mask_words.h"
+#include "ops/dense/mask_tiles.h"
 #include "ops/inference/bind_prompt.h"
 #include "ops/inference/int8_program.h"
 #include "ops/inference/output_scales.h"
@@ -28,9 +28,9 @@ class PromptPlanImpl final : public Plan::ImplFor<PromptAttentionArgs> {
       : ImplFor(context),
         output_(core::kernels::Int8KernelsFor(context.isa())),
         program_("prompt", context, std::move(bound.attention)),
-        mask_words_(program_.bound(), core::ImplOf(context).workers()),
+        mask_tiles_(program_.bound(), core::ImplOf(context).workers()),
         bound_(std::move(bound)) {
-    mask_words_.Book(program_);
+    mask_tiles_.Book(program_);
     if (bound_.scales.strided) scales_at_ = program_.Book("output scales", ops::OutputScaleBytes(bound_.scales));
   }
 
@@ -40,7 +40,7 @@ class PromptPlanImpl final : public Plan::ImplFor<PromptAttentionArgs> {
   [[nodiscard]] Status Run(const PromptAttentionArgs& args, std::byte* workspace) const override {
     FA_RETURN_IF_ERROR(ops::CheckPromptRunArgs(program_.bound(), args));
     ops::ForwardRows rows = ops::RowsOf(program_.bound(), args);
-    FA_RETURN_IF_ERROR(mask_words_.Make(*this, workspace, &rows.scores));
+    FA_RETURN_IF_ERROR(mask_tiles_.Make(*this, workspace, &rows.scores));
     ops::OutputQuantization quantization;
     if (bound_.scales.quantized) {
       quantization =
@@ -60,7 +60,7 @@ class PromptPlanImpl final : public Plan::ImplFor<PromptAttentionArgs> {
  private:
   const core::kernels::Int8Table& output_;
   Program program_;
-  ops::MaskWords mask_words_;
+  ops::MaskTiles mask_tiles_;
   BoundPrompt bound_;  ///< the bound call without `attention`, which the program holds
   size_t scales_at_ = 0;
 };

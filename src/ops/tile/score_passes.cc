@@ -60,7 +60,14 @@ void ScorePasses::Locate(const StripRows& strip, PassRows& rows) const {
     for (int64_t i = 0; i < strip.count; ++i) to[i] = tensor.At(0, strip.head[i], strip.row[i]);
   };
   if (reads_pse()) locate(inputs_.pse.Of(strip.sequence), rows.pse);
-  if (inputs_.has_dense_mask()) locate(inputs_.dense_mask.Of(strip.sequence), rows.dense_mask);
+  if (inputs_.has_mask_tiles()) {
+    for (int64_t i = 0; i < strip.count; ++i) {
+      rows.tile_row[i] = inputs_.mask_tiles.TileRow(strip.sequence, strip.head[i], strip.row[i]);
+      rows.row_in_tile[i] = inputs_.mask_tiles.RowInTile(strip.row[i]);
+    }
+  } else if (inputs_.has_dense_mask()) {
+    locate(inputs_.dense_mask.Of(strip.sequence), rows.dense_mask);
+  }
 }
 
 void ScorePasses::ListRows(const StripRows& strip, const PassRows& rows, tiling::Interval keys, FetchRuns& runs) const {
@@ -152,36 +159,44 @@ void ScorePasses::MaskInterval(const core::kernels::StripKernels& kernels, const
   kernels.passes.mask_interval(s, keys, begin, end, fill);
 }
 
-/// Returns the bits of at most 64 pairs from the words of a row. Bit 0 is the pair of keys.begin.
-uint64_t ScorePasses::WordAt(const std::byte* row, tiling::Interval keys) {
-  const int64_t shift = keys.begin % 64;
-  uint64_t word, next;
-  row += keys.begin / 64 * 8;
-  std::memcpy(&word, row, sizeof word);
-  word >>= shift;
-  if (shift + keys.size() > 64) {
-    std::memcpy(&next, row + sizeof word, sizeof next);
-    word |= next << (64 - shift);
+template <typename Take>
+void ScorePasses::TakeWords(const StripRows& strip, const PassRows& rows, tiling::Interval keys,
+                            const Take& take) const {
+  constexpr int64_t kWordBits = PairTileLayout::kWordBits;
+  const int64_t first = keys.begin / kWordBits, shift = keys.begin % kWordBits;
+  const bool spans_two = shift + keys.size() > kWordBits;
+  const uint64_t inside = LowBits(keys.size());
+  int64_t tile_row = -1;
+  PairTiles::Column low = {}, high = {};
+  for (int64_t i = 0; i < strip.count; ++i) {
+    if (rows.tile_row[i] != tile_row) {
+      tile_row = rows.tile_row[i];
+      low = inputs_.mask_tiles.Words(tile_row, first);
+      if (spans_two) high = inputs_.mask_tiles.Words(tile_row, first + 1);
+    }
+    const int64_t row = rows.row_in_tile[i];
+    uint64_t word = low.words[row * low.stride] >> shift;
+    if (spans_two) word |= high.words[row * high.stride] << (kWordBits - shift);
+    if (!take(i, word & inside)) return;
   }
-  return word & ~uint64_t{0} >> (64 - keys.size());
 }
 
 bool ScorePasses::LoadDropped(const core::kernels::StripKernels& kernels, const StripRows& strip, const PassRows& rows,
                               tiling::Interval keys, DroppedPairs& dropped) const {
   assert(!keys.empty() && keys.size() <= DroppedPairs::kKeys);
   uint32_t* words = dropped.words_;
-  if (inputs_.dense_mask.where->dtype != DType::kI64) {
+  if (!inputs_.has_mask_tiles()) {
     LaneArray<const void*> lanes;
     for (int64_t i = 0; i < strip.count; ++i) lanes[i] = rows.dense_mask[i] + keys.begin;
     return kernels.passes.drop_words({lanes, DType::kU8, strip.count}, keys.size(), words);
   }
   uint64_t any = 0;
-  for (int64_t i = 0; i < strip.count; ++i) {
-    const uint64_t word = WordAt(rows.dense_mask[i], keys);
+  TakeWords(strip, rows, keys, [&](int64_t lane, uint64_t word) {
     any |= word;
-    words[i] = static_cast<uint32_t>(word);
-    words[strip.width + i] = static_cast<uint32_t>(word >> 32);
-  }
+    words[lane] = static_cast<uint32_t>(word);
+    words[strip.width + lane] = static_cast<uint32_t>(word >> 32);
+    return true;
+  });
   for (int64_t i = strip.count; i < strip.width; ++i) words[i] = words[strip.width + i] = 0;
   return any != 0;
 }
@@ -212,10 +227,10 @@ tiling::Interval ScorePasses::KeptKeys(const core::kernels::StripKernels& kernel
   DroppedPairs dropped;
   // Returns a word whose bit i is set if some row keeps key i of `part`.
   const auto kept = [&](tiling::Interval part) {
-    const uint64_t inside = ~uint64_t{0} >> (64 - part.size());
-    if (inputs_.dense_mask.where->dtype == DType::kI64) {
+    const uint64_t inside = LowBits(part.size());
+    if (inputs_.has_mask_tiles()) {
       uint64_t by_all = inside;
-      for (int64_t i = 0; i < strip.count && by_all != 0; ++i) by_all &= WordAt(rows.dense_mask[i], part);
+      TakeWords(strip, rows, part, [&](int64_t, uint64_t word) { return (by_all &= word) != 0; });
       return ~by_all & inside;
     }
     if (!LoadDropped(kernels, strip, rows, part, dropped)) return inside;

@@ -47,9 +47,10 @@ class KeepBits {
 };
 
 /// Where the lanes' rows of pse and of the dense mask begin, at key 0. For an absent or compressed tensor the value has
-/// no meaning.
+/// no meaning. If the mask has tiles, `tile_row` and `row_in_tile` say where the rows lie.
 struct PassRows {
   LaneArray<const std::byte*> pse, dense_mask;
+  LaneArray<int64_t> tile_row, row_in_tile;
 };
 
 /// The pairs of a strip that a dense mask drops among at most kKeys keys. Bit key % kKeepBits of words[key /
@@ -114,7 +115,10 @@ class ScorePasses {
                                                      int64_t key_begin, int64_t keys, KeepBits& bits) const;
 
  private:
-  static uint64_t WordAt(const std::byte* row, tiling::Interval keys);
+  /// Calls take(lane, word) for each lane, until take returns false. Bit i of the word is set if the mask's tiles drop
+  /// key keys.begin + i, for at most 64 keys.
+  template <typename Take>
+  void TakeWords(const StripRows& strip, const PassRows& rows, tiling::Interval keys, const Take& take) const;
   void AddPse(const core::kernels::StripKernels& kernels, const StripRows& strip, const PassRows& rows,
               int64_t key_begin, int64_t keys, float* staging, float* s, float* row_max) const;
   void AddSlopes(const core::kernels::StripKernels& kernels, const StripRows& strip, int64_t key_begin, int64_t keys,

@@ -90,7 +90,7 @@ Result<BoundGradRanks> BindGradRanks(const AttentionGradArgs& args, const Attent
   if (!q.ok()) return q.status();
   auto k = CutRows(shards, shards.sk, ranks);
   if (!k.ok()) return k.status();
-  FA_RETURN_IF_ERROR(CheckTaken(args.drop_mask, args.sink, args.dsink));
+  FA_RETURN_IF_ERROR(CheckTaken(args.drop_mask, args.pair_mask, args.sink, args.dsink));
   AttentionGradArgs whole = args;
   const WholeTensors tensors(*q, *k, rank);
   FA_RETURN_IF_ERROR(WidenAll(tensors, options.layout, whole));

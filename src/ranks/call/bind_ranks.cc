@@ -77,7 +77,7 @@ Result<BoundRanks> BindRanks(const AttentionArgs& args, const AttentionOptions& 
   if (!q.ok()) return q.status();
   auto k = CutRows(shards, shards.sk, ranks);
   if (!k.ok()) return k.status();
-  FA_RETURN_IF_ERROR(CheckTaken(args.drop_mask, args.sink));
+  FA_RETURN_IF_ERROR(CheckTaken(args.drop_mask, args.pair_mask, args.sink));
   AttentionArgs whole = args;
   const WholeTensors tensors(*q, *k, rank);
   FA_RETURN_IF_ERROR(WidenAll(tensors, options.layout, whole));

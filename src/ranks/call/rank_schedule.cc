@@ -189,7 +189,7 @@ Result<RankSchedule> Schedule(const char* op, const Args& whole, const Attention
     RankCall bound;
     ops::ScoreRows scores;
     FA_RETURN_IF_ERROR(bind(bound, scores));
-    FA_RETURN_IF_ERROR(ops::CheckTaken(whole.drop_mask, whole.sink));
+    FA_RETURN_IF_ERROR(ops::CheckTaken(whole.drop_mask, whole.pair_mask, whole.sink));
     const int axis = layout::AxesOf(options.layout).seq;
     auto cut = CutCall(shards, whole.q.shape[axis], whole.k.shape[axis], machines.ranks);
     if (!cut.ok()) return cut.status();

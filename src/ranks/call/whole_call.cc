@@ -67,7 +67,11 @@ int64_t WholeTensors::OwnCount(Interval rows) const {
   return own;
 }
 
-Status CheckTaken(const TensorView& drop_mask, const TensorView& sink, const TensorView& dsink) {
+Status CheckTaken(const TensorView& drop_mask, const PairMask* pair_mask, const TensorView& sink,
+                  const TensorView& dsink) {
+  if (pair_mask != nullptr) {
+    return Status::InvalidArgument(Arg("pair_mask").Says("not taken over ranks, want a tensor"));
+  }
   if (drop_mask.data != nullptr) {
     return Status::InvalidArgument(Arg("drop_mask").Says("not taken over ranks, want ") + Arg("dropout") + " (a seed)");
   }

@@ -6,6 +6,7 @@
 
 #include "fa/options.h"
 #include "fa/status.h"
+#include "fa/pair_mask.h"
 #include "fa/tensor.h"
 #include "layout/bind_layout.h"
 #include "ranks/plan/row_shards.h"
@@ -16,7 +17,8 @@ namespace fa::ops {
 [[nodiscard]] std::vector<tiling::Interval> OwnRows(const tiling::RowShards& shards, int rank, tiling::Interval rows);
 
 /// Refuses arguments that no call over ranks takes.
-[[nodiscard]] Status CheckTaken(const TensorView& drop_mask, const TensorView& sink, const TensorView& dsink = {});
+[[nodiscard]] Status CheckTaken(const TensorView& drop_mask, const PairMask* pair_mask, const TensorView& sink,
+                                const TensorView& dsink = {});
 
 /// Gives a tensor an address if its data is null only because this rank has no rows. Bind then takes the tensor as
 /// given. If the tensor has no elements for another reason, its data stays null.

@@ -15,13 +15,15 @@ void AddList(const char* name, std::span<const TensorView> views, std::vector<Te
   }
 }
 
-/// Returns the total size in bytes of the members of Args for which Fields has a field.
+/// Returns the total size in bytes of the members of Args for which Fields has a field, and of the pair mask, which has
+/// tests of its own.
 template <typename Args>
 constexpr size_t BytesOfFields() {
   size_t bytes = 0;
   for (const auto& member : ops::TensorMembers<Args>()) {
     bytes += member.input != nullptr ? sizeof(TensorView) : sizeof(MutableTensorView);
   }
+  if constexpr (requires(Args args) { args.pair_mask; }) bytes += sizeof(const PairMask*);
   if constexpr (requires(Args args) { args.lengths_kv; }) bytes += 2 * sizeof(std::span<const int64_t>);
   if constexpr (requires(Args args) { args.cu_kv; }) bytes += 2 * sizeof(std::span<const int64_t>);
   if constexpr (std::is_same_v<Args, DecodeAttentionArgs>) {

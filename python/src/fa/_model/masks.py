@@ -3,8 +3,8 @@
 transformers describes a mask by a function of indices, made of nested closures, and by a padding mask. Most of its own
 functions (causal, windows, chunks, packed sequences, blocks, both directions) keep one interval of keys per row, whose
 begin and end do not decrease from row to row. This stays true if padding has no gaps. A mask of such intervals becomes
-int32 [B, 1, Sq, 2]. Any other mask becomes the mask that transformers makes for "sdpa", bool [B, 1, Sq, Sk]. Layers get
-either form inside a `ModelMask`, which acts as eager's mask.
+int32 [B, 1, Sq, 2]. Any other mask is computed for slabs of query rows and becomes words, with one bit per pair. Layers
+get either form inside a `ModelMask`, which acts as eager's mask.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from transformers import masking_utils
 from .._torch.padding import kept_interval
 from .model_mask import ModelMask
 from .ops import causal_rows, rows_inside
+from .words import words_of, words_of_slabs
 
 
 class Unlisted(Exception):
@@ -240,31 +241,31 @@ def mask_of_model(
     Returns:
         With `allow_is_bidirectional_skip`, None if rows look both ways without padding. With `allow_is_causal_skip`,
         None if a single row looks at all keys. Otherwise a ModelMask [B, 1, Sq, Sk] of `dtype`, which acts as eager's
-        mask. It stores one interval of keys per row, or a bool per pair if a row may keep more than one interval.
+        mask. It stores one interval of keys per row, or a bit per pair if a row may keep more than one interval.
     """
     padding = masking_utils.prepare_padding_mask(attention_mask, kv_length, kv_offset)
     if padding is not None:
         padding = padding[:, kv_offset : kv_offset + kv_length]
     size = Size(batch_size, q_length, kv_length, q_offset, kv_offset)
 
-    def pairs() -> Tensor:
-        arguments = size._asdict() | {"mask_function": mask_function, "attention_mask": attention_mask}
-        arguments["q_length"], arguments["kv_length"] = arguments.pop("rows"), arguments.pop("keys")
-        arguments["batch_size"] = arguments.pop("batch")
-        return masking_utils.sdpa_mask(**arguments, allow_is_causal_skip=False, use_vmap=use_vmap, **others)
+    def pairs(begin: int, end: int) -> Tensor:
+        sizes = {"batch_size": batch_size, "q_length": end - begin, "kv_length": kv_length}
+        places = {"q_offset": q_offset + begin, "kv_offset": kv_offset}
+        of_mask = {"mask_function": mask_function, "attention_mask": attention_mask, "use_vmap": use_vmap}
+        return masking_utils.sdpa_mask(**sizes, **places, **of_mask, allow_is_causal_skip=False, **others)
 
     if padding is not None and not is_compiling() and bool(padding.all()):
         padding = None
     if padding is None and allow_is_bidirectional_skip and mask_function is masking_utils.bidirectional_mask_function:
         return None
     if is_compiling():
-        held = pairs() if use_vmap else traced_rows(mask_function, size, padding)
+        held = words_of(pairs(0, q_length)) if use_vmap else traced_rows(mask_function, size, padding)
         return ModelMask(held, 1, kv_length, dtype)
     size = size._replace(q_offset=int(q_offset))
     try:
         held = listed_rows(mask_function, size, padding)
     except Unlisted:
-        return ModelMask(pairs(), 1, kv_length, dtype)
+        return ModelMask(words_of_slabs(pairs, batch_size, q_length, kv_length), 1, kv_length, dtype)
     if allow_is_causal_skip and q_length == 1 and bool(((held[..., 0] <= 0) & (held[..., 1] >= kv_length)).all()):
         return None
     return ModelMask(held, 1, kv_length, dtype)

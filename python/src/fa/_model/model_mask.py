@@ -2,7 +2,7 @@
 
 `ModelMask` has the shape, type and contents of the mask that transformers makes for "eager": [B, 1, Sq, Sk], 0 where a
 row looks at a key and finfo.min where it does not. Inside, it stores one interval of keys per row, in O(Sq) memory, or
-a bool per pair. Attention by `fa` reads these directly. If a model cuts rows, batch elements or trailing keys from the
+a bit per pair. Attention by `fa` reads these directly. If a model cuts rows, batch elements or trailing keys from the
 mask, it gets another ModelMask. For any other operation, eager's tensor is computed, and the result is a plain tensor.
 """
 
@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from .._pytorch import no_torch_function, tree_leaves, tree_map, wrapper_of, written_arguments
+from . import words
 
 _ATEN = torch.ops.aten
 _COPIES = (_ATEN.detach.default, _ATEN.alias.default, _ATEN.clone.default, _ATEN.lift_fresh.default)
@@ -23,8 +24,8 @@ _WRITTEN = "invalid argument: attention_mask: {} changes a mask of fa.transforme
 class ModelMask(Tensor):
     """A mask [B, H, Sq, Sk] in the type of the model's scores.
 
-    `held` is int32 [B, 1, Sq, 2] or bool [B, 1, Sq, Sk]. As int32, row i looks at keys held[..., 0] <= j < held[...,
-    1], and both ends do not decrease with i. As bool, True = look at the key.
+    `held` is int32 [B, 1, Sq, 2] or int64 [B, 1, Sq, ceil(Sk / 64)]. As int32, row i looks at keys held[..., 0] <= j <
+    held[..., 1], and both ends do not decrease with i. As int64, `held` has the words of the pairs.
     """
 
     held: Tensor
@@ -40,9 +41,9 @@ class ModelMask(Tensor):
 
     def scores(self) -> Tensor:
         """Returns the tensor that eager attention would add to the scores."""
-        kept, zero = self.held, torch.zeros((), dtype=self.dtype, device=self.held.device)
-        if kept.dtype != torch.bool:
-            kept = pairs_of_rows(kept, self.shape[3])
+        zero = torch.zeros((), dtype=self.dtype, device=self.held.device)
+        pairs = words.pairs_of if self.held.dtype == torch.int64 else pairs_of_rows
+        kept = pairs(self.held, self.shape[3])
         return torch.where(kept, zero, torch.finfo(self.dtype).min).expand(self.shape)
 
     def of_layer(self, query: Tensor, key: Tensor) -> Tensor:
@@ -101,7 +102,7 @@ def _keys(held: Tensor, before: int, keys: int) -> Tensor:
     """Returns `held`, which describes `before` keys, for the first `keys` of these keys."""
     if keys == before:
         return held
-    return held[..., :keys] if held.dtype == torch.bool else held.clamp(max=keys)
+    return held[..., : -(-keys // words.BITS)] if held.dtype == torch.int64 else held.clamp(max=keys)
 
 
 def _as_rule(function: Any, mask: Any, *arguments: Any, **keywords: Any) -> ModelMask | None:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from .. import _context, _fa
 from .._errors import made, own_names
-from .._fa import Mask
+from .._fa import Mask, PairMask
 from .._torch import autograd
 from .._torch.call import UNSIGNED_64
 from .._torch.engine import attend, attend_backward, compute, possible
@@ -44,7 +44,7 @@ class ModelCall(NamedTuple):
     rows: Optional[Tensor] = None
     """int32 [B|1, 1, Sq, 2]: row i looks at keys rows[..., 0] <= j < rows[..., 1]. Both ends do not decrease with i."""
     dense_mask: Optional[Tensor] = None
-    """bool [B|1, N|1, Sq, Sk], True = look at the key."""
+    """bool [B|1, N|1, Sq, Sk], True = look at the key, or the words of such pairs."""
     pse: Optional[Tensor] = None
     """[B|1, N, Sq, Sk], type of query or float32, added to scaled (and capped) scores; may require a gradient."""
     sink: Optional[Tensor] = None
@@ -121,16 +121,25 @@ def _of_rows(rows: Tensor, query: Tensor) -> Tensor:
 
 
 def _inputs(query: Tensor, key: Tensor, value: Tensor, call: ModelCall) -> tuple[Tensor | None, ...]:
-    """Returns the tensors that `engine.attend` takes, in its order. The mask drops the keys that call.lists leaves
+    """Returns the inputs that `engine.attend` takes, in its order. The mask drops the keys that call.lists leaves
     out."""
-    dropped = None if call.dense_mask is None else inverted(call.dense_mask)
-    if call.lists is not None:
-        others = selection.unlisted(call.lists, call.block, key.shape[2])
-        if dropped is None:
-            dropped = others
-        else:
-            dropped = others.logical_or_(dropped) if dropped.shape[1] == 1 else others | dropped
-    return query, key, value, dropped, call.pse, call.sink
+    return query, key, value, _mask_of(call, key.shape[2]), call.pse, call.sink
+
+
+def _mask_of(call: ModelCall, keys: int) -> Tensor | PairMask | None:
+    """Returns the mask of the call's pairs and lists: a tensor as `engine.attend` takes it, or a PairMask."""
+    mask = call.dense_mask
+    if call.lists is None:
+        if mask is None or mask.dtype == torch.bool:
+            return None if mask is None else inverted(mask)
+        return _pairs(mask, keys)
+    listed = selection.listed_pairs(call.lists, call.block, keys)
+    return listed if mask is None else listed & _pairs(mask, keys)
+
+
+def _pairs(mask: Tensor, keys: int) -> PairMask:
+    once = mask[tuple(slice(0, 1) if step == 0 else slice(None) for step in mask.stride()[:2])]
+    return PairMask.from_bool(once) if mask.dtype == torch.bool else PairMask.from_bits(once, keys)
 
 
 def _without_statistics(query: Tensor, key: Tensor, value: Tensor, call: ModelCall) -> Tensor:
@@ -158,16 +167,7 @@ def _selected(query: Tensor, key: Tensor, value: Tensor, call: ModelCall) -> Ten
         return _of_pairs(query, key, value, call)
     if 0 < rows <= selection.FEW_ROWS and selection.is_short(call, query, key):
         return _decode(*selection.gathered(query, key, value, call)).view(-1, rows, query.shape[1], value.shape[3])
-    out = query.new_empty((query.shape[0], rows, query.shape[1], value.shape[3]))
-    for slab in selection.slabs(query.shape[0], rows, key.shape[2]):
-        out[:, slab] = _of_pairs(query[:, :, slab], key, value, _cut(call, slab))
-    return out
-
-
-def _cut(call: ModelCall, slab: slice) -> ModelCall:
-    """Returns the call for the query rows in `slab`."""
-    of_rows = {name: getattr(call, name) for name in ("rows", "dense_mask", "pse", "lists")}
-    return call._replace(**{name: t[:, :, slab] for name, t in of_rows.items() if t is not None})
+    return _of_pairs(query, key, value, call)
 
 
 def _of_pairs(query: Tensor, key: Tensor, value: Tensor, call: ModelCall) -> Tensor:

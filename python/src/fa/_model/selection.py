@@ -13,8 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-_PAIRS = 1 << 22  # the most pairs of a mask, so that it stays in the CPU's cache until it is read
-_ROWS = 128  # rows of a tile in the library
+from .._fa import PairMask
+from . import words
+
 FEW_ROWS = 16  # more query rows are computed by other kernels, which give other bits
 
 
@@ -40,15 +41,11 @@ def check_lists(lists: Tensor, block: int, keys: int) -> None:
             raise ValueError(f"invalid argument: {name}: an entry is {entry}, want {least}..{number - 1}")
 
 
-def unlisted(lists: Tensor, block: int, keys: int) -> Tensor:
-    """Returns bool [B, H, Sq, keys], True for each key that is in no entry of the row's list."""
-    number = _blocks(block, keys) if block else keys
-    dropped = lists.new_ones((*lists.shape[:3], number + 1), dtype=torch.bool)
-    for of_rows, places in zip(dropped.split(_ROWS, 2), lists.split(_ROWS, 2), strict=True):
-        places = places.long()
-        of_rows.scatter_(-1, places.where(places >= 0, number) if block else places, False)
-    dropped = dropped[..., :number]
-    return dropped.repeat_interleave(block, -1)[..., :keys] if block else dropped
+def listed_pairs(lists: Tensor, block: int, keys: int) -> PairMask:
+    """Returns the mask [B, H, Sq, keys] that keeps the listed keys of each row."""
+    if block:
+        return PairMask.from_blocks(lists, lists.shape[2], keys, (1, block))
+    return PairMask.from_indices(lists, keys)
 
 
 def groups(call: Any, heads: int, heads_kv: int) -> Iterator[tuple[slice, slice, Any]]:
@@ -71,17 +68,6 @@ def groups(call: Any, heads: int, heads_kv: int) -> Iterator[tuple[slice, slice,
                 dropout_state=None if state is None else state + torch.tensor([group, 0]),  # a seed per group
             ),
         )
-
-
-def slabs(batch: int, rows: int, keys: int) -> Iterator[slice]:
-    """Divides query rows into slabs, so that the mask of a slab has few pairs. A rest of few rows
-    belongs to the slab before it."""
-    step = max(_PAIRS // max(batch * keys, 1) // _ROWS, 1) * _ROWS
-    begin = 0
-    while begin < rows:
-        end = rows if rows - begin - step <= FEW_ROWS else begin + step
-        yield slice(begin, end)
-        begin = end
 
 
 def is_short(call: Any, query: Tensor, key: Tensor) -> bool:
@@ -127,9 +113,11 @@ def _places(lists: Tensor, block: int, keys: int) -> tuple[Tensor, Tensor]:
 
 
 def _of_pairs(tensor: Tensor, places: Tensor) -> Tensor:
-    """Returns the elements of a tensor [B|1, H, Sq, Sk] at the keys in `places`, as [B, H, Sq, L]."""
+    """Returns the elements of a tensor [B|1, H, Sq, Sk], or of words of such pairs, at the keys in `places`, as
+    [B, H, Sq, L]."""
     (batch, rows, listed), heads = places.shape, tensor.shape[1]
-    return tensor.expand(batch, -1, -1, -1).gather(-1, places[:, None].expand(batch, heads, rows, listed))
+    every, at = tensor.expand(batch, -1, -1, -1), places[:, None].expand(batch, heads, rows, listed)
+    return words.bits_at(every, at) if tensor.dtype == torch.int64 else every.gather(-1, at)
 
 
 def _rows_apart(tensor: Tensor) -> Tensor:

@@ -235,6 +235,7 @@ _NAMES = {
     "v": "value",
     "pse": "attn_mask",
     "dense_mask": "attn_mask",
+    "pair_mask": "attn_mask",
     "keep_prob": "1 - dropout_p",
     "dropout": "dropout_p",
 }

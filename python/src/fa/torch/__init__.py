@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn.attention.bias import CausalBias
 from torch.overrides import handle_torch_function, has_torch_function_variadic
 
+from .._fa import PairMask
 from .._pytorch import is_jagged, unwatched
 from .._torch.call import CAUSAL_TOP_LEFT, EVERY_KEY
 from .._torch.cache_ops import scatter_rows
@@ -18,6 +19,7 @@ from .._torch.decode import decode_attention
 from .._torch.direct import attend_plainly
 from .._torch.entered import context
 from .._torch.flex.face import create_block_mask, explain_flex_attention, flex_attention, replace_flex_attention
+from .._torch.pairs import scaled_dot_product_attention_of_pairs
 from .._torch.replacement import replacement
 from .._torch.sdpa import attend, check_arguments, refusal, rule_of
 
@@ -40,7 +42,7 @@ def scaled_dot_product_attention(
     query: Tensor,
     key: Tensor,
     value: Tensor,
-    attn_mask: Tensor | None = None,
+    attn_mask: Tensor | PairMask | None = None,
     dropout_p: float = 0.0,
     is_causal: bool = False,
     scale: float | None = None,
@@ -53,7 +55,8 @@ def scaled_dot_product_attention(
         key, value: [..., N, S, E] and [..., N, S, Ev]. Dimensions before the last two broadcast with query's.
         attn_mask: a tensor that broadcasts to [..., N, L, S]: bool, True = look at the key; or of query's type or
             float32, added to the scores. It may require a gradient. Or a mask of torch.nn.attention.bias:
-            causal_upper_left means is_causal, and causal_lower_right lets row i look at keys j <= i + S - L.
+            causal_upper_left means is_causal, and causal_lower_right lets row i look at keys j <= i + S - L. Or a
+            fa.PairMask, which torch.compile leaves out of its graphs.
         dropout_p: the share of pairs that are dropped, in [0, 1). The seed comes from PyTorch's generator.
         is_causal: whether row i looks only at keys j <= i, even if L and S differ. With attn_mask, it looks at the keys
             that both allow.
@@ -76,6 +79,10 @@ def scaled_dot_product_attention(
         out = attend_plainly(query, key, value, attn_mask, is_causal, scale, enable_gqa)
         if out is not None:
             return out
+    if isinstance(attn_mask, PairMask):
+        check_arguments(query, key, value, None, dropout_p, is_causal, scale)
+        arguments = query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa
+        return scaled_dot_product_attention_of_pairs(*arguments)
     as_rule = isinstance(attn_mask, CausalBias)
     overriding = (query, key, value, None if as_rule else attn_mask)
     if has_torch_function_variadic(*overriding) and not any(map(is_jagged, overriding)):

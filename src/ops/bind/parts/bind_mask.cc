@@ -83,6 +83,48 @@ Status BindDenseMask(Binding& call) {
   return Status::Ok();
 }
 
+/// Checks the planes of a pair mask, one per batch element and head, or shared.
+Status CheckPlanes(const Binding& call, const TensorView& mask) {
+  const tiling::AttentionProblem& problem = call.bound.problem;
+  const int64_t heads = mask.shape[1];
+  if (call.packed_pairs()) {
+    if (mask.shape[0] == 1 && heads == 1) return Status::Ok();
+    return Status::InvalidArgument(Arg("pair_mask", ".shape").Is(Text(mask.shape)) + ", want [1,1,maxSq,maxSk] (" +
+                                   Arg("layout") + " TND)");
+  }
+  if (heads != 1 && heads != problem.heads_kv && heads != problem.heads) {
+    return WrongSize("pair_mask", 1, heads,
+                     "want 1, " + std::to_string(problem.heads_kv) + " (key heads) or " +
+                         std::to_string(problem.heads) + " (query heads)");
+  }
+  if (mask.shape[0] == 1) return Status::Ok();
+  return CheckSize("pair_mask", mask, 0, call.sizes.sequences, PairSources::Of(call).batch);
+}
+
+Status BindPairMask(Binding& call) {
+  if (call.args.pair_mask == nullptr) return Status::Ok();
+  if (call.args.dense_mask.data != nullptr) {
+    return Status::InvalidArgument(Arg("pair_mask").Says("given together with ") + Arg("dense_mask") +
+                                   ", want one of them");
+  }
+  if (call.args.pair_mask->contents() == nullptr) return Status::InvalidArgument(Arg("pair_mask").Says("has no mask"));
+  BoundAttention& bound = call.bound;
+  const TensorView mask{nullptr, DType::kBool, call.args.pair_mask->shape(), {}};
+  const PairSources sources = PairSources::Of(call);
+  PairTileLayout& layout = bound.pair_mask;
+  layout.one_row = mask.shape[2] == 1;
+  FA_RETURN_IF_ERROR(CheckPlanes(call, mask));
+  if (!layout.one_row) FA_RETURN_IF_ERROR(CheckPairSize(call, "pair_mask", mask, 2, call.sizes.max_sq, sources.rows));
+  FA_RETURN_IF_ERROR(CheckPairSize(call, "pair_mask", mask, 3, call.sizes.max_sk, sources.keys));
+  layout.rows = mask.shape[2];
+  layout.keys = mask.shape[3];
+  layout.heads_per_plane = std::max<int64_t>(bound.problem.heads / std::max<int64_t>(mask.shape[1], 1), 1);
+  for (int64_t b = 0; b < call.sizes.sequences; ++b) layout.plane.push_back(mask.shape[0] > 1 ? b * mask.shape[1] : 0);
+  bound.pair_mask_shape = mask.shape;
+  bound.problem.dense_mask = true;
+  return Status::Ok();
+}
+
 Status CheckPrefixCount(const Binding& call) {
   const Mask& mask = call.options.mask;
   const auto entries = static_cast<int64_t>(mask.prefix().size());
@@ -183,6 +225,7 @@ Status CheckPairSize(const Binding& call, const char* name, const TensorView& te
 
 Status BindMask(Binding& call) {
   FA_RETURN_IF_ERROR(BindDenseMask(call));
+  FA_RETURN_IF_ERROR(BindPairMask(call));
   FA_RETURN_IF_ERROR(CheckPrefixCount(call));
   if (call.options.mask.sparse_mode() >= 0) {
     FA_RETURN_IF_ERROR(CheckSparseMode(call));
