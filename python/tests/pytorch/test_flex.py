@@ -408,32 +408,22 @@ def test_results_are_those_of_pytorch():
         host._FLEX_ATTENTION_DISABLE_COMPILE_DEBUG = before
 
 
-def test_pairs_are_evaluated_once_and_only_in_partial_blocks():
-    seen = []
-
-    def mask_mod(b, h, i, j):
-        seen.append(0)
-        return (i * j) % 7 < 3
-
-    counted = []
-    mask = create_block_mask(mask_mod, None, None, 256, 512)
-    mask.kv_num_blocks[:] = 1  # one partial block of four in each row of blocks
-    tensors = random_qkv(rows=256, keys=512)
-    own, plain = mask_module.evaluate, mask_module.evaluate
+def test_pairs_are_evaluated_once_and_only_in_partial_blocks(monkeypatch):
+    counted, evaluate = [], mask_module.evaluate
 
     def counting(node, *at):
         counted.append(at[2].numel() * at[3].numel())
-        return own(node, *at)
+        return evaluate(node, *at)
 
-    mask_module.evaluate = counting
-    try:
-        first = flex_attention(*tensors, block_mask=mask)
-        assert sum(counted) == 256 * 128
-        assert torch.equal(flex_attention(*tensors, block_mask=mask), first) and sum(counted) == 256 * 128
-        mask.kv_indices[..., 0] += 1
-        assert not torch.equal(flex_attention(*tensors, block_mask=mask), first) and sum(counted) == 2 * 256 * 128
-    finally:
-        mask_module.evaluate = plain
+    mask = create_block_mask(lambda b, h, i, j: (i * j) % 7 < 3, None, None, 256, 512)
+    mask.kv_num_blocks[:] = 1  # one partial block of four in each row of blocks
+    tensors = random_qkv(rows=256, keys=512)
+    monkeypatch.setattr(mask_module, "evaluate", counting)
+    first = flex_attention(*tensors, block_mask=mask)
+    assert sum(counted) == 256 * 128
+    assert torch.equal(flex_attention(*tensors, block_mask=mask), first) and sum(counted) == 256 * 128
+    mask.kv_indices[..., 0] += 1
+    assert not torch.equal(flex_attention(*tensors, block_mask=mask), first) and sum(counted) == 2 * 256 * 128
 
 
 def test_bits_do_not_depend_on_threads():

@@ -65,9 +65,9 @@ class Engine(torch.autograd.Function):
     def forward(ctx, call, query, key, value, *tensors):
         parts = []
         for rows in call.slabs:
-            bias, dropped = call.bias(rows, tensors), call.kept.dropped(rows)
+            bias, pairs = call.bias(rows, tensors), call.kept.pairs(rows)
             order = "dense" if len(call.slabs) > 1 or not _as_query(query, value) else "as query"
-            parts.append(attend(query[:, :, rows], key, value, dropped, bias, None, call.options(rows), order, True))
+            parts.append(attend(query[:, :, rows], key, value, pairs, bias, None, call.options(rows), order, True))
         out, top, total = parts[0] if len(parts) == 1 else (torch.cat(same, 2) for same in zip(*parts, strict=True))
         empty = top == -torch.finfo(torch.float32).max
         lse = torch.where(empty, -math.inf, top + total.log())
@@ -134,7 +134,7 @@ def _backward(call: Call, given, top: Tensor, total: Tensor, tensors, needed) ->
 
 
 def _slab_backward(call, rows, key, value, query, out, d_out, top, total, bias, need_bias):
-    inputs = {"q": query, "k": key, "v": value, "dense_mask": call.kept.dropped(rows)}
+    inputs = {"q": query, "k": key, "v": value, "dense_mask": call.kept.pairs(rows)}
     inputs |= {"pse": None if bias is None else bias.detach()}
     inputs |= {"out": out, "softmax_max": top, "softmax_sum": total, "d_out": d_out}
     results = {f"d{name}": empty_like(t) for name, t in (("q", query), ("k", key), ("v", value))}

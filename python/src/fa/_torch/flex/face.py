@@ -99,7 +99,8 @@ def explain_flex_attention(
     *,
     return_aux: AuxRequest | None = None,
 ) -> str:
-    """Returns how `flex_attention` computes a call with the same arguments, and why. Nothing is computed.
+    """Returns how `flex_attention` computes a call with the same arguments, query [B, Hq, L, E] and others, and why.
+    Nothing is computed.
 
     The first line is about the kept pairs: intervals of keys per row, or pairs. The second line is about score_mod:
     what the engine makes of it, or which part makes PyTorch's operations compute it.
@@ -126,8 +127,8 @@ def create_block_mask(
     compute_dq_write_order: bool = False,
     dq_kv_order: bool = True,
 ) -> BlockMask:
-    """Returns the BlockMask that torch.nn.attention.flex_attention.create_block_mask returns, without a tensor of all
-    pairs.
+    """Returns the BlockMask that torch.nn.attention.flex_attention.create_block_mask returns, without a tensor
+    [B, H, Q, K] of all pairs.
 
     Args:
         mask_mod: mask_mod(b, h, q_idx, kv_idx) returns whether a pair is kept.

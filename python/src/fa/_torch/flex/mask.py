@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 from torch.nn.attention.flex_attention import BlockMask
 
-from ..._fa import Mask
+from ..._fa import Mask, PairMask
 from .intervals import Finder, Intervals, Unlisted
-from .trace import Node, evaluate, state_of
+from .trace import INDICES, Node, evaluate, state_of
 
 PAIRS = 1 << 19  # the most pairs that are evaluated at once
 
@@ -134,6 +134,7 @@ class Kept:
     def __init__(self, sizes: Sizes, mask_mod: Node | None, blocks: Blocks | None, conditions: tuple[Condition, ...]) -> None:
         self.sizes, self.blocks, self.reason = sizes, blocks, ""
         self.mask_mod, self.conditions = mask_mod, conditions
+        self.nodes = [node for node in (mask_mod, *(condition.node for condition in conditions)) if node is not None]
         finder = Finder(*sizes.indices())
         every = Intervals(torch.zeros((1, 1, sizes.rows), dtype=torch.int64), torch.full((1, 1, sizes.rows), sizes.keys))
         self._mod: Intervals | None = None
@@ -151,7 +152,7 @@ class Kept:
             self.intervals = both
         except Unlisted as reason:
             self.reason, self.rows = str(reason), None
-        self._pairs = None
+        self._pairs: PairMask | None = None
 
     def slab(self, begin: int, end: int, b: Tensor | None = None, h: Tensor | None = None) -> Tensor:
         """Returns bool [B|1, H|1, rows, S], True for a kept pair, for the query rows from `begin` to `end`. b and h
@@ -209,20 +210,23 @@ class Kept:
             return Mask.none()
         return Mask.rows(*(t.reshape(-1).numpy() for t in of_rows.unbind(-1)))
 
-    def dropped(self, rows: slice) -> Tensor | None:
-        """Returns the pairs that the engine drops besides those of the rule."""
+    def pairs(self, rows: slice) -> PairMask | Tensor | None:
+        """Returns what the engine takes besides the rule: a mask of all rows, or for some rows the pairs that it
+        drops."""
         if self.rows is not None:
             return None
         if rows != slice(0, self.sizes.rows):
-            return self._inverted(self.slab(rows.start, rows.stop))
+            kept = self.slab(rows.start, rows.stop)
+            return (~kept).expand(self.sizes.batch, self.sizes.heads, -1, -1)
         if self._pairs is None:
-            step = max(1, PAIRS // max(1, self.sizes.keys))
-            slabs = [self.slab(i, min(i + step, rows.stop)) for i in range(0, rows.stop, step)]
-            self._pairs = self._inverted(torch.cat(slabs, 2))
+            used = frozenset[str]().union(*(node.depends for node in self.nodes))
+            lists = [] if self.blocks is None else self.blocks[:2]
+            shape = list(self.sizes)
+            for axis, name in enumerate(INDICES[:2]):
+                if name not in used and all(t.shape[axis] == 1 for t in lists):
+                    shape[axis] = 1
+            self._pairs = PairMask.from_slabs(self.slab, shape)
         return self._pairs
-
-    def _inverted(self, kept: Tensor) -> Tensor:
-        return (~kept).expand(self.sizes.batch, self.sizes.heads, -1, -1)
 
 
 _kept: weakref.WeakKeyDictionary[BlockMask, tuple] = weakref.WeakKeyDictionary()
