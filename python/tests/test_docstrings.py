@@ -11,6 +11,7 @@ SHAPE = re.compile(r"\[[^\]\n]*[A-Za-z][^\]\n]*\]")
 # Public functions that take no tensors and return none.
 WITHOUT_TENSORS = {
     "set_default_context",
+    "replace_flex_attention",
     "replace_scaled_dot_product_attention",
     "install",
     "uninstall",

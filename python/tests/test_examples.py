@@ -12,8 +12,8 @@ from time_limits import seconds
 REPOSITORY = Path(__file__).resolve().parents[2]
 
 
-PAGES = "quickstart", "layouts", "training", "python", "flash_attn", "migration", "inference", "jax", "pytorch_operators"
-DOCUMENTS = ["README.md", *(f"docs/{name}.md" for name in (*PAGES, "xformers"))]
+PAGES = "quickstart", "layouts", "training", "python", "flash_attn", "migration", "inference", "jax", "xformers"
+DOCUMENTS = ["README.md", *(f"docs/{name}.md" for name in (*PAGES, "pytorch_operators", "flex_attention"))]
 
 
 @pytest.mark.parametrize("document", DOCUMENTS)
@@ -36,6 +36,14 @@ def test_train_gpt_is_reproducible():
     done = subprocess.run([*command, *sizes.split()], capture_output=True, text=True, timeout=seconds(120))
     assert done.returncode == 0, done.stdout + done.stderr
     assert "the same bits in all runs" in done.stdout
+
+
+def test_train_documents_checks_itself():
+    sizes = "--steps 4 --batch 2 --context 96 --layers 2 --heads 2 --width 32"
+    command = [sys.executable, REPOSITORY / "examples/train_documents.py", "--text", REPOSITORY / "LICENSE"]
+    done = subprocess.run([*command, *sizes.split()], capture_output=True, text=True, timeout=seconds(120))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "the same bits on one thread and on two" in done.stdout
 
 
 def test_train_gpt_on_four_processes():

@@ -22,6 +22,7 @@ from torch._C import _is_fwd_grad_enabled as forward_mode_is_enabled
 from torch._functorch.autograd_function import enable_single_level_autograd_function as on_one_level
 from torch.autograd import _profiler_enabled, forward_ad
 from torch.compiler import is_compiling
+from torch.utils._python_dispatch import TorchDispatchMode as DispatchMode  # noqa: F401
 from torch.utils._pytree import tree_leaves, tree_map
 
 with_forward_mode = forward_ad._set_fwd_grad_enabled
@@ -145,3 +146,10 @@ def has_amx() -> bool:
     from torch.cpu import _is_amx_tile_supported
 
     return _is_amx_tile_supported()
+
+
+def dq_write_order(block_mask: Any, dq_kv_order: bool) -> tuple[Tensor, Tensor | None]:
+    """Returns the fields dq_write_order and dq_write_order_full of a BlockMask."""
+    from torch.nn.attention.flex_attention import _compute_dq_write_order_from_block_mask
+
+    return _compute_dq_write_order_from_block_mask(block_mask, dq_kv_order=dq_kv_order)

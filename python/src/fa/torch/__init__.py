@@ -19,6 +19,7 @@ from .._torch.cache_ops import scatter_rows
 from .._torch.decode import decode_attention
 from .._torch.direct import attend_plainly
 from .._torch.entered import context
+from .._torch.flex.face import create_block_mask, explain_flex_attention, flex_attention, replace_flex_attention
 from .._torch.pairs import scaled_dot_product_attention_of_pairs
 from .._torch.replacement import replacement
 from .._torch.sdpa import attend, check_arguments, refusal, rule_of
@@ -26,9 +27,13 @@ from .._torch.sdpa import attend, check_arguments, refusal, rule_of
 __all__ = [
     "activate",
     "can_use",
+    "create_block_mask",
     "deactivate",
     "decode_attention",
+    "explain_flex_attention",
+    "flex_attention",
     "install",
+    "replace_flex_attention",
     "replace_scaled_dot_product_attention",
     "scaled_dot_product_attention",
     "scatter_rows",

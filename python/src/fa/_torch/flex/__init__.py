@@ -1,0 +1,1 @@
+"""FlexAttention on CPUs."""

@@ -1,0 +1,259 @@
+"""Traces a mask_mod or score_mod, a function of scalars, to a graph of PyTorch's operators, and evaluates such graphs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+from ..._pytorch import DispatchMode, version_of, written_arguments
+
+ATEN = torch.ops.aten
+INDICES = ("b", "h", "q_idx", "kv_idx")
+SCORE = "score"
+_SAME = (ATEN.alias.default, ATEN.clone.default, ATEN.lift_fresh.default)  # the result is the argument
+
+
+class Node:
+    """A tensor of a traced function: an input (score, b, h, q_idx or kv_idx), a captured tensor, or an operator's
+    result, whose arguments are nodes and constants."""
+
+    def __init__(self, like: Tensor, name: str = "", tensor: Tensor | None = None, call: tuple | None = None) -> None:
+        self.dtype, self.dim = like.dtype, like.dim()
+        self.name, self.tensor = name, tensor
+        self.function, self.arguments, self.keywords = call or (None, (), {})
+        self.packet = getattr(self.function, "overloadpacket", None)
+        self.inputs: list[Node] = []
+        _mapped(lambda given: self.inputs.append(given) if isinstance(given, Node) else None, (self.arguments, self.keywords))
+        self.depends: frozenset[str] = frozenset([name] if name else []).union(*(node.depends for node in self.inputs))
+
+    def __iter__(self) -> Iterator[Node]:
+        """Yields each node that this node needs once, arguments first, and this node last."""
+        seen: set[int] = set()
+
+        def walk(node: Node) -> Iterator[Node]:
+            if id(node) not in seen:
+                seen.add(id(node))
+                for below in node.inputs:
+                    yield from walk(below)
+                yield node
+
+        yield from walk(self)
+
+    def captured(self) -> list[Tensor]:
+        return [node.tensor for node in self if node.tensor is not None]
+
+    def number(self) -> float | None:
+        """Returns the value of a node without inputs and captured tensors that change, and None for other nodes."""
+        if self.depends or self.dim or any(node.tensor is not None and node.tensor.dim() for node in self):
+            return None
+        return None if any(t.requires_grad for t in self.captured()) else evaluate(self).item()
+
+    def key(self) -> tuple:
+        """Returns a value that changes when the function does, or a captured tensor is another one or is written to."""
+        places = {id(node): place for place, node in enumerate(self)}
+
+        def told(value: Any) -> Any:
+            return f"node {places[id(value)]}" if isinstance(value, Node) else repr(value)
+
+        def of(node: Node) -> tuple:
+            tensor = node.tensor
+            if tensor is not None:
+                return (tensor.dtype, tensor.item()) if tensor.numel() == 1 else state_of(tensor)
+            return node.name, node.function, str(_mapped(told, (node.arguments, node.keywords)))
+
+        return tuple(map(of, self))
+
+    def __str__(self) -> str:
+        if self.name or self.tensor is not None:
+            return self.name or f"a tensor {list(self.tensor.shape)}"
+        given = _mapped(str, (*self.arguments, *self.keywords.values())) if self.depends else ["..."]
+        return f"{self.packet.__name__}({', '.join(map(str, given))})".replace("'", "")
+
+
+def state_of(tensor: Tensor) -> tuple:
+    """Returns a value that is equal for the same tensor without a write in between. Tensors of inference mode do not
+    count writes, so the value is never equal for them."""
+    return (object(),) if tensor.is_inference() else (id(tensor), version_of(tensor))
+
+
+def _mapped(function: Callable[[Any], Any], value: Any) -> Any:
+    """Returns the arguments of an operator with `function` applied to each of them, and to the elements of lists."""
+    if isinstance(value, (list, tuple)):
+        return [_mapped(function, item) for item in value]
+    if isinstance(value, dict):
+        return {name: _mapped(function, item) for name, item in value.items()}
+    return function(value)
+
+
+class Untraceable(Exception):
+    """Raised for a function that no graph describes. The text is the reason."""
+
+
+class Indexing(TorchFunctionMode):
+    """Indexing a tensor by scalar tensors, which PyTorch would convert to numbers, stays an operator."""
+
+    def __torch_function__(self, function, types, arguments=(), keywords=None):
+        if function is Tensor.__getitem__:
+            tensor, places = arguments
+            places = places if isinstance(places, tuple) else (places,)
+            if all(type(place) is int or isinstance(place, Tensor) for place in places):
+                return ATEN.index(tensor, [torch.as_tensor(place) for place in places])
+        return function(*arguments, **(keywords or {}))
+
+
+class _Recorder(DispatchMode):
+    def __init__(self, function: Callable, inputs: Mapping[str, Tensor]) -> None:
+        super().__init__()
+        self.function, self.reason = function, ""
+        self.nodes = {id(tensor): Node(tensor, name) for name, tensor in inputs.items()}
+        self.alive: list[Any] = [inputs]
+        self.outside: dict[int, Tensor] = {}  # captured tensors by their memory
+
+    def node(self, value: Any) -> Any:
+        if not isinstance(value, Tensor):
+            return value
+        if id(value) not in self.nodes:
+            self.nodes[id(value)] = Node(value, tensor=value)
+            self.alive.append(value)
+            self.outside[value.untyped_storage().data_ptr()] = value
+        return self.nodes[id(value)]
+
+    def __torch_dispatch__(self, function, types, arguments=(), keywords=None):
+        nodes, named = _mapped(self.node, (arguments, keywords or {}))
+        for place, (argument, written) in enumerate(written_arguments(function)):
+            value = arguments[place] if place < len(arguments) else (keywords or {}).get(argument.name)
+            if written and isinstance(value, Tensor):
+                owner = self.outside.get(value.untyped_storage().data_ptr())
+                if owner is not None:
+                    raise ValueError(f"{self.function[0]} changes {_name_of(owner, self.function[1])}")
+                self.reason = self.reason or f"{function.name()} writes in place"
+        result = function(*arguments, **(keywords or {}))
+        if function in _SAME:
+            self.nodes[id(result)] = nodes[0]
+        elif isinstance(result, Tensor):
+            self.nodes[id(result)] = Node(result, call=(function, nodes, named))
+        elif not isinstance(result, (int, float, bool)) or nodes[0].depends:
+            self.reason = self.reason or f"{function.name()} is no operator of one tensor"
+        self.alive.append(result)
+        return result
+
+
+def _name_of(tensor: Tensor, function: Callable) -> str:
+    """Returns the name by which a function refers to a tensor."""
+    code = getattr(function, "__code__", None)
+    cells = zip(code.co_freevars, function.__closure__ or (), strict=False) if code else ()
+    held = {name: cell.cell_contents for name, cell in cells}
+    if code:
+        held |= {name: function.__globals__[name] for name in code.co_names if name in function.__globals__}
+    memory = tensor.untyped_storage().data_ptr()
+    names = [n for n, t in held.items() if isinstance(t, Tensor) and t.untyped_storage().data_ptr() == memory]
+    return names[0] if names else "a captured tensor"
+
+
+def trace(name: str, function: Callable, dtype: torch.dtype | None = None) -> Node:
+    """Returns the node of the function's result. `dtype` is the score's type, or None for a function of indices alone.
+
+    Raises:
+        Untraceable: the function depends on the value of an input, or writes in place.
+        ValueError: it writes into a captured tensor. `name` is the argument's name.
+    """
+    inputs = {} if dtype is None else {SCORE: torch.zeros((), dtype=dtype)}
+    inputs |= {index: torch.zeros((), dtype=torch.int64) for index in INDICES}
+    recorder = _Recorder((name, function), inputs)
+    with torch.no_grad(), Indexing(), recorder:
+        result = function(*inputs.values())
+    if not isinstance(result, Tensor):
+        raise ValueError(f"invalid argument: {name}: want a function that returns a tensor, got {type(result).__name__}")
+    node = recorder.node(result)
+    if recorder.reason:
+        raise Untraceable(recorder.reason)
+    if node.dim:
+        raise ValueError(f"invalid argument: {name}: want a function that returns a scalar, got {list(result.shape)}")
+    return node
+
+
+class _Index(torch.autograd.Function):
+    """tensor[places], whose gradient has the same bits for any number of threads. The gradient is summed in float64,
+    which PyTorch does in the order of the elements."""
+
+    @staticmethod
+    def forward(tensor, *places):
+        return ATEN.index(tensor, list(places))
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(*inputs[1:])
+        ctx.like = inputs[0].shape, inputs[0].dtype
+
+    @staticmethod
+    def backward(ctx, gradient):
+        (shape, dtype), places = ctx.like, ctx.saved_tensors
+        sums = torch.zeros(shape, dtype=torch.float64).index_put_(places, gradient.double(), accumulate=True)
+        return sums.to(dtype), *(None for _ in places)
+
+    @staticmethod
+    def vmap(info, in_dims, tensor, *places):
+        rank = max(t.dim() - (dim is not None) for t, dim in zip(places, in_dims[1:], strict=True))
+        moved = []
+        for place, dim in zip(places, in_dims[1:], strict=True):
+            if dim is not None:
+                place = place.movedim(dim, 0)
+                place = place.reshape(-1, *(1,) * (rank + 1 - place.dim()), *place.shape[1:])
+            moved.append(place)
+        if in_dims[0] is not None:
+            tensor = tensor.movedim(in_dims[0], 0)
+            moved.insert(0, torch.arange(info.batch_size).reshape(-1, *(1,) * rank))
+        return _Index.apply(tensor, *moved), 0
+
+
+def evaluate(node: Node, *indices: Tensor, score: Tensor | None = None, others: Mapping[int, Tensor] = {}) -> Tensor:
+    """Returns the values of a node, [B, H, L, S], for vectors of indices b, h, q_idx and kv_idx. A dimension on which
+    the node does not depend has the size 1.
+
+    Args:
+        score: [B, H, L, S]. others: tensors in place of captured ones, by the id of these.
+    """
+    order = list(node)
+
+    def replay(*inputs):
+        values = dict(zip((*INDICES, SCORE), inputs, strict=True))
+        made: dict[int, Any] = {}
+
+        def value(given):
+            return made[id(given)] if isinstance(given, Node) else given
+
+        for step in order:
+            if step.name:
+                made[id(step)] = values[step.name]
+            elif step.tensor is not None:
+                made[id(step)] = others.get(id(step.tensor), step.tensor)
+            else:
+                arguments, keywords = _mapped(value, (step.arguments, step.keywords))
+                if step.function is ATEN.index.Tensor and None not in arguments[1]:
+                    made[id(step)] = _Index.apply(arguments[0], *arguments[1])
+                else:
+                    made[id(step)] = step.function(*arguments, **keywords)
+        return made[id(node)]
+
+    used = [score is not None or name in node.depends for name in INDICES]
+    return over_indices(replay, indices, score, used)
+
+
+def over_indices(function: Callable, indices: tuple[Tensor, ...], score: Tensor | None, used: list[bool]) -> Tensor:
+    """Maps function(b, h, q_idx, kv_idx, score) over the dimensions that are `used`, the last one innermost. The other
+    dimensions of the result have the size 1."""
+    zero = torch.zeros((), dtype=torch.int64)
+    for place in reversed(range(len(INDICES))):
+        if used[place]:
+            axes = [None] * len(INDICES)
+            axes[place] = 0
+            function = torch.vmap(function, in_dims=(*axes, None if score is None else 0))
+    inputs = [index if use else zero for index, use in zip(indices or (zero,) * 4, used, strict=True)]
+    result = function(*inputs, zero if score is None else score)
+    for place, use in enumerate(used):
+        result = result if use else result.unsqueeze(place)
+    return result
