@@ -100,6 +100,9 @@ class FA_API PairMask {
 /// @endcode
 class FA_API PairMaskBuilder {
  public:
+  PairMaskBuilder(PairMaskBuilder&&) = default;
+  PairMaskBuilder& operator=(PairMaskBuilder&&) = default;
+
   /// @param shape  [B|1, N|Nkv|1, Sq, Sk] of the mask
   static Result<PairMaskBuilder> Make(const Dims& shape);
   /// Adds rows from `row` on of some batch elements and heads: [b, h, rows, Sk] of u8, bool or i8. `row` is a multiple
@@ -110,6 +113,8 @@ class FA_API PairMaskBuilder {
   Result<PairMask> Finish();
 
  private:
+  PairMaskBuilder() = default;
+
   std::shared_ptr<PairMask::Contents> contents_;
 };
 
