@@ -17,11 +17,11 @@ namespace {
 using npy::ElementType;
 using ::testing::HasSubstr;
 
-constexpr int64_t kBatch = 2, kHeads = 4, kHeadsKv = 2, kRows = 5, kKeys = 50, kD = 8;
-
 /// Files for one call in layout BNSD.
 class CliInfer : public ::testing::Test {
  protected:
+  static constexpr int64_t kBatch = 2, kHeads = 4, kHeadsKv = 2, kRows = 5, kKeys = 50, kD = 8;
+
   void SetUp() override {
     Save("q.npy", {kBatch, kHeads, kRows, kD}, Tag::kQ);
     Save("k.npy", {kBatch, kHeadsKv, kKeys, kD}, Tag::kK);

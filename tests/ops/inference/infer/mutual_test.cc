@@ -23,12 +23,13 @@ InferAttentionArgs ArgsOf(const DecodeAttentionArgs& decode) {
 
 /// Returns the options that say what a decode's options say, or nothing if fused inference has none.
 std::optional<InferAttentionOptions> OptionsOf(const DecodeAttentionOptions& decode, const reference::MaskRule& mask) {
-  if (decode.layout == Layout::kSBH || decode.softcap != 0) return std::nullopt;
+  if (decode.layout == Layout::kSBH || decode.softcap != 0 || mask.mode > 4) return std::nullopt;
   InferAttentionOptions options{.layout = decode.layout, .heads = decode.heads, .scale = decode.scale};
   options.sparse_mode = mask.mode == 1 ? 0 : mask.mode;
   options.antiquant = decode.antiquant;
-  options.pre = mask.mode == 4 ? mask.pre : Mask::kUnlimited;
-  options.next = mask.mode == 4 ? mask.next : Mask::kUnlimited;
+  const bool band = mask.mode == 4 || (mask.mode == 0 && mask.band);
+  options.pre = band ? mask.pre : Mask::kUnlimited;
+  options.next = band ? mask.next : Mask::kUnlimited;
   return options;
 }
 
@@ -60,8 +61,8 @@ TEST_P(InferMutual, HasTheIntegersOfAnInt8Prompt) {
   for (uint64_t seed = 0; seed < 60; ++seed) {
     const PromptCase c = RandomInt8DecodeCase(seed);
     const Int8DecodeProblem problem(c);
-    auto options = OptionsOf(problem.options(), c.dense.mask);
-    if (!options || (c.dense.mask.mode == 2 && c.dense.max_sq() == 1)) continue;
+    const auto options = OptionsOf(problem.options(), c.mask);
+    if (!options || (c.mask.mode == 2 && c.sq == 1)) continue;
     const Status status = InferAttention(ArgsOf(problem.args()), *options, ContextOf(GetParam()));
     ASSERT_TRUE(status.ok()) << status.message() << "\n" << c;
     EXPECT_TRUE(MatchesExpected(problem.prompt(), problem.prompt().MakeExpected())) << c;
