@@ -80,8 +80,8 @@ class PlanFor : public Plan {
   Status Run(const Args& args) const { return RunAny(&args); }
   /// Does not compile: the tensors of an operator whose arguments extend those of this one.
   template <typename Extended, typename... Memory>
-    requires std::derived_from<Extended, Args> && (!std::same_as<Extended, Args>)
-  Status Run(const Extended& args, Memory&&... workspace) const = delete;
+  requires std::derived_from<Extended, Args> &&(!std::same_as<Extended, Args>)Status
+      Run(const Extended& args, Memory&&... workspace) const = delete;
 };
 
 /// Returns the plan without its operator's type, or the status that says why there is no plan.
