@@ -71,11 +71,6 @@ def default_group() -> Any:
     return _get_default_group()
 
 
-def destroy_library(library: Any) -> None:
-    """Takes the kernels of a torch.library.Library out of the dispatcher."""
-    library._destroy()
-
-
 def script_builtins() -> dict[int, str]:
     """Returns the Python functions that torch.jit.script replaces by operators: {the function's id: the operator}."""
     from torch.jit._builtins import _get_builtin_table

@@ -59,21 +59,26 @@ def _counted(calls: Counter[str], name: str, kernel: Callable) -> Callable:
 
 
 @pytest.fixture(params=["Python", "libfa_torch"])
-def calls(request, monkeypatch) -> Any:
-    """Activates kernels in Python, or those of libfa_torch. Returns the numbers of their calls, by operator."""
-    made: Any = Counter()
+def kernels(request, monkeypatch) -> str:
+    """Chooses which kernels an activation takes: those in Python, or those of libfa_torch."""
     if request.param == "Python":
         monkeypatch.setattr(activation, "library", lambda: None)
+    elif activation.library() is None:
+        pytest.skip("this package has no libfa_torch")
+    return request.param
+
+
+@pytest.fixture
+def calls(kernels, monkeypatch) -> Any:
+    """Activates the kernels. Returns the numbers of their calls, by operator."""
+    made: Any = Compiled() if kernels == "libfa_torch" else Counter()
+    if kernels == "Python":
         for name, maker in ((FORWARD, "forward_kernel"), (BACKWARD, "backward_kernel")):
             make = getattr(dense, maker)
             own = lambda original, name=name, make=make: _counted(made, name, make(original))  # noqa: E731
             monkeypatch.setattr(dense, maker, own)
         for name, kernel in activation.PACKED.items():
             monkeypatch.setitem(activation.PACKED, name, _counted(made, name, kernel))
-    elif activation.library() is None:
-        pytest.skip("this package has no libfa_torch")
-    else:
-        made = Compiled()
     activate()
     yield made
     deactivate()

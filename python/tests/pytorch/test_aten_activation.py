@@ -8,7 +8,7 @@ import pytest
 import torch
 import torch.nn.attention as pytorch
 import torch.nn.functional as F
-from aten_calls import FORWARD, calls  # noqa: F401
+from aten_calls import FORWARD, calls, kernels  # noqa: F401
 
 import fa.torch
 from fa._aten import activation, registry
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.skipif(
 
 
 @pytest.fixture(autouse=True)
-def _restored():
+def _restored(kernels):
     yield
     if pytorch.current_flash_attention_impl() is not None:
         pytorch.restore_flash_attention_impl()
@@ -77,6 +77,12 @@ def test_older_versions_of_pytorch(qkv, monkeypatch):
         assert not is_ours(qkv)
 
 
+def test_a_pytorch_without_get_kernel_is_refused(monkeypatch):
+    monkeypatch.delattr(torch.library, "get_kernel")
+    with pytest.raises(RuntimeError, match="want PyTorch 2.10 or newer, got 2"):
+        fa.torch.activate()
+
+
 def test_another_implementation_replaces_fas(qkv):
     """FA3 needs a GPU and cannot be activated here. PyTorch restores its own kernels before it finds that out."""
     pytorch.activate_flash_attention_impl("fa")
@@ -106,8 +112,7 @@ def test_activation_warns_of_nothing():
     assert done.returncode == 0 and done.stderr == ""
 
 
-def test_a_handle_may_be_removed_twice(calls, qkv):
-    fa.torch.deactivate()
+def test_a_handle_may_be_removed_twice(qkv):
     handle = activation.Handle()
     assert is_ours(qkv)
     for _ in range(2):

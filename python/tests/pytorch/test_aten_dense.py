@@ -5,7 +5,7 @@ import itertools
 import pytest
 import torch
 import torch.nn.functional as F
-from aten_calls import BACKWARD, FORWARD, calls  # noqa: F401
+from aten_calls import BACKWARD, FORWARD, calls, kernels  # noqa: F401
 from reference import assert_within
 from test_sdpa import DTYPES, bounds_of, random_qkv
 from test_strides import INPUTS, agree

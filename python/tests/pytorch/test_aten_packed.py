@@ -4,7 +4,7 @@ import random
 
 import pytest
 import torch
-from aten_calls import PACKED_BACKWARD, PACKED_FORWARD, PACKED_FORWARD_INTO, calls  # noqa: F401
+from aten_calls import PACKED_BACKWARD, PACKED_FORWARD, PACKED_FORWARD_INTO, calls, kernels  # noqa: F401
 from reference import assert_within, attention, tolerances
 
 varlen = pytest.importorskip("torch.nn.attention.varlen", reason="this PyTorch has no varlen_attn")

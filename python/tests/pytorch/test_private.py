@@ -55,7 +55,6 @@ OF_OBJECTS = {  # private attributes that exist only on instances
     "_maybe_max_seqlen": (lambda: nested(), "nested tensors"),
     "_forward_hooks": (torch.nn.Module, "the warning after a model that calls no attention function"),
     "_compiled_call_impl": (torch.nn.Module, "the warning after a model that calls no attention function"),
-    "_destroy": (lambda: torch.library.Library("aten", "IMPL"), "fa.torch.deactivate"),
     "_torchdynamo_orig_callable": (lambda: torch.compile(len), "the warning after a compiled model"),
 }
 

@@ -13,7 +13,6 @@ from typing import Any
 import torch
 
 from .. import _fa
-from .._pytorch import destroy_library
 from . import dense, packed
 
 PACKED = {packed.FORWARD: packed.forward, packed.FORWARD_INTO: packed.forward_into, packed.BACKWARD: packed.backward}
@@ -28,23 +27,25 @@ class Handle:
     """Kernels that are in the dispatcher until `remove`."""
 
     def __init__(self) -> None:
+        if not hasattr(torch.library, "get_kernel"):
+            raise RuntimeError(f"fa.torch.activate: want PyTorch 2.10 or newer, got {torch.__version__}")
         with _lock:
             self._library: torch.library.Library | None = _kernels_in_python()
-            if (compiled := library()) is not None:
-                # PyTorch warns of the first kernel that replaces one. Above, that warning is not shown.
-                destroy_library(self._library)
-                if compiled.fa_torch_activate() != 0:
+            self._compiled = library()
+            if self._compiled is not None:
+                # PyTorch warns of the first kernel that replaces one. For the kernels in Python that is not shown.
+                self._library = None
+                if self._compiled.fa_torch_activate() != 0:
                     raise RuntimeError(f"{FILE.name}: PyTorch {torch.__version__} refuses its kernels")
             _kept.extend(torch.library.get_kernel(f"aten::{name}", "CPU") for name in (*PACKED, *_DENSE))
 
     def remove(self) -> None:
         """Takes the kernels out of the dispatcher. Later calls do nothing."""
         with _lock:
-            kernels, self._library = self._library, None
-            if kernels is not None and (compiled := library()) is not None:
-                compiled.fa_torch_deactivate()
-            elif kernels is not None:
-                destroy_library(kernels)
+            self._library = None  # PyTorch takes the kernels of a library out when the object goes
+            if self._compiled is not None:
+                self._compiled.fa_torch_deactivate()
+                self._compiled = None
 
 
 _DENSE = dense.FORWARD, dense.BACKWARD
