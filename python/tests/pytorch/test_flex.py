@@ -25,6 +25,7 @@ pytestmark = pytest.mark.usefixtures("one_torch_thread")
 BATCH, HEADS, ROWS, KEYS, SIZE = 2, 4, 150, 170, 16
 SORTED = torch.arange(KEYS) // 37
 SHUFFLED = torch.randint(0, 5, (KEYS,), generator=torch.Generator().manual_seed(3))
+VECTORS = torch.randn(KEYS, 3, generator=torch.Generator().manual_seed(4))
 OF_BATCH = torch.stack((SORTED, torch.arange(KEYS) // 60))
 
 
@@ -62,6 +63,7 @@ AS_INTERVALS = {
     "only the first rows": lambda b, h, i, j: causal(b, h, i, j) & (i < 50),
     "falling names": lambda b, h, i, j: -SORTED[i] <= -SORTED[j],
     "floating times": lambda b, h, i, j: (SORTED * 0.5)[i] >= (SORTED * 0.5)[j],
+    "in place": lambda b, h, i, j: (i >= j).logical_and_(i < 99),
     "no pair": lambda b, h, i, j: (j < 0) & (i >= 0),
 }
 AS_PAIRS = {
@@ -72,6 +74,7 @@ AS_PAIRS = {
     "windows of heads": lambda b, h, i, j: (i >= j) & (i - j <= h * 20),
     "rows upside down": lambda b, h, i, j: j <= 150 - i,
     "NaN": lambda b, h, i, j: torch.where(SORTED == 1, torch.nan, SORTED * 1.0)[i] >= (SORTED * 1.0)[j],
+    "no elements alone": lambda b, h, i, j: VECTORS[i].mul(VECTORS[j]).sum(-1) > 0,
     "names of 8 bits that overflow": lambda b, h, i, j: (SORTED + 250).to(torch.uint8)[i] - SORTED.to(torch.uint8)[j] < 6,
 }
 MASKS = AS_INTERVALS | AS_PAIRS
@@ -290,6 +293,8 @@ CAPTURED = {  # the captured tensor's shape, and the bias made of it
     "transposed": ((KEYS, ROWS), lambda t, b, h, i, j: t[j, i]),
     "per key": ((BATCH, KEYS), lambda t, b, h, i, j: t[b, j]),
     "per row": ((HEADS, ROWS), lambda t, b, h, i, j: t[h, i]),
+    "sum": ((HEADS, 8, 3), lambda t, b, h, i, j: t[h, (i + j) % 8].sum(-1)),
+    "of 16 bits": ((HEADS, 8), lambda t, b, h, i, j: t[h, (i + j) % 8].bfloat16().float() + torch.tensor(0.5) * t[h, 0]),
     "product": ((HEADS, 8), lambda t, b, h, i, j: t[h, i % 8] * t[h, j % 8]),
 }
 
@@ -324,6 +329,13 @@ def test_gradients_of_captured_tensors(name, masked, dtype):
     assert_within(got, want, bound, name)
 
 
+
+
+def viewed(t):
+    t.view_as(t).add_(1)
+    return t
+
+
 SLABS = {
     "sine": lambda s, b, h, i, j: torch.sin(s * 3),
     "square": lambda s, b, h, i, j: s * s,
@@ -334,6 +346,7 @@ SLABS = {
     "a number": lambda s, b, h, i, j: s + 1.0,
     "no score": lambda s, b, h, i, j: SLOPES[h] * (i - j).abs(),
     "in place": lambda s, b, h, i, j: s.clone().sin_(),
+    "a view in place": lambda s, b, h, i, j: viewed(s.sin()),
     "bias of a condition": lambda s, b, h, i, j: torch.where(i >= j, s, -torch.inf) + SLOPES[h],
 }
 
@@ -565,6 +578,10 @@ def test_refusals_of_block_masks_and_transforms():
         create_block_mask(causal, 1, 1, 4, 4, device="cuda")
     with pytest.raises(ValueError, match="mask_mod: want a function that returns torch.bool, got torch.int64"):
         create_block_mask(lambda b, h, i, j: i - j, 1, 1, 4, 4)
+    with pytest.raises(ValueError, match="mask_mod: aten::_local_scalar_dense is no operator of one tensor, want"):
+        create_block_mask(lambda b, h, i, j: i >= j if i > 2 else j > 1, 1, 1, 4, 4)
+    with pytest.raises(TypeError, match="key: want a torch.Tensor, got int"):
+        flex_attention(q(), 1, q())
     with pytest.raises(ValueError, match="inside a transform of torch.func"):
         torch.vmap(flex_attention)(q(3, 1, 2, 4, 8), q(3, 1, 2, 4, 8), q(3, 1, 2, 4, 8))
     nested = torch.nested.nested_tensor([torch.ones(2, 3)], layout=torch.jagged)

@@ -114,6 +114,7 @@ def explain_flex_attention(
     return f"mask: {mask}\nscore: by the engine: {prepared.form}" + f" (bias: {bias})" * bool(prepared.form.biases)
 
 
+@torch.compiler.disable
 def create_block_mask(
     mask_mod: Callable[..., Tensor],
     B: int | None,
@@ -164,7 +165,10 @@ def _ordered(blocks: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _traced_mask(mask_mod: Callable[..., Tensor]) -> Node:
-    node = trace("mask_mod", mask_mod)
+    try:
+        node = trace("mask_mod", mask_mod)
+    except Untraceable as reason:
+        raise ValueError(f"invalid argument: mask_mod: {reason}, want operators of whole tensors") from None
     if node.dtype != torch.bool:
         raise ValueError(f"invalid argument: mask_mod: want a function that returns torch.bool, got {node.dtype}")
     return node
@@ -173,6 +177,9 @@ def _traced_mask(mask_mod: Callable[..., Tensor]) -> Node:
 def _check(query: Tensor, key: Tensor, value: Tensor, block_mask: Any, enable_gqa: bool, kernel_options: Any) -> None:
     """Raises PyTorch's errors, and those for arguments that PyTorch takes and `fa` does not."""
     named = {"query": query, "key": key, "value": value}
+    for name, tensor in named.items():
+        if not isinstance(tensor, Tensor):
+            raise TypeError(f"{name}: want a torch.Tensor, got {type(tensor).__name__}")
     if any(t.is_nested for t in named.values()):
         raise NotImplementedError("flex_attention does not support NestedTensor inputs. Convert inputs to dense tensors "
                                   "before calling flex_attention.")
@@ -221,7 +228,8 @@ def _check_mask(mask: Any, query: Tensor, key: Tensor) -> None:
     rows, keys = mask.seq_lengths
     if min(mask.BLOCK_SIZE) == 1 << 30 or (rows, keys) == (query.shape[2], key.shape[2]):  # 2^30: no blocks at all
         return
-    made = f"block_mask was created for block_mask.shape={mask.shape} but got q_len={query.shape[2]} and kv_len={key.shape[2]}."
+    made = (f"block_mask was created for block_mask.shape={mask.shape} but got q_len={query.shape[2]} and "
+            f"kv_len={key.shape[2]}.")
     if query.shape[2] > rows or key.shape[2] > keys:
         raise ValueError(f"{made} As the block mask was created for a smaller length than you're using it for, you likely "
                          "need to create a new block mask.")
@@ -232,8 +240,8 @@ def _check_mask(mask: Any, query: Tensor, key: Tensor) -> None:
 
 def _prepared(query, key, value, score_mod, block_mask, enable_gqa, kernel_options):
     """Returns query, key and value in the type and batch of the computation, and what the engine makes of the rest."""
-    query, key, value, _ = autocast(query, key, value, None)
     _check(query, key, value, block_mask, enable_gqa, kernel_options)
+    query, key, value, _ = autocast(query, key, value, None)
     if block_mask is not None:
         _check_mask(block_mask, query, key)
     key, value = (t.expand(query.shape[0], -1, -1, -1) for t in (key, value))
@@ -262,7 +270,7 @@ def _scores(score_mod: Callable[..., Tensor] | None, node: Node | None) -> Calla
     if score_mod is None:
         return lambda scores, *_: scores
     if node is not None:
-        return lambda scores, *indices: evaluate(node, *indices, score=scores)
+        return lambda scores, *indices: evaluate(node, *indices, score=scores).expand_as(scores)
 
     def untraced(*inputs):
         with Indexing():

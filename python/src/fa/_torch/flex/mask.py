@@ -15,7 +15,7 @@ from ..._fa import Mask, PairMask
 from .intervals import Finder, Intervals, Unlisted
 from .trace import INDICES, Node, evaluate, state_of
 
-PAIRS = 1 << 19  # the most pairs that are evaluated at once
+PAIRS = 1 << 20  # the most pairs that are evaluated at once
 
 
 class Sizes(NamedTuple):
@@ -190,11 +190,12 @@ class Kept:
             some, every = blocks_of(self._mod, sizes.keys, size)
         else:
             some, every = [], []
-            for begin in range(0, sizes.rows, size[0]):
-                kept = self.slab(begin, begin + size[0]).view(torch.uint8)
-                for found, per_key in ((some, kept.amax(2)), (every, kept.amin(2))):
-                    per_key = torch.nn.functional.pad(per_key, (0, columns * size[1] - sizes.keys))
-                    found.append(per_key.unflatten(-1, (columns, size[1])))
+            step = size[0] * max(1, PAIRS // (size[0] * sizes.keys))
+            for begin in range(0, sizes.rows, step):
+                for kept in self.slab(begin, begin + step).view(torch.uint8).split(size[0], 2):
+                    for found, per_key in ((some, kept.amax(2)), (every, kept.amin(2))):
+                        per_key = torch.nn.functional.pad(per_key, (0, columns * size[1] - sizes.keys))
+                        found.append(per_key.unflatten(-1, (columns, size[1])))
             some = torch.stack(some, 2).amax(-1).bool()
             every = torch.stack(every, 2).amin(-1).bool()
         every[:, :, sizes.rows // size[0] :] = False

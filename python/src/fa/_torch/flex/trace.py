@@ -110,7 +110,7 @@ class _Recorder(DispatchMode):
         super().__init__()
         self.function, self.reason = function, ""
         self.nodes = {id(tensor): Node(tensor, name) for name, tensor in inputs.items()}
-        self.alive: list[Any] = [inputs]
+        self.alive: list[Any] = list(inputs.values())
         self.outside: dict[int, Tensor] = {}  # captured tensors by their memory
 
     def node(self, value: Any) -> Any:
@@ -124,22 +124,33 @@ class _Recorder(DispatchMode):
 
     def __torch_dispatch__(self, function, types, arguments=(), keywords=None):
         nodes, named = _mapped(self.node, (arguments, keywords or {}))
+        recorded = function
         for place, (argument, written) in enumerate(written_arguments(function)):
             value = arguments[place] if place < len(arguments) else (keywords or {}).get(argument.name)
             if written and isinstance(value, Tensor):
-                owner = self.outside.get(value.untyped_storage().data_ptr())
-                if owner is not None:
-                    raise ValueError(f"{self.function[0]} changes {_name_of(owner, self.function[1])}")
-                self.reason = self.reason or f"{function.name()} writes in place"
+                recorded = self._out_of_place(function, value, place)
         result = function(*arguments, **(keywords or {}))
         if function in _SAME:
             self.nodes[id(result)] = nodes[0]
         elif isinstance(result, Tensor):
-            self.nodes[id(result)] = Node(result, call=(function, nodes, named))
+            self.nodes[id(result)] = Node(result, call=(recorded, nodes, named))
         elif not isinstance(result, (int, float, bool)) or nodes[0].depends:
             self.reason = self.reason or f"{function.name()} is no operator of one tensor"
         self.alive.append(result)
         return result
+
+    def _out_of_place(self, function: Any, written: Tensor, place: int) -> Any:
+        """Returns the operator that computes what `function` writes into its argument, a tensor of the trace."""
+        memory = written.untyped_storage().data_ptr()
+        if memory in self.outside:
+            raise ValueError(f"{self.function[0]} changes {_name_of(self.outside[memory], self.function[1])}")
+        views = [t for t in self.alive if isinstance(t, Tensor) and t.untyped_storage().data_ptr() == memory]
+        name, _, overload = function.name().removeprefix("aten::").partition(".")
+        packet = getattr(ATEN, name.removesuffix("_"), None) if name.endswith("_") and place == 0 else None
+        own = getattr(packet, overload or "default", None)
+        if own is None or any(view is not written for view in views):
+            self.reason = self.reason or f"{function.name()} writes in place"
+        return own
 
 
 def _name_of(tensor: Tensor, function: Callable) -> str:
@@ -158,7 +169,7 @@ def trace(name: str, function: Callable, dtype: torch.dtype | None = None) -> No
     """Returns the node of the function's result. `dtype` is the score's type, or None for a function of indices alone.
 
     Raises:
-        Untraceable: the function depends on the value of an input, or writes in place.
+        Untraceable: the function depends on the value of an input, or writes in place in a way that is not understood.
         ValueError: it writes into a captured tensor. `name` is the argument's name.
     """
     inputs = {} if dtype is None else {SCORE: torch.zeros((), dtype=dtype)}
@@ -181,13 +192,10 @@ class _Index(torch.autograd.Function):
     which PyTorch does in the order of the elements."""
 
     @staticmethod
-    def forward(tensor, *places):
+    def forward(ctx, tensor, *places):
+        ctx.save_for_backward(*places)
+        ctx.like = tensor.shape, tensor.dtype
         return ATEN.index(tensor, list(places))
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        ctx.save_for_backward(*inputs[1:])
-        ctx.like = inputs[0].shape, inputs[0].dtype
 
     @staticmethod
     def backward(ctx, gradient):
@@ -195,19 +203,21 @@ class _Index(torch.autograd.Function):
         sums = torch.zeros(shape, dtype=torch.float64).index_put_(places, gradient.double(), accumulate=True)
         return sums.to(dtype), *(None for _ in places)
 
-    @staticmethod
-    def vmap(info, in_dims, tensor, *places):
-        rank = max(t.dim() - (dim is not None) for t, dim in zip(places, in_dims[1:], strict=True))
-        moved = []
-        for place, dim in zip(places, in_dims[1:], strict=True):
-            if dim is not None:
-                place = place.movedim(dim, 0)
-                place = place.reshape(-1, *(1,) * (rank + 1 - place.dim()), *place.shape[1:])
-            moved.append(place)
-        if in_dims[0] is not None:
-            tensor = tensor.movedim(in_dims[0], 0)
-            moved.insert(0, torch.arange(info.batch_size).reshape(-1, *(1,) * rank))
-        return _Index.apply(tensor, *moved), 0
+
+# Operators that compute each element by itself, though PyTorch does not say so, and operators that fill a scalar.
+_POINTWISE = {ATEN.floor_divide, ATEN._to_copy, ATEN.detach, ATEN.lift_fresh_copy}
+_POINTWISE |= {ATEN.scalar_tensor, ATEN.new_ones, ATEN.new_zeros, ATEN.new_full}
+
+
+def _broadcasts(node: Node) -> bool:
+    """Returns whether a node may be computed for broadcast tensors of indices: it is a scalar made of scalars, or an
+    element of a captured tensor."""
+    if node.packet is ATEN.index:
+        tensor, places = node.arguments
+        return tensor.tensor is not None and None not in places and len(places) == tensor.dim
+    if any(below.dim for below in node.inputs):
+        return False
+    return node.function is None or node.packet in _POINTWISE or torch.Tag.pointwise in node.function.tags
 
 
 def evaluate(node: Node, *indices: Tensor, score: Tensor | None = None, others: Mapping[int, Tensor] = {}) -> Tensor:
@@ -217,43 +227,44 @@ def evaluate(node: Node, *indices: Tensor, score: Tensor | None = None, others: 
     Args:
         score: [B, H, L, S]. others: tensors in place of captured ones, by the id of these.
     """
-    order = list(node)
+    steps = list(node)
+    broadcast = all(map(_broadcasts, steps))
 
     def replay(*inputs):
-        values = dict(zip((*INDICES, SCORE), inputs, strict=True))
-        made: dict[int, Any] = {}
-
-        def value(given):
-            return made[id(given)] if isinstance(given, Node) else given
-
-        for step in order:
-            if step.name:
-                made[id(step)] = values[step.name]
-            elif step.tensor is not None:
-                made[id(step)] = others.get(id(step.tensor), step.tensor)
+        given = dict(zip((*INDICES, SCORE), inputs, strict=True))
+        made: dict[Node, Tensor] = {}
+        for step in steps:
+            if step.function is None:
+                value = given[step.name] if step.name else others.get(id(step.tensor), step.tensor)
             else:
-                arguments, keywords = _mapped(value, (step.arguments, step.keywords))
-                if step.function is ATEN.index.Tensor and None not in arguments[1]:
-                    made[id(step)] = _Index.apply(arguments[0], *arguments[1])
+                arguments, keywords = _mapped(lambda x: made[x] if isinstance(x, Node) else x, (step.arguments, step.keywords))
+                if broadcast and step.packet is ATEN.index:
+                    value = _Index.apply(arguments[0], *arguments[1])
                 else:
-                    made[id(step)] = step.function(*arguments, **keywords)
-        return made[id(node)]
+                    value = step.function(*arguments, **keywords)
+            # A scalar that is no tensor of four dimensions would have less weight in the choice of types.
+            made[step] = value.view(1, 1, 1, 1) if broadcast and value.dim() == 0 else value
+        return made[node]
 
-    used = [score is not None or name in node.depends for name in INDICES]
-    return over_indices(replay, indices, score, used)
+    if broadcast:
+        shapes = [[-1 if axis == place else 1 for axis in range(4)] for place in range(4)]
+        return replay(*(index.view(shape) for index, shape in zip(indices or [ZERO] * 4, shapes, strict=True)), score)
+    return over_indices(replay, indices or (ZERO,) * 4, score, [score is not None or n in node.depends for n in INDICES])
+
+
+ZERO = torch.zeros(1, dtype=torch.int64)
 
 
 def over_indices(function: Callable, indices: tuple[Tensor, ...], score: Tensor | None, used: list[bool]) -> Tensor:
     """Maps function(b, h, q_idx, kv_idx, score) over the dimensions that are `used`, the last one innermost. The other
     dimensions of the result have the size 1."""
-    zero = torch.zeros((), dtype=torch.int64)
     for place in reversed(range(len(INDICES))):
         if used[place]:
             axes = [None] * len(INDICES)
             axes[place] = 0
             function = torch.vmap(function, in_dims=(*axes, None if score is None else 0))
-    inputs = [index if use else zero for index, use in zip(indices or (zero,) * 4, used, strict=True)]
-    result = function(*inputs, zero if score is None else score)
+    inputs = [index if use else ZERO[0] for index, use in zip(indices, used, strict=True)]
+    result = function(*inputs, ZERO if score is None else score)
     for place, use in enumerate(used):
         result = result if use else result.unsqueeze(place)
     return result
