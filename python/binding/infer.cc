@@ -17,7 +17,7 @@ using namespace nb::literals;
 namespace fa::python {
 namespace {
 
-constexpr std::array kLayouts = {Layout::kBSH,       Layout::kBSND,     Layout::kBNSD,      Layout::kTND,
+constexpr std::array kInferLayouts = {Layout::kBSH,       Layout::kBSND,     Layout::kBNSD,      Layout::kTND,
                                  Layout::kNTD,       Layout::kNSD,      Layout::kBNSD_BSND, Layout::kBSH_BNSD,
                                  Layout::kBSND_BNSD, Layout::kBSH_NBSD, Layout::kBSND_NBSD, Layout::kBNSD_NBSD,
                                  Layout::kTND_NTD,   Layout::kNTD_TND};
@@ -25,7 +25,7 @@ constexpr std::array kLayouts = {Layout::kBSH,       Layout::kBSND,     Layout::
 InferAttentionOptions MakeOptions(const std::string& layout, int64_t heads, int64_t heads_kv,
                                   std::optional<double> scale, int64_t sparse_mode, int64_t pre, int64_t next,
                                   int64_t block_size, bool antiquant_per_token, bool infinite_lse) {
-  return {.layout = Named<Layout>("layout", layout, kLayouts),
+  return {.layout = Named<Layout>("layout", layout, kInferLayouts),
           .heads = heads,
           .heads_kv = heads_kv,
           .scale = NearestFloat(scale),

@@ -13,7 +13,7 @@
 #include "core/run/guarded_call.h"
 #include "fa/infer_attention.h"
 #include "ops/dense/forward_program.h"
-#include "ops/dense/mask_words.h"
+#include "ops/dense/mask_tiles.h"
 #include "ops/inference/bind_infer.h"
 #include "ops/inference/int8_program.h"
 #include "ops/inference/output_scales.h"
@@ -34,7 +34,7 @@ class InferPlanImpl final : public Plan::ImplFor<InferAttentionArgs> {
       : ImplFor(context),
         bound_(std::move(bound)),
         program_("infer", context, bound_.decode.attention),
-        mask_words_(program_.bound(), core::ImplOf(context).workers()) {
+        mask_tiles_(program_.bound(), core::ImplOf(context).workers()) {
     const ops::BoundOutputScales& scales = bound_.decode.scales;
     if (scales.strided) scales_at_ = program_.Book("output scales", ops::OutputScaleBytes(scales));
     if (bound_.widens_sink) {
@@ -42,7 +42,7 @@ class InferPlanImpl final : public Plan::ImplFor<InferAttentionArgs> {
       sink_at_ = program_.Book("sinks", heads * sizeof(float));
     }
     if (bound_.tree.bytes > 0) tree_at_ = program_.Book("dense masks of trees", bound_.tree.bytes);
-    mask_words_.Book(program_);
+    mask_tiles_.Book(program_);
   }
 
   [[nodiscard]] const tiling::WorkspacePlan& workspace() const override { return program_.workspace(); }
@@ -54,7 +54,7 @@ class InferPlanImpl final : public Plan::ImplFor<InferAttentionArgs> {
     if (!padding.ok()) return padding.status();
     if (padding->drops_keys) return RunWithoutDroppedKeys(args, *padding);
     ops::ForwardRows rows = ops::RowsOf(bound_, args, *padding, {workspace + sink_at_, workspace + tree_at_});
-    FA_RETURN_IF_ERROR(mask_words_.Make(*this, workspace, &rows.scores));
+    FA_RETURN_IF_ERROR(mask_tiles_.Make(*this, workspace, &rows.scores));
     const ops::BoundOutputScales& scales = bound_.decode.scales;
     ops::OutputQuantization quantization;
     if (scales.quantized) {
@@ -87,7 +87,7 @@ class InferPlanImpl final : public Plan::ImplFor<InferAttentionArgs> {
 
   ops::BoundInfer bound_;
   Program program_;
-  ops::MaskWords mask_words_;
+  ops::MaskTiles mask_tiles_;
   size_t scales_at_ = 0, sink_at_ = 0, tree_at_ = 0;
 };
 
