@@ -246,7 +246,7 @@ Status BindDense(DecodeBinding& call, std::span<const int64_t> lengths_kv) {
                               .pse = call.pse,
                               .dense_mask = call.dense_mask,
                               .sink = call.args.sink,
-                               .pair_mask = call.args.pair_mask,
+                              .pair_mask = call.args.pair_mask,
                               .cu_q = call.args.cu_q,
                               .cu_kv = fused.cu_kv,
                               .out = call.args.out,
