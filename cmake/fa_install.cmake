@@ -1,6 +1,6 @@
 # Installs libfa, libfa_aclnn, their headers, the CMake package, fa.pc and fa_aclnn.pc. The prefix may be moved
-# afterwards. Components: runtime (shared libraries), mpi (libfa_mpi), development (headers, archives, links, packages),
-# tools (the command line tool), mpi_tools (the command line tool fa-mpi).
+# afterwards. Components: runtime (shared libraries), mpi (libfa_mpi), torch (libfa_torch), development (headers,
+# archives, links, packages), tools (the command line tool), mpi_tools (the command line tool fa-mpi).
 
 include(CMakePackageConfigHelpers)
 
@@ -27,6 +27,12 @@ if(TARGET fa_mpi)
   fa_install_libraries(fa_mpi_targets mpi fa_mpi)
 else()
   list(APPEND fa_absent_headers PATTERN "mpi.h" EXCLUDE)
+endif()
+if(TARGET fa_torch)
+  # This is the package's component torch.
+  fa_install_libraries(fa_torch_targets torch fa_torch)
+else()
+  list(APPEND fa_absent_headers PATTERN "fa/torch.h" EXCLUDE)
 endif()
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/ ${PROJECT_BINARY_DIR}/include/
         DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT development FILES_MATCHING PATTERN "*.h" ${fa_absent_headers})

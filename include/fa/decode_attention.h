@@ -79,7 +79,7 @@ struct DecodeAttentionArgs {
   TensorView antiquant_offset;  ///< optional, shape and type of antiquant_scale; absent: 0
   TensorView pse;               ///< optional bias, type of q or f32 (q i8: f16 or f32), [B|1, N, 1|Sq, >= S]: the score
                                 ///< is scale * QK + pse
-  TensorView dense_mask;     ///< optional, u8, i8 or bool, 1 = drop: [B, >= S], [B, 1|Sq, >= S], [B, 1|N, 1|Sq, >= S]
+  TensorView dense_mask;  ///< optional, u8, i8 or bool, 1 = drop: [B, >= S], [B, 1|Sq, >= S], [B, 1|N, 1|Sq, >= S]
   /// Instead of dense_mask: [B|1, N|Nkv|1, 1 or >= Sq, >= S], as in FlashAttention.
   const PairMask* pair_mask = nullptr;
   TensorView sink;           ///< optional, f32 [N], or one per row [B|1, N, Sq] (TND: [T, N]): the score of a virtual

@@ -16,6 +16,7 @@
 #include "fa/flash_attention_grad.h"
 #include "fa/indexer_loss.h"
 #include "fa/indexer_lse.h"
+#include "fa/infer_attention.h"
 #include "fa/lightning_indexer.h"
 #include "fa/lightning_indexer_grad.h"
 #include "fa/merge.h"
@@ -32,6 +33,7 @@
   X(Merge, MergePartials, MergeArgs, MergeOptions, "merge")                                                            \
   X(Decode, DecodeAttention, DecodeAttentionArgs, DecodeAttentionOptions, "decode")                                    \
   X(Prompt, PromptFlashAttention, PromptAttentionArgs, PromptAttentionOptions, "prompt")                               \
+  X(Infer, InferAttention, InferAttentionArgs, InferAttentionOptions, "infer")                                         \
   X(SparseForward, SparseFlashAttention, SparseAttentionArgs, SparseAttentionOptions, "sparse-forward")                \
   X(SparseBackward, SparseFlashAttentionGrad, SparseAttentionGradArgs, SparseAttentionOptions, "sparse-backward")      \
   X(Indexer, LightningIndexer, LightningIndexerArgs, LightningIndexerOptions, "indexer")                               \

@@ -54,9 +54,28 @@ enum class DType : uint8_t { kF32, kF16, kBF16, kI8, kU8, kBool, kI32, kI64, kU6
 /// The order of the dimensions batch (B), sequence (S), heads (N) and head size (D) in a tensor. The shape of a
 /// TensorView must be that of its layout: BSH [B,S,N*D] · SBH [S,B,N*D] · BSND [B,S,N,D] · BNSD [B,N,S,D] · TND [T,N,D]
 /// (packed sequences) · BNSD_BSND: inputs BNSD, output BSND.
-enum class Layout : uint8_t { kBNSD, kBSND, kBSH, kSBH, kTND, kBNSD_BSND };
+///
+/// Only InferAttention takes those from kNTD on: NTD [N,T,D] (packed) · NSD [N,S,D] (B = 1) · X_Y: inputs X, output Y,
+/// where NBSD is [N,B,S,D].
+enum class Layout : uint8_t {
+  kBNSD,
+  kBSND,
+  kBSH,
+  kSBH,
+  kTND,
+  kBNSD_BSND,
+  kNTD,
+  kNSD,
+  kBSH_BNSD,
+  kBSND_BNSD,
+  kBSH_NBSD,
+  kBSND_NBSD,
+  kBNSD_NBSD,
+  kTND_NTD,
+  kNTD_TND,
+};
 
-/// Returns "BNSD", "BSND", "BSH", "SBH", "TND" or "BNSD_BSND".
+/// Returns the layout's name, such as "BNSD" or "BNSD_BSND".
 [[nodiscard]] FA_API const char* Name(Layout layout);
 
 /// Up to 8 sizes or strides, outermost first.

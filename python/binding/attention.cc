@@ -99,6 +99,7 @@ AttentionArgs ForwardArgs(CallArrays& arrays, const AttentionOptions& /*options*
   args.out = arrays.Out("out");
   args.softmax_max = arrays.Out("softmax_max");
   args.softmax_sum = arrays.Out("softmax_sum");
+  args.lse = arrays.Out("lse");
   return args;
 }
 

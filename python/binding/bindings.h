@@ -49,6 +49,13 @@ AttentionArgs ForwardArgs(CallArrays& arrays, const AttentionOptions& options, c
 AttentionGradArgs BackwardArgs(CallArrays& arrays, const AttentionOptions& options, const Lengths& cu_q,
                                const Lengths& cu_kv);
 
+/// The lists to which the spans of a decode's arguments point. The spans stay valid when an object is moved.
+struct DecodeLists {
+  std::vector<TensorView> keys, values, rope_keys;
+};
+/// Sets the tensors of a decode, or of fused inference, from the arrays of the same names.
+void TakeDecodeArrays(CallArrays& arrays, DecodeLists* lists, DecodeAttentionArgs* args);
+
 /// Makes the call without the interpreter's lock, and raises an exception if its status is an error.
 template <typename Call>
 void RunUnlocked(const Call& call) {
@@ -81,7 +88,8 @@ void RunChecked(CallArrays& arrays, const MakeArgs& make_args, const Check& chec
 FA_OPERATORS(FA_DECLARE)
 #undef FA_DECLARE
 
-/// Each function adds one part to the module, such as Mask, PairMask, plans, calls over ranks, or attention of PyTorch's tensors.
+/// Each function adds one part to the module, such as Mask, PairMask, plans, calls over ranks, or attention of
+/// PyTorch's tensors.
 void BindMask(nanobind::module_& module);
 void BindPairMask(nanobind::module_& module);
 void BindPlan(nanobind::module_& module);

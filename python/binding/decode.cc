@@ -28,11 +28,6 @@ DecodeAttentionOptions MakeOptions(const std::string& layout, int64_t heads, std
   return options;
 }
 
-/// The arguments together with the lists to which their spans point. The spans stay valid when an object is moved.
-struct DecodeArgs : DecodeAttentionArgs {
-  std::vector<TensorView> keys, values, rope_keys;
-};
-
 /// Gives keys and values the types of their elements. An array cannot say that its bytes hold 8-bit floats, or that its
 /// int32 elements hold eight 4-bit numbers each.
 void ReadAs(const std::string& kv_dtype, std::vector<TensorView>* tensors) {
@@ -43,43 +38,51 @@ void ReadAs(const std::string& kv_dtype, std::vector<TensorView>* tensors) {
   }
 }
 
+struct DecodeArgs : DecodeAttentionArgs {
+  DecodeLists lists;
+};
+
 DecodeArgs MakeArgs(CallArrays& arrays, const DecodeAttentionOptions& options, const Lengths& lengths_q,
                     const Lengths& lengths_kv) {
   DecodeArgs args;
-  args.keys = arrays.List("k");
-  args.values = arrays.List("v");
-  args.rope_keys = arrays.List("k_rope");
-  const std::string kv_dtype = arrays.Word("kv_dtype");
-  ReadAs(kv_dtype, &args.keys);
-  ReadAs(kv_dtype, &args.values);
-  args.q = arrays.In("q");
-  args.k = args.keys;
-  args.v = args.values;
-  args.q_rope = arrays.In("q_rope");
-  args.k_rope = args.rope_keys;
+  TakeDecodeArrays(arrays, &args.lists, &args);
   args.lengths_kv = lengths_kv;
   (options.layout == Layout::kTND ? args.cu_q : args.lengths_q) = lengths_q;
-  args.block_table = arrays.In("block_table");
-  args.k_scale = arrays.Statistics("k_scale");
-  args.v_scale = arrays.Statistics("v_scale");
-  args.k_offset = arrays.Statistics("k_offset");
-  args.v_offset = arrays.Statistics("v_offset");
-  args.antiquant_scale = arrays.In("antiquant_scale");
-  args.antiquant_offset = arrays.In("antiquant_offset");
-  args.deq_scale1 = arrays.In("deq_scale1");
-  args.quant_scale1 = arrays.In("quant_scale1");
-  args.deq_scale2 = arrays.In("deq_scale2");
-  args.pse = arrays.In("pse");
-  args.dense_mask = arrays.Mask("dense_mask", &args.pair_mask);
-  args.sink = arrays.Statistics("sink");
-  args.quant_scale2 = arrays.In("quant_scale2");
-  args.quant_offset2 = arrays.In("quant_offset2");
-  args.out = arrays.Out("out");
-  args.lse = arrays.Out("lse");
   return args;
 }
 
 }  // namespace
+
+void TakeDecodeArrays(CallArrays& arrays, DecodeLists* lists, DecodeAttentionArgs* args) {
+  lists->keys = arrays.List("k");
+  lists->values = arrays.List("v");
+  lists->rope_keys = arrays.List("k_rope");
+  const std::string kv_dtype = arrays.Word("kv_dtype");
+  ReadAs(kv_dtype, &lists->keys);
+  ReadAs(kv_dtype, &lists->values);
+  args->q = arrays.In("q");
+  args->k = lists->keys;
+  args->v = lists->values;
+  args->q_rope = arrays.In("q_rope");
+  args->k_rope = lists->rope_keys;
+  args->block_table = arrays.In("block_table");
+  args->k_scale = arrays.Statistics("k_scale");
+  args->v_scale = arrays.Statistics("v_scale");
+  args->k_offset = arrays.Statistics("k_offset");
+  args->v_offset = arrays.Statistics("v_offset");
+  args->antiquant_scale = arrays.In("antiquant_scale");
+  args->antiquant_offset = arrays.In("antiquant_offset");
+  args->deq_scale1 = arrays.In("deq_scale1");
+  args->quant_scale1 = arrays.In("quant_scale1");
+  args->deq_scale2 = arrays.In("deq_scale2");
+  args->pse = arrays.In("pse");
+  args->dense_mask = arrays.Mask("dense_mask", &args->pair_mask);
+  args->sink = arrays.Statistics("sink");
+  args->quant_scale2 = arrays.In("quant_scale2");
+  args->quant_offset2 = arrays.In("quant_offset2");
+  args->out = arrays.Out("out");
+  args->lse = arrays.Out("lse");
+}
 
 void BindDecode(nb::module_& module) {
   using Options = DecodeAttentionOptions;

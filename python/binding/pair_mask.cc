@@ -137,10 +137,10 @@ std::tuple<int64_t, int64_t, int64_t> TilesOf(const PairMask& mask) {
   return {tiles.empty, tiles.full, tiles.partial};
 }
 
-std::string Text(const PairMask& mask) {
+std::string TextOf(const PairMask& mask) {
   const PairTileCounts tiles = mask.tiles();
-  return "PairMask(shape=" + nb::cast<std::string>(nb::repr(ShapeOf(mask))) + ", tiles: " +
-         std::to_string(tiles.empty) + " empty, " + std::to_string(tiles.full) + " full, " +
+  return "PairMask(shape=" + nb::cast<std::string>(nb::repr(ShapeOf(mask))) +
+         ", tiles: " + std::to_string(tiles.empty) + " empty, " + std::to_string(tiles.full) + " full, " +
          std::to_string(tiles.partial) + " partial, " + std::to_string(mask.bytes()) + " bytes)";
 }
 
@@ -153,13 +153,15 @@ void BindPairMask(nb::module_& module) {
       "It is a map of tiles of 128 rows and 128 keys, which are empty, full, or have one bit per pair. Functions take "
       "it as\n`dense_mask` (fa.torch: as `attn_mask`) together with a rule. Sources are arrays [Sq, Sk] or "
       "[B|1, N|Nkv|1, Sq, Sk].\nThe object does not change, and keeps no reference to its source.")
-      .def_static("from_bool", &FromBool, "mask"_a, nb::kw_only(), "drops"_a = false, "context"_a = nb::none(),
-                  "From bool, uint8 or int8: a value other than 0 keeps its pair. With drops=True it drops its pair, as "
-                  "in\n`dense_mask`.")
-      .def_static("from_additive", &FromAdditive, "scores"_a, nb::kw_only(), "context"_a = nb::none(),
-                  "From numbers that are added to scores. Numbers at or below half of the least finite number of their "
-                  "type drop\ntheir pairs. Returns (mask, adds). If `adds`, some kept number is not 0, so the call needs "
-                  "the array as a bias too.")
+      .def_static(
+          "from_bool", &FromBool, "mask"_a, nb::kw_only(), "drops"_a = false, "context"_a = nb::none(),
+          "From bool, uint8 or int8: a value other than 0 keeps its pair. With drops=True it drops its pair, as "
+          "in\n`dense_mask`.")
+      .def_static(
+          "from_additive", &FromAdditive, "scores"_a, nb::kw_only(), "context"_a = nb::none(),
+          "From numbers that are added to scores. Numbers at or below half of the least finite number of their "
+          "type drop\ntheir pairs. Returns (mask, adds). If `adds`, some kept number is not 0, so the call needs "
+          "the array as a bias too.")
       .def_static("from_indices", &FromIndices, "indices"_a, "keys"_a, nb::kw_only(), "context"_a = nb::none(),
                   "From lists of keys per row, int32 or int64 [.., Sq, K]. Negative entries name no key.")
       .def_static("from_blocks", &FromBlocks, "blocks"_a, "rows"_a, "keys"_a, "block_size"_a, nb::kw_only(),
@@ -178,7 +180,7 @@ void BindPairMask(nb::module_& module) {
           "__and__",
           [](const PairMask& a, const PairMask& b) { return Made([&] { return PairMask::Intersection(a, b); }); },
           nb::is_operator(), "The pairs that both masks keep. A dimension of 1, except that of keys, stands for all.")
-      .def("__repr__", &Text);
+      .def("__repr__", &TextOf);
 }
 
 }  // namespace fa::python

@@ -118,7 +118,9 @@ nb::object NewTensor(nb::handle like, const Dims& shape, const Dims& strides) {
 
 nb::object NewTensorLike(nb::handle like) { return nb::handle(Given().empty_like)(like); }
 
-nb::object NewFloats(const Dims& shape) { return Empty(shape, DenseStride(shape), Given().float32); }
+nb::object NewFloats(const Dims& shape) { return NewFloats(shape, DenseStride(shape)); }
+
+nb::object NewFloats(const Dims& shape, const Dims& strides) { return Empty(shape, strides, Given().float32); }
 
 void BindTensors(nb::module_& module) {
   module.def("use_torch", &UseTorch, "classes"_a, "keys_of"_a, "plain_keys"_a, "empty_strided"_a, "empty_like"_a,

@@ -25,8 +25,9 @@ namespace fa::python {
 [[nodiscard]] nanobind::object NewTensor(nanobind::handle like, const Dims& shape, const Dims& strides);
 /// Calls torch.empty_like: the result's dimensions lie in memory in the order of those of `like`, but without gaps.
 [[nodiscard]] nanobind::object NewTensorLike(nanobind::handle like);
-/// Returns an uninitialised dense tensor of float32.
+/// Returns an uninitialised tensor of float32, dense or with the given strides.
 [[nodiscard]] nanobind::object NewFloats(const Dims& shape);
+[[nodiscard]] nanobind::object NewFloats(const Dims& shape, const Dims& strides);
 
 /// Adds the function `use_torch`, with which fa passes the parts of PyTorch that these functions use.
 void BindTensors(nanobind::module_& module);

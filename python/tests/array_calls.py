@@ -61,6 +61,8 @@ def calls():
         {**options, "need_dpse": True, "need_dsink": True},
     )
     made["decode_attention"] = {name: dense[name] for name in ("q", "k", "v", "pse", "dense_mask", "sink")}, {}
+    infer = ("q", "k", "v", "query_rope", "key_rope", "pse", "dense_mask", "sink")
+    made["infer_attention"] = {name: dense[name] for name in infer}, {"return_lse": True}
     made["prompt_flash_attention"] = {name: dense[name] for name in ("q", "k", "v", "pse", "dense_mask")}, {}
     made["ring_attention_update"] = (
         {

@@ -9,22 +9,30 @@ import fa
 from fa import _fa
 
 # Test modules import the modules of their own folder and of python/tests. `fa` is the installed package.
-for _folder in (".", "flash", "jax", "models", "pytorch", "ranks", "vllm_cpu"):
+for _folder in (".", "flash", "jax", "models", "pytorch", "ranks", "vllm_cpu", "xformers_cpu"):
     sys.path.insert(0, str(Path(__file__).parent / _folder))
 
 # These tests have an environment of their own (scripts/test_vllm.sh).
 collect_ignore = [] if importlib.util.find_spec("vllm") else ["vllm_cpu"]
 
 
-class _WithoutJax(pytest.Module):
+# {folder: (the package that its modules import, why an environment may lack it)}. The folder jax hides a missing jax.
+_NEEDS = {
+    "jax": ("jaxlib", "Python 3.10 has no jax that fa.jax works with"),
+    "xformers_cpu": ("xformers", "this environment has no xformers; its package has a wheel for x86-64 only"),
+}
+
+
+class _WithoutPackage(pytest.Module):
     def collect(self):
-        pytest.skip("Python 3.10 has no jax that fa.jax works with", allow_module_level=True)
+        pytest.skip(_NEEDS[self.path.parent.name][1], allow_module_level=True)
 
 
 def pytest_pycollect_makemodule(module_path, parent):
-    """Skips the tests of fa.jax where there is no jax, before their modules import it. This folder hides a missing jax."""
-    if module_path.parent.name == "jax" and importlib.util.find_spec("jaxlib") is None:
-        return _WithoutJax.from_parent(parent, path=module_path)
+    """Skips a folder's tests where the package that they need is missing, before their modules import it."""
+    package, _ = _NEEDS.get(module_path.parent.name, (None, ""))
+    if package is not None and importlib.util.find_spec(package) is None:
+        return _WithoutPackage.from_parent(parent, path=module_path)
     return None
 
 

@@ -33,6 +33,7 @@ PYTHON_MODULES = {
     "fa.transformers": "fa.transformers: Hugging Face models",
     "fa.vllm": "fa.vllm: vLLM on CPUs",
     "fa.jax": "fa.jax: jax.nn's function",
+    "fa.xformers": "fa.xformers: xformers on CPUs",
 }
 LANGUAGES = {".cc": "cpp", ".h": "cpp", ".inc": "cpp", ".py": "python", ".sh": "sh", ".cmake": "cmake", ".txt": "text"}
 # An inline link of Markdown: its text, its target, the anchor in it.

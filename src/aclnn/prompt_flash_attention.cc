@@ -79,10 +79,6 @@ std::optional<Layout> LayoutOf(std::string_view name) {
   return {};
 }
 
-// For "no bound" the device's documentation has 2147483647, but its code has 214748647. So every number >= 214748647
-// means "no bound" here.
-int64_t Bound(int64_t tokens) { return tokens >= 214748647 ? Mask::kUnlimited : tokens; }
-
 Result<Mask> MaskOf(const PromptCall& call, bool mask_given) {
   if (call.sparse_mode < 0 || call.sparse_mode > 4) {
     return Status::InvalidArgument("sparseMode=" + std::to_string(call.sparse_mode) + ", want 0..4");
@@ -91,7 +87,7 @@ Result<Mask> MaskOf(const PromptCall& call, bool mask_given) {
     return Status::InvalidArgument("attenMask: missing, want the compressed mask (sparseMode " +
                                    std::to_string(call.sparse_mode) + ")");
   }
-  return Mask::FromSparseMode(call.sparse_mode, Bound(call.pre_tokens), Bound(call.next_tokens), {}, mask_given);
+  return Mask::FromSparseMode(call.sparse_mode, BoundOf(call.pre_tokens), BoundOf(call.next_tokens), {}, mask_given);
 }
 
 Result<PromptSettings> SettingsOf(const PromptCall& call, bool mask_given) {

@@ -28,6 +28,15 @@ const char* Name(Layout layout) {
     case Layout::kSBH: return "SBH";
     case Layout::kTND: return "TND";
     case Layout::kBNSD_BSND: return "BNSD_BSND";
+    case Layout::kNTD: return "NTD";
+    case Layout::kNSD: return "NSD";
+    case Layout::kBSH_BNSD: return "BSH_BNSD";
+    case Layout::kBSND_BNSD: return "BSND_BNSD";
+    case Layout::kBSH_NBSD: return "BSH_NBSD";
+    case Layout::kBSND_NBSD: return "BSND_NBSD";
+    case Layout::kBNSD_NBSD: return "BNSD_NBSD";
+    case Layout::kTND_NTD: return "TND_NTD";
+    case Layout::kNTD_TND: return "NTD_TND";
   }
   return "unknown";
 }

@@ -16,18 +16,44 @@ struct Axes {
   [[nodiscard]] constexpr bool fused() const { return head < 0; }
 };
 
-/// Returns the axes of the inputs. The output of BNSD_BSND has the axes of BSND.
+/// Returns the axes of the inputs. OutputAxes are those of the output.
 [[nodiscard]] constexpr Axes AxesOf(Layout layout) {
   switch (layout) {
-    case Layout::kBSH: return {3, 0, 1, -1, 2};
+    case Layout::kBSH:
+    case Layout::kBSH_BNSD:
+    case Layout::kBSH_NBSD: return {3, 0, 1, -1, 2};
     case Layout::kSBH: return {3, 1, 0, -1, 2};
-    case Layout::kBSND: return {4, 0, 1, 2, 3};
-    case Layout::kTND: return {3, -1, 0, 1, 2};
+    case Layout::kBSND:
+    case Layout::kBSND_BNSD:
+    case Layout::kBSND_NBSD: return {4, 0, 1, 2, 3};
+    case Layout::kTND:
+    case Layout::kTND_NTD: return {3, -1, 0, 1, 2};
+    case Layout::kNTD:
+    case Layout::kNTD_TND:
+    case Layout::kNSD: return {3, -1, 1, 0, 2};
     case Layout::kBNSD:
-    case Layout::kBNSD_BSND: break;
+    case Layout::kBNSD_BSND:
+    case Layout::kBNSD_NBSD: break;
   }
   return {4, 0, 2, 1, 3};
 }
+
+[[nodiscard]] constexpr Axes OutputAxes(Layout layout) {
+  switch (layout) {
+    case Layout::kBNSD_BSND: return AxesOf(Layout::kBSND);
+    case Layout::kBSH_BNSD:
+    case Layout::kBSND_BNSD: return AxesOf(Layout::kBNSD);
+    case Layout::kBSH_NBSD:
+    case Layout::kBSND_NBSD:
+    case Layout::kBNSD_NBSD: return {4, 1, 2, 0, 3};
+    case Layout::kTND_NTD: return AxesOf(Layout::kNTD);
+    case Layout::kNTD_TND: return AxesOf(Layout::kTND);
+    default: return AxesOf(layout);
+  }
+}
+
+/// Returns whether the rows of all sequences share one dimension T.
+[[nodiscard]] constexpr bool IsPacked(Layout layout) { return AxesOf(layout).batch < 0 && layout != Layout::kNSD; }
 
 [[nodiscard]] constexpr Layout OutputLayout(Layout layout) {
   return layout == Layout::kBNSD_BSND ? Layout::kBSND : layout;

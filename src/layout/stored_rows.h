@@ -23,9 +23,13 @@ struct BlockTable {
   int64_t pages = 0;                 ///< number of pages that exist
 };
 
-/// The rows of one head of one batch element or packed sequence. The rows lie evenly apart, or in pages.
+/// The bytes of a row that lie together if the row lies in pieces, as in NZ pages.
+inline constexpr int64_t kPieceBytes = 32;
+
+/// The rows of one head of one batch element or packed sequence. The rows lie evenly apart, in pages, or evenly apart
+/// behind the rows of a prefix.
 struct HeadRows {
-  const std::byte* first = nullptr;  ///< row 0; in pages, row 0 of page 0
+  const std::byte* first = nullptr;  ///< row 0; in pages, row 0 of page 0; behind a prefix, row prefix_rows
   DType dtype = DType::kF32;
   int64_t stride = 0;  ///< elements from row to row; in pages, within one page
   /// table[j] is the page that holds the rows from j * page_rows on. Null means that rows do not lie in pages.
@@ -34,24 +38,33 @@ struct HeadRows {
   /// If page_rows is a power of two: its logarithm; otherwise -1. A shift takes less time than a division, and short
   /// pages need many of them.
   int page_shift = -1;
+  /// Rows before prefix_rows lie evenly apart at `prefix`.
+  const std::byte* prefix = nullptr;
+  int64_t prefix_rows = 0, prefix_stride = 0;
+  int64_t piece_stride = 0;  ///< elements from piece to piece of a row; 0: rows are whole
 
   [[nodiscard]] bool paged() const { return table != nullptr; }
+  /// Returns whether rows lie in runs, which end as RunEnd says.
+  [[nodiscard]] bool in_runs() const { return paged() || prefix_rows > 0; }
 
-  /// Returns the number of elements from `first` to a row.
+  /// Returns the number of elements from `first` to a row that does not lie in a prefix.
   [[nodiscard]] int64_t Offset(int64_t row) const {
     assert(row >= 0);
-    if (!paged()) return row * stride;
+    if (!paged()) return (row - prefix_rows) * stride;
     const int64_t index = IndexOf(row);
     return Page(index) * page_stride + (row - index * page_rows) * stride;
   }
   [[nodiscard]] const std::byte* At(int64_t row) const {
-    return first + Offset(row) * static_cast<int64_t>(SizeOf(dtype));
+    const auto size = static_cast<int64_t>(SizeOf(dtype));
+    return row < prefix_rows ? prefix + row * prefix_stride * size : first + Offset(row) * size;
   }
+  /// Returns the elements from a row to the next row of its run.
+  [[nodiscard]] int64_t StrideAt(int64_t row) const { return row < prefix_rows ? prefix_stride : stride; }
   /// Returns the end of a run of evenly spaced rows that begins at `row`. The run ends at `end`, at the end of the page
   /// of `row`, or `fetch_ahead` rows before the end of a page. So one offset to the prefetched row serves the whole
   /// run.
   [[nodiscard]] int64_t RunEnd(int64_t row, int64_t end, int64_t fetch_ahead) const {
-    if (!paged()) return end;
+    if (!paged()) return row < prefix_rows ? std::min(end, prefix_rows) : end;
     const int64_t page_end = (IndexOf(row) + 1) * page_rows;
     const int64_t ahead_end = (IndexOf(row + fetch_ahead) + 1) * page_rows - fetch_ahead;
     return std::min({end, page_end, ahead_end});
@@ -70,7 +83,7 @@ struct HeadRows {
 };
 
 /// The keys or values of a call during a run. Their rows lie in one tensor, in one tensor per batch element, or in
-/// pages.
+/// pages. In front of those of one tensor there may be a prefix that all batch elements share.
 struct StoredRows {
   /// One tensor for all batch elements. In pages, view.rows.batch is the stride from page to page.
   RowsView view = {};
@@ -79,9 +92,12 @@ struct StoredRows {
   std::span<const TensorView> list = {};
   std::span<const Rows> list_rows = {};
   BlockTable table = {};
+  RowsView prefix = {};  ///< the rows of the prefix, as batch element 0
+  int64_t prefix_rows = 0;
+  int64_t piece_stride = 0;  ///< as HeadRows::piece_stride
 
   [[nodiscard]] bool paged() const { return table.entries != nullptr; }
-  [[nodiscard]] bool in_one_tensor() const { return !paged() && list.empty(); }
+  [[nodiscard]] bool in_one_tensor() const { return !paged() && list.empty() && prefix_rows == 0; }
 
   /// Returns the rows of a head, beginning at row `offset`. If rows lie in pages, `offset` is not used.
   [[nodiscard]] HeadRows Head(int64_t b, int64_t n, int64_t offset) const {
@@ -91,7 +107,12 @@ struct StoredRows {
       const RowsView own(list[static_cast<size_t>(b)].data, rows);
       return {.first = own.At(0, n, offset), .dtype = rows.dtype, .stride = rows.row};
     }
-    HeadRows head{.dtype = view.rows.dtype, .stride = view.rows.row};
+    HeadRows head{.dtype = view.rows.dtype, .stride = view.rows.row, .piece_stride = piece_stride};
+    if (prefix_rows > 0) {
+      head.prefix = prefix.At(0, n, 0);
+      head.prefix_rows = prefix_rows;
+      head.prefix_stride = prefix.rows.row;
+    }
     if (view.data == nullptr) return head;  // without keys the pointer is null, and no offset may be added to it
     head.first = paged() ? view.At(0, n, 0) : view.At(b, n, offset);
     if (!paged()) return head;

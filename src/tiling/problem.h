@@ -22,7 +22,8 @@ struct KeptKeys {
 /// One batch element, or one packed sequence.
 struct Sequence {
   int64_t sq = 0, sk = 0;
-  int64_t q_offset = 0, k_offset = 0;  ///< TND: first rows of the sequence in q and in k; otherwise 0
+  /// The first rows of the sequence in q and in k, if sequences are packed or their rows in use lie at the end.
+  int64_t q_offset = 0, k_offset = 0;
   RowRule rule;
   /// If only some rows of the sequence are here: the KeptKeys of all rule.sq rows.
   std::optional<KeptKeys> kept_by_all = {};
@@ -42,9 +43,12 @@ struct AttentionProblem {
   bool v_in_place = true;
   /// K and V of heads with enough strips are packed as tiles, which strips of the tile unit take (attend_tiles).
   bool packs_tiles = false;
+  bool joins_pieces = false;  ///< whether rows of K and V lie in pieces (NZ pages), which tiles first join
   /// int8: the scores of a row are kept until the row's maximum is known, so the row's keys are never cut. Keys are
   /// always packed.
   bool whole_rows = false;
+  /// If above 0, tiles have this many eighths of the most rows that the planner allows. Otherwise the planner chooses.
+  int64_t tile_eighths = 0;
   std::vector<Sequence> sequences;
 
   [[nodiscard]] int64_t group() const { return heads / heads_kv; }

@@ -121,9 +121,10 @@ RowChoice ChooseBlockQ(const AttentionProblem& problem, const Machine& machine) 
   const int64_t cached_rows = machine.l2_bytes / 4 / std::max<int64_t>(RowBytes(problem), 1);
   const int64_t most_rows = whole_strips(std::min(FullBlockQ(problem.packs_tiles) + strip - 1, cached_rows));
 
-  RowChoice best = choose(most_rows);
+  const bool chosen = problem.tile_eighths > 0;
+  RowChoice best = choose(chosen ? whole_strips(most_rows * problem.tile_eighths / 8) : most_rows);
   // With eight tiles per worker or more, little time is lost at the end of a run, whatever block_q is.
-  if (machine.workers > 1 && best.count.tiles > 0 && best.count.tiles < int64_t{8} * machine.workers) {
+  if (!chosen && machine.workers > 1 && best.count.tiles > 0 && best.count.tiles < int64_t{8} * machine.workers) {
     const double pairs = KeptPairs(problem);
     const double min_tile_pairs = kMinTileFlops / (2 * static_cast<double>(problem.d + problem.d_rope + problem.dv));
     const auto use = [&](const RowChoice& choice) {

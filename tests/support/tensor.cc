@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <span>
+#include <stdexcept>
 
 namespace fa::test {
 
@@ -162,6 +163,7 @@ HeadStrides StridesOf(Layout layout, HeadSizes sizes, Padding padding) {
       s.head = sizes.size + padding.inner;
       s.row = sizes.heads * s.head + padding.middle;
       break;
+    default: throw std::invalid_argument(Name(layout));  // only fused inference has the others (LetteredTensor)
   }
   return s;
 }
@@ -174,8 +176,8 @@ Dims ShapeOf(Layout layout, HeadSizes z) {
     case Layout::kBSH: return {z.batch, z.rows, z.heads * z.size};
     case Layout::kSBH: return {z.rows, z.batch, z.heads * z.size};
     case Layout::kTND: return {z.rows, z.heads, z.size};
+    default: throw std::invalid_argument(Name(layout));
   }
-  return {};
 }
 
 Dims StrideDims(Layout layout, const HeadStrides& s) {
@@ -186,8 +188,8 @@ Dims StrideDims(Layout layout, const HeadStrides& s) {
     case Layout::kBSH: return {s.batch, s.row, 1};
     case Layout::kSBH: return {s.row, s.batch, 1};
     case Layout::kTND: return {s.row, s.head, 1};
+    default: throw std::invalid_argument(Name(layout));
   }
-  return {};
 }
 
 HeadTensor MakeHeadTensor(DType dtype, Layout layout, HeadSizes sizes, Padding padding, Placement placement) {

@@ -23,6 +23,7 @@ FA_OPERATORS(FA_DECLARE)
   X(Backward)                   \
   X(Decode)                     \
   X(Prompt)                     \
+  X(Infer)                      \
   X(SparseForward)              \
   X(SparseBackward)             \
   X(Indexer)                    \

@@ -23,6 +23,7 @@ from ._cache import gather_rows, merge_by_lse, scatter_rows
 from ._context import set_default_context
 from ._decode import decode_attention
 from ._fa import Context, PlanDescription, __version__
+from ._infer import infer_attention
 from ._mask import Mask, PairMask
 from ._plan import plan
 from ._prompt import prompt_flash_attention
@@ -47,6 +48,7 @@ __all__ = [
     "flash_attention_grad",
     "prompt_flash_attention",
     "decode_attention",
+    "infer_attention",
     "sparse_flash_attention",
     "sparse_flash_attention_grad",
     "lightning_indexer",
@@ -79,7 +81,7 @@ if not TYPE_CHECKING:
 
     def __getattr__(name: str):
         """Imports a submodule when a program first uses it, because the submodule needs another package."""
-        if name in ("torch", "torch_npu", "flash_attn", "transformers", "jax", "vllm"):
+        if name in ("torch", "torch_npu", "flash_attn", "transformers", "jax", "vllm", "xformers"):
             try:
                 return importlib.import_module(f"{__name__}.{name}")
             except ModuleNotFoundError as error:  # makes hasattr() return False

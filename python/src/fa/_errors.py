@@ -90,6 +90,8 @@ def _fits(value: Any, wanted: str) -> bool:
         return _converts(_CONVERSIONS[wanted], value)
     if wanted == _SEQUENCE:
         return hasattr(value, "__iter__") and all(_converts(operator.index, item) for item in value)
+    if wanted in ("object", "collections.abc.Callable"):
+        return wanted == "object" or callable(value)
     kind = type(value)
     return wanted in (kind.__qualname__, f"{kind.__module__}.{kind.__qualname__}")
 

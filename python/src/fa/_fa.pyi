@@ -106,6 +106,9 @@ class PromptAttentionOptions:
 class DecodeAttentionOptions:
     def __init__(self, *, layout: str, **others: Any) -> None: ...
 
+class InferAttentionOptions:
+    def __init__(self, *, layout: str, **others: Any) -> None: ...
+
 class SparseAttentionOptions:
     def __init__(
         self, *, layout: str, scale: float | None, block_size: int, sparse_mode: int, check_indices: bool
@@ -179,6 +182,7 @@ forward: _Run[AttentionOptions]
 backward: _Run[AttentionOptions]
 prompt: _Run[PromptAttentionOptions]
 decode: _Run[DecodeAttentionOptions]
+infer: _Run[InferAttentionOptions]
 sparse_forward: _Run[SparseAttentionOptions]
 sparse_backward: _Run[SparseAttentionOptions]
 indexer: _Run[LightningIndexerOptions]
@@ -190,6 +194,7 @@ plan_forward: _Plan[AttentionOptions]
 plan_backward: _Plan[AttentionOptions]
 plan_prompt: _Plan[PromptAttentionOptions]
 plan_decode: _Plan[DecodeAttentionOptions]
+plan_infer: _Plan[InferAttentionOptions]
 plan_sparse_forward: _Plan[SparseAttentionOptions]
 plan_sparse_backward: _Plan[SparseAttentionOptions]
 plan_indexer: _Plan[LightningIndexerOptions]
@@ -273,6 +278,26 @@ def attend_backward(
 ) -> tuple[Any, Any, Any] | None:
     """Returns (dq, dk, dv). With by_row they lie in memory as [B, S, N, D], and otherwise in the order of their
     shapes."""
+
+def attend_with_lse(
+    query: Any, key: Any, value: Any, bias: Any, options: AttentionOptions, context: Context | None
+) -> tuple[Any, Any] | None:
+    """Returns (output, lse) in layout BNSD, for values of query's head size. The output lies in memory as
+    torch.empty_like(query), and lse [B, N, S] as [B, S, N]. Rows without keys have lse 0. bias broadcasts as the mask
+    of `attend_masked`."""
+
+def attend_backward_with_lse(
+    query: Any,
+    key: Any,
+    value: Any,
+    bias: Any,
+    out: Any,
+    lse: Any,
+    d_out: Any,
+    options: AttentionOptions,
+    context: Context | None,
+) -> tuple[Any, Any, Any] | None:
+    """Returns (dq, dk, dv), which lie in memory as [B, S, N, D], from the results of `attend_with_lse`."""
 
 def attend_cache(
     query: Any,

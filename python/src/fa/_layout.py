@@ -32,6 +32,28 @@ def decode_output_shape(
     return output_shape(layout, heads, query, key, value)
 
 
+def infer_shapes(
+    layout: str, heads: int, heads_kv: int, query: Sequence[int], value: Sequence[int], paged: bool
+) -> tuple[Shape, Shape]:
+    """Returns the shapes of the output and of the lse of fused inference. A layout X_Y has inputs X and the output Y.
+    The number of dimensions of pages says their form."""
+    inputs, _, output = layout.partition("_")
+    try:
+        sizes = dict(zip(inputs, query, strict=True))
+        sizes.setdefault("N", heads)
+        if paged and len(value) == 5:
+            sizes["D"] = value[2] * value[4]
+        else:
+            beside = len(value) == 3 if paged else "H" in inputs
+            sizes["D"] = value[-1] // (heads_kv or heads) if beside else value[-1]
+        sizes["H"] = sizes["N"] * sizes["D"]
+        sizes.setdefault("B", 1)
+        rows = "TN" if "T" in inputs else "BNS"
+        return tuple(sizes[axis] for axis in output or inputs), tuple(sizes[axis] for axis in rows)
+    except (KeyError, IndexError, ValueError, ZeroDivisionError):
+        return tuple(query), tuple(query[:-1])
+
+
 def statistics_shape(layout: str, heads: int, query: Sequence[int]) -> Shape:
     """Returns the shape of softmax_max and softmax_sum: [B, N, Sq], TND [T, N]."""
     try:

@@ -19,6 +19,7 @@ from ._cache import gather_rows, merge_by_lse, scatter_rows
 from ._decode import decode_attention
 from ._errors import own_names
 from ._fa import PlanDescription
+from ._infer import infer_attention
 from ._prompt import prompt_flash_attention
 
 _OPERATORS: dict[str, Callable] = {
@@ -26,6 +27,7 @@ _OPERATORS: dict[str, Callable] = {
     "backward": flash_attention_grad,
     "prompt": prompt_flash_attention,
     "decode": decode_attention,
+    "infer": infer_attention,
     "sparse-forward": _sparse.sparse_flash_attention,
     "sparse-backward": _sparse.sparse_flash_attention_grad,
     "indexer": _sparse.lightning_indexer,
@@ -61,7 +63,7 @@ def plan(op: str, *arrays: Any, dtype: str = "f32", **keywords: Any) -> PlanDesc
     """Describes what a call would run and why: kernels, tile shape, tasks, FLOPs, memory, load. Nothing is computed.
 
     Args:
-        op: "forward", "backward", "prompt", "decode", "sparse-forward", "sparse-backward", "indexer",
+        op: "forward", "backward", "prompt", "decode", "infer", "sparse-forward", "sparse-backward", "indexer",
             "indexer-backward", "indexer-kl-loss", "dense-indexer-lse", "dense-indexer-kl-loss", "merge", "merge-lse",
             "scatter" or "gather".
         arrays, keywords: the arguments of the operator's function. A tuple may give the shape in place of an array: (1,
@@ -115,6 +117,8 @@ def _dtype_of(name: str, dtype: str, given: dict[str, Any]) -> str:
     """Returns the type of an argument that is given as a shape."""
     if name.endswith("mask"):
         return "uint8" if name == "drop_mask" else "bool"
+    if name.endswith("padding"):
+        return "int64"
     if name.endswith(("indices", "table")) or name in ("slot_mapping", "source_rows", "seq_lens", "seq_offset"):
         return "int32"
     if "softmax" in name or "scale" in name or "offset" in name or name in ("sink", "lse", "p_head_mean"):

@@ -30,7 +30,7 @@ def output_dtype(q: Any, quant_scale2: Any) -> Any:
     return library.float16 if str(q.dtype).removeprefix("torch.") == "int8" else q.dtype
 
 
-def _unsigned(scale: Any) -> Any:
+def unsigned(scale: Any) -> Any:
     """Returns the scale, with int64 changed to uint64. torch_npu packs a float32 into int64, but the library takes
     uint64."""
     if str(getattr(scale, "dtype", "")).removeprefix("torch.") != "int64":
@@ -107,7 +107,7 @@ def prompt_flash_attention(
     arrays = arrays_of(given, ARRAYS)
     del given["lengths_q"], given["lengths_kv"], given["context"], given["return_statistics"]
     check_arrays(q=q, k=k, v=v)
-    arrays |= {name: _unsigned(arrays[name]) for name in ("deq_scale1", "deq_scale2")}
+    arrays |= {name: unsigned(arrays[name]) for name in ("deq_scale1", "deq_scale2")}
     given["heads_kv"] = given.pop("head_num_kv")
     options = options_of(_fa.PromptAttentionOptions, given)
     empty = empty_like_of(q)

@@ -14,7 +14,8 @@ what the arguments mean. The differences:
 * The functions for inference have no gradient: the backward of their results raises NotImplementedError.
 * A bad argument raises ValueError that names it.
 
-Only these functions are here. `install` adds what scripts look up elsewhere: `.npu()`, `torch.npu`, the device "npu".
+Only these functions are here. `install` adds what scripts look up elsewhere: `.npu()`, `torch.npu`, `torch.ops.npu`, the
+device "npu".
 """
 
 from __future__ import annotations
@@ -51,11 +52,14 @@ from ._npu.cache import (
     npu_scatter_pa_kv_cache,
     npu_scatter_pa_kv_cache_functional,
 )
-from ._npu.decode import (
-    _npu_paged_attention,
+from ._npu.decode import _npu_paged_attention, npu_incre_flash_attention
+from ._npu.fused import (
+    _npu_fused_infer_attention_score_get_max_workspace,
+    _npu_fused_infer_attention_score_infer_output,
+    _npu_fused_infer_attention_score_v2_get_max_workspace,
+    _npu_fused_infer_attention_score_v2_infer_output,
     npu_fused_infer_attention_score,
     npu_fused_infer_attention_score_v2,
-    npu_incre_flash_attention,
 )
 from ._npu.install import install, uninstall
 from ._npu.sparse import (
@@ -71,6 +75,10 @@ from ._torch import ops as _torch_ops
 from ._torch.ops import PromptCall
 
 __all__ = [
+    "_npu_fused_infer_attention_score_get_max_workspace",
+    "_npu_fused_infer_attention_score_infer_output",
+    "_npu_fused_infer_attention_score_v2_get_max_workspace",
+    "_npu_fused_infer_attention_score_v2_infer_output",
     "_npu_paged_attention",
     "_npu_reshape_and_cache",
     "install",

@@ -163,17 +163,17 @@ def _read_mask(
     causal: bool,
     window: int | None,
 ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-    """Returns a mask as (rows, None, None) or (None, dense_mask, None) for ModelCall, or as (None, None, bias). Without
+    """Returns a mask as (rows, padding, None) or (None, dense_mask, None) for ModelCall, or as (None, None, bias). Without
     a mask, the rows follow from `ends`, the prefix sums of packed sequences."""
     if attention_mask is None:
         return None if ends is None else rows_of_sequences(*ends, query.shape[2], causal, window), None, None
     if isinstance(attention_mask, ModelMask):
-        held = attention_mask.of_layer(query, key)
+        held, padding = attention_mask.of_layer(query, key)
         if held.dtype == torch.int64:
             return None, held, None
         if ends is not None:
             held = inside(held, *rows_of_sequences(*ends, query.shape[2], False, None).unbind(-1))
-        return held, None, None
+        return held, padding, None
     if attention_mask.dtype == torch.bool:
         return None, _scores(attention_mask, "attention_mask", query, key), None
     return None, None, _bias(attention_mask, "attention_mask", query, key)

@@ -144,10 +144,10 @@ def test_search_finds_the_same_intervals(name, padding):
     assert torch.equal(_of_rows(rows, ROWS), want)
 
 
-def test_search_refuses_gaps():
-    size = _model_masks.Size(1, 3, 3, 0, 0)
-    with pytest.raises(ValueError, match="attention_mask: has gaps"):
-        _model_masks.traced_rows(CAUSAL, size, torch.tensor([[True, False, True]]))
+def test_search_cuts_rows_to_the_ends_of_padding_with_gaps():
+    size = _model_masks.Size(1, 4, 4, 0, 0)
+    rows = _model_masks.traced_rows(CAUSAL, size, torch.tensor([[False, True, False, True]]))
+    assert rows.squeeze().tolist() == [[1, 1], [1, 2], [1, 3], [1, 4]]
 
 
 class Sizes(TorchDispatchMode):

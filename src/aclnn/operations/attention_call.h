@@ -2,10 +2,13 @@
 #define FA_ACLNN_ATTENTION_CALL_H_
 
 #include <cstdint>
+#include <optional>
+#include <utility>
 #include <vector>
 
 #include "acl/acl.h"
 #include "aclnn/runtime/operands.h"
+#include "fa/mask.h"
 #include "fa/options.h"
 #include "fa/status.h"
 
@@ -27,7 +30,20 @@ struct AttentionCall {
   int64_t pse_type = 1;
   const char* softmax_layout_name = "";  ///< what the operator calls `softmax_layout`
   const char* softmax_layout = nullptr;  ///< the operator's softmax layout; null means ""
+
+  // Members of FlashAttentionScoreV4 and its gradient, which are one operator for every layout.
+  bool version4 = false;
+  std::vector<std::pair<const char*, const aclTensor*>> scales = {};  ///< of quantised tensors, which are refused
+  int64_t out_dtype = 0;
+  std::optional<PhiloxState> dropout = {};  ///< if keepProb is below 1 and no dropMask is given
 };
+
+/// Returns the state of the generator that draws the bits of dropout in version 4, if dropMask does not hold them.
+[[nodiscard]] std::optional<PhiloxState> DropoutOf(const aclTensor* drop_mask, double keep_prob, int64_t seed,
+                                                   int64_t offset);
+
+/// Returns whether inputLayout names the layout of packed sequences.
+[[nodiscard]] bool IsPacked(const char* input_layout);
 
 /// The parameters of AttentionCall in the library's terms.
 struct AttentionSettings {
@@ -46,6 +62,10 @@ struct AttentionSettings {
 /// Returns the form in which the library gets the position bias. In TND a bias of any shape is passed as one dimension,
 /// unless it is compressed.
 [[nodiscard]] Operands::Form PseForm(const AttentionCall& call, const aclTensor* pse);
+
+/// Returns the number that preTokens or nextTokens of an operator for inference means. For "no bound" the device's
+/// documentation has 2147483647, but its code has 214748647. So every number >= 214748647 means "no bound".
+[[nodiscard]] constexpr int64_t BoundOf(int64_t tokens) { return tokens >= 214748647 ? Mask::kUnlimited : tokens; }
 
 }  // namespace fa::aclnn
 

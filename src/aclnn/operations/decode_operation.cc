@@ -10,6 +10,7 @@
 
 #include "aclnn/operations/attention_call.h"
 #include "aclnn/operations/planned_operation.h"
+#include "aclnn/operations/tensor_lists.h"
 #include "aclnn/runtime/descriptors.h"
 #include "aclnn/runtime/executor.h"
 #include "aclnn/runtime/operands.h"
@@ -34,23 +35,12 @@ struct DecodeSettings {
   int64_t heads_kv = 0;
 };
 
-std::vector<Slot> AddList(const char* name, const aclTensorList* list, Operands& operands, Status* status) {
-  std::vector<Slot> slots;
-  const auto tensors = TensorsOf(name, list);
-  if (!tensors.ok()) {
-    *status = tensors.status();
-    return slots;
-  }
-  for (const aclTensor* tensor : *tensors) slots.push_back(operands.Input(name, tensor));
-  return slots;
-}
-
 Result<DecodeSlots> AddOperands(const DecodeTensors& tensors, Operands& operands) {
   DecodeSlots slots{};
   Status status;
   slots.q = operands.Input("query", tensors.query);
-  slots.k = AddList("key", tensors.key, operands, &status);
-  slots.v = AddList("value", tensors.value, operands, &status);
+  slots.k = AddList("key", tensors.key, Operands::Form::kRows, operands, &status);
+  slots.v = AddList("value", tensors.value, Operands::Form::kRows, operands, &status);
   slots.pse = operands.OptionalInput("pseShift", tensors.pse_shift);
   slots.mask = operands.OptionalInput("attenMask", tensors.atten_mask);
   slots.deq_scale1 = operands.OptionalInput("dequantScale1", tensors.dequant_scale1);
@@ -303,16 +293,6 @@ class DecodeOperation final : public PlannedOperation<DecodeAttentionArgs> {
   DecodeSettings settings_;
   bool turned_ = false;
 };
-
-// Reports 561103 if a tensor of the list is null; otherwise returns 0.
-aclnnStatus CheckNoNullIn(const char* name, const aclTensorList* list) {
-  const auto tensors = TensorsOf(name, list);
-  if (!tensors.ok()) return Report(tensors.status());
-  const auto null = std::find(tensors->begin(), tensors->end(), nullptr);
-  if (null == tensors->end()) return ACLNN_SUCCESS;
-  const std::string index = std::to_string(null - tensors->begin());
-  return Report({ACLNN_ERR_INNER_NULLPTR, std::string(name) + "[" + index + "]: null"});
-}
 
 }  // namespace
 

@@ -63,6 +63,37 @@ constexpr Rename kDecodeNames[] = {
     {"quant_scale2", "quantScale2"},
     {"quant_offset2", "quantOffset2"},
 };
+constexpr Rename kInferNames[] = {
+    {"pse", "pseShift"},
+    {"out", "attentionOut"},
+    {"lse", "softmaxLse"},
+    {"heads", "numHeads"},
+    {"heads_kv", "numKeyValueHeads"},
+    {"lengths_q", "actualSeqLengths"},
+    {"lengths_kv", "actualSeqLengthsKv"},
+    {"cu_q", "actualSeqLengths"},
+    {"cu_kv", "actualSeqLengthsKv"},
+    {"deq_scale1", "deqScale1"},
+    {"quant_scale1", "quantScale1"},
+    {"deq_scale2", "deqScale2"},
+    {"quant_scale2", "quantScale2"},
+    {"quant_offset2", "quantOffset2"},
+    {"antiquant_scale", "antiquantScale"},
+    {"antiquant_offset", "antiquantOffset"},
+    {"k_scale", "keyAntiquantScale"},
+    {"k_offset", "keyAntiquantOffset"},
+    {"v_scale", "valueAntiquantScale"},
+    {"v_offset", "valueAntiquantOffset"},
+    {"block_table", "blockTable"},
+    {"block_size", "blockSize"},
+    {"q_padding", "queryPaddingSize"},
+    {"kv_padding", "kvPaddingSize"},
+    {"k_prefix", "keySharedPrefix"},
+    {"v_prefix", "valueSharedPrefix"},
+    {"length_prefix", "actualSharedPrefixLen"},
+    {"k_rope", "keyRope"},
+    {"sink", "learnableSink"},
+};
 constexpr Rename kPromptNames[] = {
     {"pse", "pseShift"},
     {"out", "attentionOut"},
@@ -101,6 +132,8 @@ constexpr Rename kSparseNames[] = {
     {"lengths_kv", "actualSeqLengthsKey"},
     {"scale", "scaleValue"},
     {"block_size", "sparseBlockSize"},
+    {"sink", "sinks"},
+    {"dsink", "dSinks"},
 };
 constexpr Rename kSparseForwardNames[] = {
     {"out", "attentionOut"}, {"lengths_kv", "actualSeqLengthsKv"}, {"layout", "layoutQuery"}};
@@ -140,6 +173,7 @@ std::span<const Rename> OwnNames(Names names) {
     case Names::kMerge: return kMergeNames;
     case Names::kPrompt: return kPromptNames;
     case Names::kDecode: return kDecodeNames;
+    case Names::kInfer: return kInferNames;
     case Names::kSparseForward: return kSparseForwardNames;
     case Names::kSparseBackward: return kSparseBackwardNames;
     case Names::kIndexer: return kIndexerNames;
@@ -163,6 +197,7 @@ std::span<const Rename> FamilyNames(Names names) {
     case Names::kForward:
     case Names::kBackward:
     case Names::kDecode:
+    case Names::kInfer:
     case Names::kPrompt: return kAttentionNames;
     case Names::kSparseForward:
     case Names::kSparseBackward:

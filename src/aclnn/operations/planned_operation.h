@@ -26,8 +26,16 @@ class PlannedOperation : public Operation {
   /// parameter names.
   [[nodiscard]] Status Keep(Result<PlanFor<Args>> plan) {
     if (!plan.ok()) return Renamed(plan.status(), names_);
-    plan_at_ = operands_.Book(plan->workspace_bytes());
+    FA_RETURN_IF_ERROR(Reserve(plan->workspace_bytes()));
     plan_ = std::move(*plan);
+    return Status::Ok();
+  }
+  /// Reserves memory in the workspace for a plan that is made later. If there is no number of bytes, returns the error
+  /// with the operator's parameter names.
+  [[nodiscard]] Status Reserve(const Result<size_t>& bytes) {
+    if (!bytes.ok()) return Renamed(bytes.status(), names_);
+    plan_bytes_ = *bytes;
+    plan_at_ = operands_.Book(plan_bytes_);
     return Status::Ok();
   }
   /// Returns whether a plan has been kept.
@@ -36,20 +44,20 @@ class PlannedOperation : public Operation {
     const Status status = plan_->Run(args, {memory.workspace + plan_at_, plan_->workspace_bytes()});
     return status.ok() ? status : Renamed(status, names_);
   }
-  /// Runs another plan of the same call, which the first phase could not make yet. The run uses the memory that is
-  /// reserved for the kept plan. If that is too little, it uses memory of the library.
+  /// Runs another plan of the same call, which the first phase could not make yet. The run uses the reserved memory. If
+  /// that is too little, it uses memory of the library.
   [[nodiscard]] Status RunOtherPlan(const Result<PlanFor<Args>>& plan, const Args& args,
                                     const CallMemory& memory) const {
     if (!plan.ok()) return Renamed(plan.status(), names_);
     const size_t bytes = plan->workspace_bytes();
     const Status status =
-        bytes <= plan_->workspace_bytes() ? plan->Run(args, {memory.workspace + plan_at_, bytes}) : plan->Run(args);
+        bytes <= plan_bytes_ ? plan->Run(args, {memory.workspace + plan_at_, bytes}) : plan->Run(args);
     return status.ok() ? status : Renamed(status, names_);
   }
 
  private:
   Names names_;
-  size_t plan_at_ = 0;
+  size_t plan_at_ = 0, plan_bytes_ = 0;
   std::optional<PlanFor<Args>> plan_;
 };
 

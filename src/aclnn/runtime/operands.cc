@@ -46,6 +46,31 @@ bool SimpleFormat(aclFormat format) {
   }
 }
 
+// Returns the name of a type that errors name because programs for the device use it.
+const char* RefusedName(aclDataType dtype) {
+  switch (dtype) {
+    case ACL_INT4: return " (INT4; 8 numbers lie in an INT32)";
+    case ACL_HIFLOAT8: return " (HIFLOAT8)";
+    case ACL_FLOAT8_E5M2: return " (FLOAT8_E5M2)";
+    case ACL_FLOAT8_E4M3FN: return " (FLOAT8_E4M3FN)";
+    case ACL_FLOAT8_E8M0: return " (FLOAT8_E8M0)";
+    case ACL_FLOAT4_E2M1:
+    case ACL_FLOAT4_E1M2: return " (FLOAT4)";
+    default: return "";
+  }
+}
+
+// Returns whether a tensor of this form may have ACL_FORMAT_FRACTAL_NZ.
+bool MayBeFractal(Operands::Form form, int rank) {
+  return form == Operands::Form::kChunks || (form == Operands::Form::kPages && rank == 5);
+}
+
+std::optional<DType> TypeOf(aclDataType dtype, Operands::Form form) {
+  if (form == Operands::Form::kBytes || form == Operands::Form::kChunks) return StorageTypeOf(dtype);
+  if (form == Operands::Form::kPages && dtype == ACL_FLOAT8_E4M3FN) return DType::kF8E4M3;
+  return DTypeOf(dtype);
+}
+
 // Returns whether the number of bytes from the first to the last element fits into 63 bits. Strides are >= 0.
 bool SpanCounts(const Dims& shape, const Dims& stride, DType dtype) {
   int64_t last = 0;
@@ -115,12 +140,13 @@ Operands::Slot Operands::Add(const char* name, const aclTensor* tensor, Form for
 Status Operands::Describe(const aclTensor& tensor, Form form, Operand* operand) {
   const std::string name = operand->name;
   const bool any_type = form == Form::kBytes || form == Form::kChunks;
-  const std::optional<DType> dtype = any_type ? StorageTypeOf(tensor.dtype) : DTypeOf(tensor.dtype);
+  const std::optional<DType> dtype = TypeOf(tensor.dtype, form);
   if (!dtype) {
     return Status::InvalidArgument(name + ": aclDataType " + std::to_string(static_cast<int>(tensor.dtype)) +
-                                   " is not supported");
+                                   RefusedName(tensor.dtype) + " is not supported");
   }
-  if (!SimpleFormat(tensor.format) && !(form == Form::kChunks && tensor.format == ACL_FORMAT_FRACTAL_NZ)) {
+  const bool fractal = tensor.format == ACL_FORMAT_FRACTAL_NZ && MayBeFractal(form, tensor.shape.rank());
+  if (!SimpleFormat(tensor.format) && !fractal) {
     return Status::InvalidArgument(name + ": aclFormat " + std::to_string(static_cast<int>(tensor.format)) +
                                    ", want ACL_FORMAT_ND");
   }
@@ -143,7 +169,7 @@ Status Operands::Describe(const aclTensor& tensor, Form form, Operand* operand) 
     return Status::Ok();
   const bool dense = IsDense({nullptr, *dtype, tensor.shape, tensor.stride});
   const bool gaps_inside = !tensor.stride.empty() && tensor.shape[rank - 1] > 1 && tensor.stride[rank - 1] != 1;
-  const bool pack = elements > 0 && (form == Form::kRows ? gaps_inside : !dense);
+  const bool pack = elements > 0 && (form == Form::kRows || form == Form::kPages ? gaps_inside : !dense);
   if (form == Form::kFlat) operand->seen_shape = {elements};
   if (form == Form::kFlat || pack) operand->seen_stride = {};
   if (pack) return BookPacked(elements, operand);

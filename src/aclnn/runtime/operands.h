@@ -33,6 +33,8 @@ class Operands {
   enum class Form : uint8_t {
     kRows,       ///< the innermost stride must be 1
     kAnyStride,  ///< the innermost stride may be any number
+    kPages,      ///< like kRows, but the type may also be ACL_FLOAT8_E4M3FN, and with five dimensions the format may be
+                 ///< ACL_FORMAT_FRACTAL_NZ
     kFlat,       ///< the tensor must have one dimension
     kDense,      ///< elements must have no gaps between them
     kBytes,      ///< any innermost stride and any type of 1, 2, 4 or 8 bytes, whose elements are only copied

@@ -37,21 +37,23 @@ ForwardRows RowsOf(const BoundAttention& bound, const ForwardAddresses& data) {
           .lse = {data.lse, bound.lse},
           .selected_keys = bound.selected_keys,
           .unused_rows = {bound.tail_row_begin, bound.tail_row_end},
-          .padded_rows = bound.padded_rows};
+          .padded_rows = bound.padded_rows,
+          .lse_without_keys = bound.lse_without_keys};
 }
 
 ForwardRows RowsOf(const BoundAttention& bound, const AttentionArgs& args) {
-  return RowsOf(bound, ForwardAddresses{.q = args.q.data,
-                                        .k = args.k.data,
-                                        .v = args.v.data,
-                                        .q_rope = args.q_rope.data,
-                                        .k_rope = args.k_rope.data,
-                                        .sink = args.sink.data,
-                                        .scores = {args.pse.data, args.dense_mask.data, args.drop_mask.data, args.pair_mask},
-                                        .out = args.out.data,
-                                        .softmax_max = args.softmax_max.data,
-                                        .softmax_sum = args.softmax_sum.data,
-                                        .lse = args.lse.data});
+  return RowsOf(bound,
+                ForwardAddresses{.q = args.q.data,
+                                 .k = args.k.data,
+                                 .v = args.v.data,
+                                 .q_rope = args.q_rope.data,
+                                 .k_rope = args.k_rope.data,
+                                 .sink = args.sink.data,
+                                 .scores = {args.pse.data, args.dense_mask.data, args.drop_mask.data, args.pair_mask},
+                                 .out = args.out.data,
+                                 .softmax_max = args.softmax_max.data,
+                                 .softmax_sum = args.softmax_sum.data,
+                                 .lse = args.lse.data});
 }
 
 }  // namespace fa::ops

@@ -50,8 +50,7 @@ Status CheckPlannedPairMask(const PairMask* mask, const Dims& planned) {
 }
 
 Status CheckRunTensors(const BoundAttention& bound, std::span<const CallTensor> tensors, std::span<const int64_t> cu_q,
-                       std::span<const int64_t> cu_kv, const TensorView& dense_mask,
-                       const PairMask* pair_mask) {
+                       std::span<const int64_t> cu_kv, const TensorView& dense_mask, const PairMask* pair_mask) {
   FA_RETURN_IF_ERROR(CheckAllPlanned(tensors, bound.planned));
   FA_RETURN_IF_ERROR(CheckPlannedPairMask(pair_mask, bound.pair_mask_shape));
   FA_RETURN_IF_ERROR(CheckPlannedLengths("cu_q", cu_q, bound.cu_q));

@@ -2,6 +2,7 @@
 #define FA_OPS_BIND_ATTENTION_H_
 
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <vector>
 
@@ -89,6 +90,7 @@ struct BoundAttention : ScoreNumbers {
   std::vector<int64_t> lengths_q, lengths_kv;  ///< the planned lengths, as the caller gave them
   /// Whether softmax_max and softmax_sum of a row without keys are 0. If not, they are those of a masked row.
   bool selected_keys = false;
+  float lse_without_keys = -std::numeric_limits<float>::infinity();  ///< as ForwardRows::lse_without_keys
   /// Whether K and V lie as a KeyStorage says. Then tiles may have to copy them to f32 rows.
   bool decode = false;
   /// If >= 0, dense_mask is the compressed mask of this sparse mode, which Run checks.

@@ -153,29 +153,30 @@ Status CheckGradRunArgs(const BoundAttentionGrad& bound, const AttentionGradArgs
 
 GradRows RowsOf(const BoundAttentionGrad& bound, const AttentionGradArgs& args) {
   const BoundAttention& forward = bound.forward;
-  GradRows rows{.q = {args.q.data, forward.q},
-                .q_rope = {args.q_rope.data, forward.q_rope},
-                .k = {args.k.data, forward.k},
-                .k_rope = {args.k_rope.data, forward.k_rope},
-                .v = {args.v.data, forward.v},
-                .out = {args.out.data, forward.out},
-                .d_out = {args.d_out.data, bound.d_out},
-                .softmax_max = {args.softmax_max.data, forward.softmax_max},
-                .softmax_sum = {args.softmax_sum.data, forward.softmax_sum},
-                .sink = {args.sink.data, forward.sink},
-                .scores = ScoreInputsOf(forward, {args.pse.data, args.dense_mask.data, args.drop_mask.data, args.pair_mask}),
-                .dq = {args.dq.data, bound.dq},
-                .dq_rope = {args.dq_rope.data, bound.dq_rope},
-                .dk = {args.dk.data, bound.dk},
-                .dk_rope = {args.dk_rope.data, bound.dk_rope},
-                .dv = {args.dv.data, bound.dv},
-                .dpse_of_one_row = bound.dpse_of_one_row,
-                .dslopes_shared = bound.dslopes_shared,
-                .dsink = {args.dsink.data, bound.dsink},
-                .dsink_per_row = forward.sink_per_row,
-                .dsink_shared_rows = bound.dsink_shared_rows,
-                .unused_queries = {forward.tail_row_begin, forward.tail_row_end},
-                .unused_keys = bound.unused_keys};
+  GradRows rows{
+      .q = {args.q.data, forward.q},
+      .q_rope = {args.q_rope.data, forward.q_rope},
+      .k = {args.k.data, forward.k},
+      .k_rope = {args.k_rope.data, forward.k_rope},
+      .v = {args.v.data, forward.v},
+      .out = {args.out.data, forward.out},
+      .d_out = {args.d_out.data, bound.d_out},
+      .softmax_max = {args.softmax_max.data, forward.softmax_max},
+      .softmax_sum = {args.softmax_sum.data, forward.softmax_sum},
+      .sink = {args.sink.data, forward.sink},
+      .scores = ScoreInputsOf(forward, {args.pse.data, args.dense_mask.data, args.drop_mask.data, args.pair_mask}),
+      .dq = {args.dq.data, bound.dq},
+      .dq_rope = {args.dq_rope.data, bound.dq_rope},
+      .dk = {args.dk.data, bound.dk},
+      .dk_rope = {args.dk_rope.data, bound.dk_rope},
+      .dv = {args.dv.data, bound.dv},
+      .dpse_of_one_row = bound.dpse_of_one_row,
+      .dslopes_shared = bound.dslopes_shared,
+      .dsink = {args.dsink.data, bound.dsink},
+      .dsink_per_row = forward.sink_per_row,
+      .dsink_shared_rows = bound.dsink_shared_rows,
+      .unused_queries = {forward.tail_row_begin, forward.tail_row_end},
+      .unused_keys = bound.unused_keys};
   if (bound.has_dpse) rows.dpse = {static_cast<std::byte*>(args.dpse.data), &bound.dpse};
   if (bound.has_dslopes) rows.dslopes = {args.dslopes.data, {.batch = bound.dslopes_batch_stride, .head = 1}};
   return rows;

@@ -5,6 +5,7 @@
 #include <span>
 
 #include "fa/flash_attention.h"
+#include "layout/bind_layout.h"
 #include "ops/bind/argument_error.h"
 #include "ops/bind/bind_attention.h"
 
@@ -32,6 +33,10 @@ struct Inference {
   /// Whether keys lie in pages. Packed sequences then have lengths.kv instead of prefix sums of keys, and their masks
   /// and biases have the forms for padded batch elements.
   bool paged = false;
+  /// Whether the call is a fused inference. It may have any layout, and masks and biases of packed sequences have the
+  /// forms for padded batch elements. A statistic may have a last dimension of 1.
+  bool fused = false;
+  int64_t prefix_rows = 0;  ///< keys in front of those of every sequence
 };
 
 /// The tensors of a dense call while it is bound, with the names that the forward gives them. Binding writes to none of
@@ -77,10 +82,12 @@ struct Binding {
   const Inference* inference = nullptr;  ///< what inference operators add; null for a training operator
   CallSizes sizes = {};
 
-  [[nodiscard]] bool packed() const { return options.layout == Layout::kTND; }
+  [[nodiscard]] bool packed() const { return layout::IsPacked(options.layout); }
   [[nodiscard]] bool paged() const { return inference != nullptr && inference->paged; }
+  [[nodiscard]] bool fused() const { return inference != nullptr && inference->fused; }
+  [[nodiscard]] int64_t prefix_rows() const { return inference != nullptr ? inference->prefix_rows : 0; }
   /// Returns whether masks and biases have the forms for packed sequences.
-  [[nodiscard]] bool packed_pairs() const { return packed() && !paged(); }
+  [[nodiscard]] bool packed_pairs() const { return packed() && !paged() && !fused(); }
 };
 
 [[nodiscard]] Status BindScalars(Binding& call);  ///< binds the numbers, pse_type, layout and heads
@@ -115,6 +122,11 @@ struct PairSources {
 /// Returns whether a mask tensor with this sparse mode is compressed. Then the mode says which pairs are dropped, and
 /// the elements are only checked.
 [[nodiscard]] bool IsCompressedMode(int64_t sparse_mode);
+
+/// Checks type and view of a dense mask.
+[[nodiscard]] Status CheckMaskTensor(const TensorView& mask);
+/// Checks a mask that only stands for a compressed mode: its type, view and shape.
+[[nodiscard]] Status CheckCompressedMask(const TensorView& mask, int64_t sparse_mode);
 
 /// Returns the layout of a checked dense mask, [Sq,Sk] or [B|1,N|1,Sq,Sk].
 [[nodiscard]] PairRows DenseMaskRows(const TensorView& mask, int64_t sequences);

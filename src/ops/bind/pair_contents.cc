@@ -1,6 +1,6 @@
-// Makes the contents of a PairMask. A tile row is made group by group: a source writes the bits of all its pairs to memory
-// of the thread, the tiles are classified, and the bits of tiles with some pairs are copied. So the source is read once,
-// and the extra memory per thread is the bits of one group, 128 KiB.
+// Makes the contents of a PairMask. A tile row is made group by group: a source writes the bits of all its pairs to
+// memory of the thread, the tiles are classified, and the bits of tiles with some pairs are copied. So the source is
+// read once, and the extra memory per thread is the bits of one group, 128 KiB.
 #include "ops/bind/pair_contents.h"
 
 #include <algorithm>
@@ -17,7 +17,8 @@ void KeepGroup(const uint64_t* words, int64_t rows, int64_t keys, uint8_t* kinds
   FindKinds(words, PairTileLayout::kGroupWords, rows, keys, kinds);
   const int64_t tiles = core::CeilDiv(keys, PairTileLayout::kTile);
   const auto words_of = [&](int64_t tile) {
-    return std::min(PairTileLayout::kTileWords, core::CeilDiv(keys - tile * PairTileLayout::kTile, PairTileLayout::kWordBits));
+    return std::min(PairTileLayout::kTileWords,
+                    core::CeilDiv(keys - tile * PairTileLayout::kTile, PairTileLayout::kWordBits));
   };
   int64_t stride = 0;
   for (int64_t t = 0; t < tiles; ++t) {
@@ -59,14 +60,17 @@ int64_t NumberOfTileRow(const PairMask::Contents& contents, int64_t batch, int64
 Status MakeTiles(PairMask::Contents& contents, const PairRegion& region, PairSource source, Context* context) {
   const PairTileLayout& layout = contents.layout;
   auto make = [&](int64_t begin, int64_t end) {
-    std::vector<uint64_t> words(static_cast<size_t>(std::min(layout.rows, PairTileLayout::kTile) * PairTileLayout::kGroupWords));
+    std::vector<uint64_t> words(
+        static_cast<size_t>(std::min(layout.rows, PairTileLayout::kTile) * PairTileLayout::kGroupWords));
     for (int64_t i = begin; i < end; ++i) {
-      const int64_t batch = region.BatchOf(i), head = region.HeadOf(i), first = region.TileRowOf(i) * PairTileLayout::kTile;
+      const int64_t batch = region.BatchOf(i), head = region.HeadOf(i),
+                    first = region.TileRowOf(i) * PairTileLayout::kTile;
       const Interval rows{first, std::min(first + PairTileLayout::kTile, layout.rows)};
       const int64_t number = NumberOfTileRow(contents, batch, head, region.TileRowOf(i));
       uint8_t* kinds = contents.kinds.data() + number * layout.tiles_of_row();
       PairTiles::Group* group = contents.groups.data() + number * layout.groups_of_row();
-      for (int64_t key = 0; key < layout.keys; key += PairTileLayout::kGroupKeys, kinds += PairTileLayout::kGroupTiles) {
+      for (int64_t key = 0; key < layout.keys;
+           key += PairTileLayout::kGroupKeys, kinds += PairTileLayout::kGroupTiles) {
         const Interval keys{key, std::min(key + PairTileLayout::kGroupKeys, layout.keys)};
         source(batch, head, rows, keys, words.data(), PairTileLayout::kGroupWords);
         KeepGroup(words.data(), rows.size(), keys.size(), kinds, *group++);

@@ -22,8 +22,8 @@ using ops::Arg;
 using ops::At;
 using ops::LowBits;
 using ops::PairSourceView;
-using tiling::Interval;
 using ops::PairTileLayout;
+using tiling::Interval;
 
 template <typename T>
 float NumberAt(const std::byte* from, DType dtype) {
@@ -74,7 +74,8 @@ class FirstWrong {
 /// Clears the bits of these keys, which count from the first bit.
 void Keep(uint64_t* words, Interval keys) {
   for (int64_t key = keys.begin; key < keys.end;) {
-    const int64_t bit = key % PairTileLayout::kWordBits, count = std::min(PairTileLayout::kWordBits - bit, keys.end - key);
+    const int64_t bit = key % PairTileLayout::kWordBits,
+                  count = std::min(PairTileLayout::kWordBits - bit, keys.end - key);
     words[key / PairTileLayout::kWordBits] &= ~(LowBits(count) << bit);
     key += count;
   }
@@ -83,7 +84,8 @@ void Keep(uint64_t* words, Interval keys) {
 /// A source that reads lists of keys or of blocks of keys.
 class ListSource {
  public:
-  ListSource(const PairSourceView& view, const PairLists& lists, FirstWrong& wrong) : view_(view), lists_(lists), wrong_(wrong) {}
+  ListSource(const PairSourceView& view, const PairLists& lists, FirstWrong& wrong)
+      : view_(view), lists_(lists), wrong_(wrong) {}
 
   void operator()(int64_t batch, int64_t head, Interval rows, Interval keys, uint64_t* words, int64_t stride) const {
     for (int64_t row = rows.begin; row < rows.end; ++row, words += stride) {
@@ -151,8 +153,8 @@ Status WrongEntry(const ListSource& source, const PairSourceView& view, const Pa
   }
   const int64_t got = source.EntryAt(place[0], place[1], place[2], place[3]);
   return Status::InvalidArgument(
-      Arg("indices", {}, At(place[0]) + At(place[1]) + At(place[2]) + At(place[3])).Is(std::to_string(got)) + ", want < " +
-      std::to_string(core::CeilDiv(lists.keys, lists.block_keys)) + " (" + Arg("keys") + ")");
+      Arg("indices", {}, At(place[0]) + At(place[1]) + At(place[2]) + At(place[3])).Is(std::to_string(got)) +
+      ", want < " + std::to_string(core::CeilDiv(lists.keys, lists.block_keys)) + " (" + Arg("keys") + ")");
 }
 
 /// Sets the bits of the pairs that a mask drops. A dimension of 1 stands for all.
@@ -166,7 +168,8 @@ void AddDropped(const PairMask::Contents& contents, int64_t batch, int64_t head,
   for (int64_t key = keys.begin; key < keys.end; key += PairTileLayout::kWordBits, ++words) {
     const ops::PairTiles::Column column = tiles.Words(tile_row, key / PairTileLayout::kWordBits);
     const uint64_t inside = LowBits(std::min(PairTileLayout::kWordBits, keys.end - key));
-    for (int64_t r = 0; r < rows.size(); ++r) words[r * stride] |= column.words[(one_row ? 0 : r) * column.stride] & inside;
+    for (int64_t r = 0; r < rows.size(); ++r)
+      words[r * stride] |= column.words[(one_row ? 0 : r) * column.stride] & inside;
   }
 }
 
@@ -192,14 +195,14 @@ Result<PairMask> PairMask::FromBytes(const TensorView& mask, bool drops, Context
 
 Result<PairMask> PairMask::FromAdditive(const TensorView& scores, bool* adds, Context* context) {
   return core::GuardedCall("the pair mask", [&]() -> Result<PairMask> {
-    const Result<PairSourceView> view = ops::BindPairSource("scores", scores, {DType::kF32, DType::kBF16, DType::kF16}, "f32, bf16 or f16",
-                                          "Sq,Sk");
+    const Result<PairSourceView> view =
+        ops::BindPairSource("scores", scores, {DType::kF32, DType::kBF16, DType::kF16}, "f32, bf16 or f16", "Sq,Sk");
     if (!view.ok()) return view.status();
     std::atomic<bool> any = false;
     ops::PairRowSource floats(*view, DroppedByNumbers<float>(view->dtype, any));
     ops::PairRowSource halves(*view, DroppedByNumbers<uint16_t>(view->dtype, any));
-    auto mask = MakeWhole(
-        view->shape, view->dtype == DType::kF32 ? ops::PairSource(floats) : ops::PairSource(halves), context);
+    auto mask =
+        MakeWhole(view->shape, view->dtype == DType::kF32 ? ops::PairSource(floats) : ops::PairSource(halves), context);
     if (mask.ok() && adds != nullptr) *adds = any.load();
     return mask;
   });
@@ -225,7 +228,8 @@ Result<PairMask> PairMask::FromBits(const TensorView& words, int64_t keys, Conte
     if (!view.ok()) return view.status();
     if (keys < 0) return Status::InvalidArgument(Arg("keys").Is(std::to_string(keys)) + ", want >= 0");
     if (const int64_t want = core::CeilDiv(keys, PairTileLayout::kWordBits); view->shape[3] != want) {
-      return ops::WrongSize("words", words.shape.rank() - 1, view->shape[3], want, {"keys", ops::SizeSource::kArgument});
+      return ops::WrongSize("words", words.shape.rank() - 1, view->shape[3], want,
+                            {"keys", ops::SizeSource::kArgument});
     }
     auto source = [&](int64_t batch, int64_t head, Interval rows, Interval of, uint64_t* to, int64_t stride) {
       const int64_t apart = view->stride[3] * static_cast<int64_t>(sizeof(uint64_t));
@@ -234,7 +238,8 @@ Result<PairMask> PairMask::FromBits(const TensorView& words, int64_t keys, Conte
         for (int64_t key = of.begin; key < of.end; key += PairTileLayout::kWordBits, from += apart) {
           uint64_t word;
           std::memcpy(&word, from, sizeof word);
-          to[(key - of.begin) / PairTileLayout::kWordBits] = ~word & LowBits(std::min(PairTileLayout::kWordBits, of.end - key));
+          to[(key - of.begin) / PairTileLayout::kWordBits] =
+              ~word & LowBits(std::min(PairTileLayout::kWordBits, of.end - key));
         }
       }
     };
@@ -245,7 +250,8 @@ Result<PairMask> PairMask::FromBits(const TensorView& words, int64_t keys, Conte
 Result<PairMask> PairMask::Intersection(const PairMask& a, const PairMask& b, Context* context) {
   return core::GuardedCall("the pair mask", [&]() -> Result<PairMask> {
     Dims shape = a.shape();
-    if (shape.empty() || b.shape().empty()) return Status::InvalidArgument(Arg(shape.empty() ? "a" : "b").Says("has no mask"));
+    if (shape.empty() || b.shape().empty())
+      return Status::InvalidArgument(Arg(shape.empty() ? "a" : "b").Says("has no mask"));
     for (int i = 0; i < 4; ++i) {
       const int64_t other = b.shape()[i];
       if (i < 3 && shape[i] == 1) shape[i] = other;

@@ -13,8 +13,8 @@ namespace fa {
 namespace {
 
 using ops::Arg;
-using tiling::Interval;
 using ops::PairTileLayout;
+using tiling::Interval;
 
 bool IsMade(const PairMask::Contents& contents, const ops::PairRegion& region) {
   for (int64_t i = 0; i < region.size(); ++i) {
@@ -67,7 +67,8 @@ Status PairMaskBuilder::Add(int64_t batch, int64_t head, int64_t row, const Tens
                                  .batches = part[0],
                                  .heads = part[1],
                                  .tile_rows = core::CeilDiv(part[2], PairTileLayout::kTile)};
-    if (IsMade(*contents_, region)) return Status::InvalidArgument(Arg("row").Is(std::to_string(row)) + ", added before");
+    if (IsMade(*contents_, region))
+      return Status::InvalidArgument(Arg("row").Is(std::to_string(row)) + ", added before");
     ops::PairRowSource source(*view, ops::DroppedByBytes{drops});
     auto placed = [&](int64_t b, int64_t n, Interval rows, Interval keys, uint64_t* words, int64_t stride) {
       source(b - batch, n - head, {rows.begin - row, rows.end - row}, keys, words, stride);
@@ -82,8 +83,9 @@ Result<PairMask> PairMaskBuilder::Finish() {
   if (const auto missing = std::find(made.begin(), made.end(), 0); missing != made.end()) {
     const int64_t number = missing - made.begin(), tile_rows = contents_->layout.tile_rows();
     return Status::InvalidArgument(Arg("row").Is(std::to_string(number % tile_rows * PairTileLayout::kTile)) +
-                                   ", want it added (" + Arg("batch").Is(std::to_string(number / tile_rows / contents_->shape[1])) +
-                                   ", " + Arg("head").Is(std::to_string(number / tile_rows % contents_->shape[1])) + ")");
+                                   ", want it added (" +
+                                   Arg("batch").Is(std::to_string(number / tile_rows / contents_->shape[1])) + ", " +
+                                   Arg("head").Is(std::to_string(number / tile_rows % contents_->shape[1])) + ")");
   }
   ops::Complete(*contents_);
   return PairMask(std::exchange(contents_, nullptr));

@@ -6,7 +6,7 @@
 namespace fa::ops {
 
 Result<PairSourceView> BindPairSource(const char* name, const TensorView& tensor, std::initializer_list<DType> dtypes,
-                         const char* types, const char* last) {
+                                      const char* types, const char* last) {
   if (std::find(dtypes.begin(), dtypes.end(), tensor.dtype) == dtypes.end()) {
     return WrongType(name, tensor.dtype, types);
   }
@@ -17,7 +17,7 @@ Result<PairSourceView> BindPairSource(const char* name, const TensorView& tensor
                                    "] or [B|1,N|Nkv|1," + last + "]");
   }
   PairSourceView view{static_cast<const std::byte*>(tensor.data), tensor.dtype, tensor.shape,
-             layout::FilledStride(tensor.shape, tensor.stride)};
+                      layout::FilledStride(tensor.shape, tensor.stride)};
   if (rank == 2) {
     view.shape = {1, 1, view.shape[0], view.shape[1]};
     view.stride = {0, 0, view.stride[0], view.stride[1]};

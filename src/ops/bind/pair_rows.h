@@ -41,7 +41,8 @@ class PairRowSource {
  public:
   PairRowSource(const PairSourceView& view, Dropped dropped) : view_(view), dropped_(std::move(dropped)) {}
 
-  void operator()(int64_t batch, int64_t head, tiling::Interval rows, tiling::Interval keys, uint64_t* words, int64_t stride) const {
+  void operator()(int64_t batch, int64_t head, tiling::Interval rows, tiling::Interval keys, uint64_t* words,
+                  int64_t stride) const {
     const auto element = static_cast<int64_t>(SizeOf(view_.dtype)), apart = view_.stride[3] * element;
     for (int64_t row = rows.begin; row < rows.end; ++row, words += stride) {
       const std::byte* from = view_.Row(batch, head, row);

@@ -26,8 +26,7 @@ struct PairTileLayout {
 
 /// A mask of pairs as tiles, for reading. Tiles of `kTile` rows form a tile row; tile row t of a plane p has the number
 /// p * tile_rows() + t. Each tile has a byte of kinds: its kind and, if it has
-/// bits, its place among the tiles of its group of
-/// `kGroupTiles` that have bits.
+/// bits, its place among the tiles of its group of `kGroupTiles` that have bits.
 struct PairTiles {
   enum Kind : uint8_t { kEmpty = 0, kFull = 1, kPartial = 2 };
   static constexpr int kPlaceShift = 2;

@@ -95,28 +95,39 @@ constexpr auto TensorMembers<MergeArgs>() {
                     FA_REQUIRED_OUTPUT(out),     FA_REQUIRED_OUTPUT(softmax_max), FA_REQUIRED_OUTPUT(softmax_sum)};
 }
 
+/// The inputs of a decode, which fused inference has too.
+template <typename Args>
+inline constexpr std::array kDecodeInputs = {
+    FA_REQUIRED_INPUT(q),
+    FA_INPUT(q_rope),
+    FA_INPUT(block_table),
+    FA_INPUT(k_scale),
+    FA_INPUT(v_scale),
+    FA_INPUT(k_offset),
+    FA_INPUT(v_offset),
+    FA_INPUT(antiquant_scale),
+    FA_INPUT(antiquant_offset),
+    FA_INPUT(deq_scale1),
+    FA_INPUT(quant_scale1),
+    FA_INPUT(deq_scale2),
+    FA_INPUT(quant_scale2),
+    FA_INPUT(quant_offset2),
+    FA_INPUT(pse),
+    FA_INPUT(dense_mask),
+    FA_INPUT(sink),
+};
+
 template <>
 constexpr auto TensorMembers<DecodeAttentionArgs>() {
   using Args = DecodeAttentionArgs;
-  return std::array{FA_REQUIRED_INPUT(q),
-                    FA_INPUT(q_rope),
-                    FA_INPUT(block_table),
-                    FA_INPUT(k_scale),
-                    FA_INPUT(v_scale),
-                    FA_INPUT(k_offset),
-                    FA_INPUT(v_offset),
-                    FA_INPUT(antiquant_scale),
-                    FA_INPUT(antiquant_offset),
-                    FA_INPUT(deq_scale1),
-                    FA_INPUT(quant_scale1),
-                    FA_INPUT(deq_scale2),
-                    FA_INPUT(quant_scale2),
-                    FA_INPUT(quant_offset2),
-                    FA_INPUT(pse),
-                    FA_INPUT(dense_mask),
-                    FA_INPUT(sink),
-                    FA_REQUIRED_OUTPUT(out),
-                    FA_OUTPUT(lse)};
+  return Joined(kDecodeInputs<Args>, std::array{FA_REQUIRED_OUTPUT(out), FA_OUTPUT(lse)});
+}
+
+template <>
+constexpr auto TensorMembers<InferAttentionArgs>() {
+  using Args = InferAttentionArgs;
+  return Joined(kDecodeInputs<Args>, std::array{FA_INPUT(q_padding), FA_INPUT(kv_padding), FA_INPUT(k_prefix),
+                                                FA_INPUT(v_prefix), FA_REQUIRED_OUTPUT(out), FA_OUTPUT(lse)});
 }
 
 template <>
@@ -177,7 +188,7 @@ constexpr auto TensorMembers<SparseIndexerLossArgs>() {
   return Joined(std::array{FA_REQUIRED_INPUT(q), FA_REQUIRED_INPUT(k), FA_INPUT(q_rope), FA_INPUT(k_rope)},
                 kIndexerInputs<Args>,
                 std::array{FA_REQUIRED_INPUT(sparse_indices), FA_REQUIRED_INPUT(softmax_max),
-                           FA_REQUIRED_INPUT(softmax_sum), FA_INPUT(p_head_mean)},
+                           FA_REQUIRED_INPUT(softmax_sum), FA_INPUT(sink), FA_INPUT(p_head_mean)},
                 kLossOutputs<Args>);
 }
 

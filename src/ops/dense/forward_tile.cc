@@ -68,15 +68,13 @@ ForwardTile::ForwardTile(const tiling::AttentionProblem& problem, const tiling::
 
 void ForwardTile::operator()(int32_t task, int worker) {
   const auto tiles = static_cast<int64_t>(plan_.items.size()), packs = static_cast<int64_t>(plan_.packs.size());
-  if (task < tiles) {
-    std::byte* memory = workspace_ + buffers_.scratch + static_cast<size_t>(worker) * buffers_.scratch_bytes;
-    RunTile(plan_.items[static_cast<size_t>(task)],
-            task + 1 < tiles ? &plan_.items[static_cast<size_t>(task + 1)] : nullptr,
-            TileScratch::Carve(memory, problem_, plan_.shape.block_q, plan_.shape.block_k, buffers_.converts_keys,
-                               buffers_.stages_bias, problem_.packs_tiles));
-  } else if (task < tiles + packs) {
-    panels_.Pack(plan_.packs[static_cast<size_t>(task - tiles)]);
-  }
+  if (task >= tiles + packs) return;
+  std::byte* memory = workspace_ + buffers_.scratch + static_cast<size_t>(worker) * buffers_.scratch_bytes;
+  const TileScratch scratch = TileScratch::Carve(memory, problem_, plan_.shape.block_q, plan_.shape.block_k,
+                                                 buffers_.converts_keys, buffers_.stages_bias, problem_.packs_tiles);
+  if (task >= tiles) return panels_.Pack(plan_.packs[static_cast<size_t>(task - tiles)], scratch);
+  RunTile(plan_.items[static_cast<size_t>(task)],
+          task + 1 < tiles ? &plan_.items[static_cast<size_t>(task + 1)] : nullptr, scratch);
 }
 
 void ForwardTile::RunTile(const tiling::ForwardItem& item, const tiling::ForwardItem* next,
@@ -126,8 +124,7 @@ void ForwardTile::VisitKeys(const tiling::ForwardItem& item, const TileScratch& 
     RunningStrip& strip = strips[0];
     for (const int64_t end = strips_.AttendedEnd(strip, keys); keys.begin < end;) {
       const Interval run{keys.begin, std::min(keys.begin + ForwardStrips::kAttendKeys, end)};
-      const Interval block{run.begin, std::min(run.begin + block_k, run.end)};
-      strips_.Attend(strip, run, item.head_kv, panels_.Block(item, block, *strip.kernels, scratch, /*attended=*/true),
+      strips_.Attend(strip, run, item.head_kv, panels_.Block(item, run, *strip.kernels, scratch, /*attended=*/true),
                      plan_.brings_rows);
       keys.begin = run.end;
     }

@@ -10,8 +10,8 @@ namespace {
 
 using tiling::Interval;
 
-/// The fewest rows of a sequence for which tiles are made. With fewer rows, the only tile of the call reads each byte of
-/// the mask once.
+/// The fewest rows of a sequence for which tiles are made. With fewer rows, the only tile of the call reads each byte
+/// of the mask once.
 constexpr int64_t kLeastRows = 32;
 
 }  // namespace

@@ -37,7 +37,7 @@ class MaskTiles {
  private:
   /// The mask of a batch element and a head, or of several that share it.
   struct Plane {
-    int64_t from, stride;          ///< the first byte, and the bytes between rows
+    int64_t from, stride;         ///< the first byte, and the bytes between rows
     const tiling::RowRule* rule;  ///< the rule of all sequences that read the plane, or null if their rules differ
   };
 

@@ -34,9 +34,11 @@ Status CheckCounts(const DecodeBinding& call) {
     return Status::InvalidArgument(Arg("k_rope").Has(std::to_string(call.args.k_rope.size())) + " tensors, want " +
                                    std::to_string(tensors) + " (" + Arg("k") + ")");
   }
-  if (tensors == 1 || (!call.paged() && static_cast<int64_t>(tensors) == call.batch())) return Status::Ok();
+  const bool one = call.paged() || call.packed();
+  if (tensors == 1 || (!one && static_cast<int64_t>(tensors) == call.batch())) return Status::Ok();
   return Status::InvalidArgument(Arg("k").Has(std::to_string(tensors)) + " tensors, want 1" +
                                  (call.paged() ? " (with " + Arg("block_table") + ")"
+                                  : one        ? " (" + Arg("layout") + " " + Name(call.options.layout) + ")"
                                                : ErrorText(" or " + std::to_string(call.batch()) + " (batch)")));
 }
 
@@ -122,7 +124,9 @@ void SetReadsOfKeys(DecodeBinding& call) {
   for (std::vector<layout::Rows>* list : {&call.bound.storage.k, &call.bound.storage.v}) {
     for (layout::Rows& rows : *list) CountElements(rows);
   }
-  if (storage.paged() || storage.quantized) {
+  const bool behind_prefix = call.fused != nullptr && call.fused->prefix_rows > 0;
+  attention.problem.joins_pieces = storage.k_pieces > 0 || storage.k_rope_pieces > 0 || storage.v_pieces > 0;
+  if (storage.paged() || storage.quantized || behind_prefix) {
     attention.problem.k_in_place = attention.problem.v_in_place = false;
   }
 }
@@ -185,17 +189,19 @@ void KeepTensors(DecodeBinding& call) {
 }
 
 Status Bind(DecodeBinding& call) {
-  if (call.packed() && !call.paged()) {
+  if (call.options.layout == Layout::kTND && !call.paged() && call.fused == nullptr) {
     return Status::InvalidArgument(Arg("layout").Is("TND, want BNSD, BSND, BSH, SBH or BNSD_BSND (without ") +
                                    Arg("block_table") + ")");
   }
-  // A query whose rank is not the layout's is refused later, by BindDense.
-  if (call.args.q.shape.rank() != call.axes.rank) {
+  // A query whose rank is not the layout's is refused later, by BindDense. So are the layouts of fused inference.
+  const bool own_layout = call.fused != nullptr || call.options.layout <= Layout::kBNSD_BSND;
+  if (call.args.q.shape.rank() != call.axes.rank || !own_layout) {
     call.k = call.v = call.args.q;
     return BindDense(call, {});
   }
   if (call.packed()) {
-    FA_RETURN_IF_ERROR(CheckPrefixSums("cu_q", call.args.cu_q, call.args.q.shape[0], Arg("q", ".shape", At(0))));
+    const int seq = call.axes.seq;
+    FA_RETURN_IF_ERROR(CheckPrefixSums("cu_q", call.args.cu_q, call.args.q.shape[seq], Arg("q", ".shape", At(seq))));
   }
   if (call.args.q.dtype > DType::kBF16 && !call.int8_products()) {
     return WrongType("q", call.args.q.dtype, "f32, f16, bf16 or i8");
@@ -206,7 +212,7 @@ Status Bind(DecodeBinding& call) {
   FA_RETURN_IF_ERROR(CheckProductScales(call.args.q.dtype, ProductScalesOf(call.args)));
   FA_RETURN_IF_ERROR(CheckInt8Products(call));
   call.own_types = true;
-  call.dense_mask = WithRows(call, call.args.dense_mask);
+  call.dense_mask = call.fused != nullptr ? call.args.dense_mask : WithRows(call, call.args.dense_mask);
   if (call.args.pse.shape.rank() == 4) call.pse = WithRows(call, call.args.pse);
   call.bound.storage.quantized = IsCompressed(call.args.k[0].dtype) && !call.int8_products();
   if (call.bound.storage.quantized) FA_RETURN_IF_ERROR(CheckCompressed(call));
@@ -218,7 +224,7 @@ Status Bind(DecodeBinding& call) {
   SetReadsOfKeys(call);
   FA_RETURN_IF_ERROR(BindAntiquant(call));
   FA_RETURN_IF_ERROR(BindOutput(call));
-  KeepTensors(call);
+  KeepTensors(call);  // fused inference keeps more
   return Status::Ok();
 }
 
@@ -231,29 +237,36 @@ std::string NameInList(const char* list, std::span<const TensorView> tensors, si
 Status BindDense(DecodeBinding& call, std::span<const int64_t> lengths_kv) {
   // k_rope is present exactly if q_rope is. Its address is known only in a run.
   if (call.has_rope()) call.k_rope.data = call.args.q_rope.data;
-  auto bound =
-      BindInference({.q = call.args.q,
-                     .k = call.k,
-                     .v = call.v,
-                     .q_rope = call.args.q_rope,
-                     .k_rope = call.k_rope,
-                     .pse = call.pse,
-                     .dense_mask = call.dense_mask,
-                     .sink = call.args.sink,
-                     .pair_mask = call.args.pair_mask,
-                     .cu_q = call.args.cu_q,
-                     .out = call.args.out,
-                     .lse = call.args.lse},
-                    ForwardOptions(call.options),
-                    {.lengths = {call.args.lengths_q, lengths_kv}, .own_types = call.own_types, .paged = call.paged()});
+  const FusedDecode fused = call.fused != nullptr ? *call.fused : FusedDecode{};
+  auto bound = BindInference({.q = call.args.q,
+                              .k = call.k,
+                              .v = call.v,
+                              .q_rope = call.args.q_rope,
+                              .k_rope = call.k_rope,
+                              .pse = call.pse,
+                              .dense_mask = call.dense_mask,
+                              .sink = call.args.sink,
+                               .pair_mask = call.args.pair_mask,
+                              .cu_q = call.args.cu_q,
+                              .cu_kv = fused.cu_kv,
+                              .out = call.args.out,
+                              .lse = call.args.lse},
+                             ForwardOptions(call.options),
+                             {.lengths = {call.args.lengths_q, lengths_kv},
+                              .own_types = call.own_types,
+                              .paged = call.paged(),
+                              .fused = call.fused != nullptr,
+                              .prefix_rows = fused.prefix_rows});
   if (!bound.ok()) return bound.status();
   call.bound.attention = std::move(*bound);
   return Status::Ok();
 }
 
-Result<BoundDecode> BindDecode(const DecodeAttentionArgs& args, const DecodeAttentionOptions& options) {
+Result<BoundDecode> BindDecode(const DecodeAttentionArgs& args, const DecodeAttentionOptions& options,
+                               const FusedDecode* fused) {
   Result<BoundDecode> result{BoundDecode{}};
   DecodeBinding call{args, options, *result, layout::AxesOf(options.layout)};
+  call.fused = fused;
   call.pse = args.pse;
   call.dense_mask = args.dense_mask;
   FA_RETURN_IF_ERROR(Bind(call));
@@ -282,8 +295,8 @@ Status CheckList(const char* list, std::span<const TensorView> tensors, std::spa
 }
 
 /// Checks one output against all other tensors of the call.
-Status CheckApartFromAll(const BoundDecode& bound, const DecodeAttentionArgs& args, size_t output) {
-  const auto tensors = TensorsOf(args);
+Status CheckApartFromAll(const BoundDecode& bound, const DecodeAttentionArgs& args, const CallTensors& tensors,
+                         size_t output) {
   const auto check = [&](const CallTensor& other, const PlannedTensor& planned) {
     return CheckApart(tensors[output], bound.planned[output], other, planned);
   };
@@ -326,8 +339,7 @@ Status CheckBlockTable(const BoundDecode& bound, const TensorView& block_table) 
 
 }  // namespace
 
-Status CheckDecodeRunArgs(const BoundDecode& bound, const DecodeAttentionArgs& args) {
-  const auto tensors = TensorsOf(args);
+Status CheckDecodeRunArgs(const BoundDecode& bound, const DecodeAttentionArgs& args, const CallTensors& tensors) {
   FA_RETURN_IF_ERROR(CheckAllPlanned(tensors, bound.planned));
   FA_RETURN_IF_ERROR(CheckPlannedPairMask(args.pair_mask, bound.attention.pair_mask_shape));
   FA_RETURN_IF_ERROR(CheckList("k", args.k, bound.planned_k));
@@ -338,7 +350,7 @@ Status CheckDecodeRunArgs(const BoundDecode& bound, const DecodeAttentionArgs& a
   FA_RETURN_IF_ERROR(CheckPlannedLengths("lengths_kv", args.lengths_kv, bound.lengths_kv));
   for (size_t i = 0; i < tensors.size(); ++i) {
     if (!tensors[i].output) continue;
-    FA_RETURN_IF_ERROR(CheckApartFromAll(bound, args, i));
+    FA_RETURN_IF_ERROR(CheckApartFromAll(bound, args, tensors, i));
   }
   return bound.storage.paged() ? CheckBlockTable(bound, args.block_table) : Status::Ok();
 }
@@ -363,22 +375,25 @@ Antiquants AntiquantsOf(const BoundAntiquants& bound, const TensorView& scale, c
 
 ForwardRows RowsOf(const BoundDecode& bound, const DecodeAttentionArgs& args) {
   ForwardRows rows =
-      RowsOf(bound.attention, ForwardAddresses{.q = args.q.data,
-                                               .k = args.k[0].data,
-                                               .v = args.v[0].data,
-                                               .q_rope = args.q_rope.data,
-                                               .k_rope = args.k_rope.empty() ? nullptr : args.k_rope[0].data,
-                                               .sink = args.sink.data,
-                                               .scores = {.pse = args.pse.data,
-                                                          .dense_mask = args.dense_mask.data,
-                                                          .pair_mask = args.pair_mask},
-                                               .out = args.out.data,
-                                               .lse = args.lse.data});
+      RowsOf(bound.attention,
+             ForwardAddresses{
+                 .q = args.q.data,
+                 .k = args.k[0].data,
+                 .v = args.v[0].data,
+                 .q_rope = args.q_rope.data,
+                 .k_rope = args.k_rope.empty() ? nullptr : args.k_rope[0].data,
+                 .sink = args.sink.data,
+                 .scores = {.pse = args.pse.data, .dense_mask = args.dense_mask.data, .pair_mask = args.pair_mask},
+                 .out = args.out.data,
+                 .lse = args.lse.data});
   const KeyStorage& storage = bound.storage;
   if (storage.paged()) {
     layout::BlockTable table = storage.table;
     table.entries = static_cast<const int32_t*>(args.block_table.data);
     rows.k.table = rows.k_rope.table = rows.v.table = table;
+    rows.k.piece_stride = storage.k_pieces;
+    rows.k_rope.piece_stride = storage.k_rope_pieces;
+    rows.v.piece_stride = storage.v_pieces;
   } else if (!storage.k.empty()) {
     rows.k.list = args.k;
     rows.k.list_rows = storage.k;

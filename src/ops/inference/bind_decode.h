@@ -2,12 +2,14 @@
 #define FA_OPS_BIND_DECODE_H_
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "fa/decode_attention.h"
 #include "layout/rows.h"
 #include "ops/bind/attention_rows.h"
 #include "ops/bind/bind_attention.h"
+#include "ops/bind/call_tensors.h"
 #include "ops/bind/planned_tensors.h"
 #include "ops/inference/output_scales.h"
 
@@ -33,7 +35,9 @@ struct KeyStorage {
   /// The layouts of the tensors, if each batch element has its own. Otherwise, and with pages, the lists are empty.
   std::vector<layout::Rows> k, k_rope, v;
   layout::BlockTable table;  ///< layout of the pages, without the table's entries
-  bool quantized = false;    ///< whether keys are compressed, for queries of a float type
+  /// If pages are NZ: elements from piece to piece of a row, as HeadRows::piece_stride.
+  int64_t k_pieces = 0, k_rope_pieces = 0, v_pieces = 0;
+  bool quantized = false;  ///< whether keys are compressed, for queries of a float type
   BoundAntiquants k_antiquants, v_antiquants;
 
   [[nodiscard]] bool paged() const { return table.page_rows > 0; }
@@ -49,12 +53,24 @@ struct BoundDecode {
   std::vector<int64_t> lengths_q, lengths_kv;  ///< the planned lengths, as the caller gave them
 };
 
+/// What fused inference adds to a decode. Packed queries may be without pages, any layout is served, and pages may be
+/// NZ.
+struct FusedDecode {
+  std::span<const int64_t> cu_kv = {};
+  int64_t prefix_rows = 0;               ///< Inference::prefix_rows
+  int64_t block_size = 0, heads_kv = 0;  ///< they tell the form of pages of four dimensions
+};
+
 /// Finds every user error of a decode that does not depend on addresses or contents.
-[[nodiscard]] Result<BoundDecode> BindDecode(const DecodeAttentionArgs& args, const DecodeAttentionOptions& options);
+/// @param fused  null for a decode. Otherwise the caller sets BoundDecode::planned
+[[nodiscard]] Result<BoundDecode> BindDecode(const DecodeAttentionArgs& args, const DecodeAttentionOptions& options,
+                                             const FusedDecode* fused = nullptr);
 
 /// Checks in Run that the tensors and lengths are the planned ones, and that no output shares an element with another
 /// tensor. Also checks that every used entry of block_table is a page.
-[[nodiscard]] Status CheckDecodeRunArgs(const BoundDecode& bound, const DecodeAttentionArgs& args);
+/// @param tensors  TensorsOf the arguments of the call
+[[nodiscard]] Status CheckDecodeRunArgs(const BoundDecode& bound, const DecodeAttentionArgs& args,
+                                        const CallTensors& tensors);
 
 /// Returns the tensors of checked arguments. The tensors point into `bound` and `args`.
 [[nodiscard]] ForwardRows RowsOf(const BoundDecode& bound, const DecodeAttentionArgs& args);

@@ -24,16 +24,18 @@ struct DecodeBinding {
   TensorView k = {}, k_rope = {}, v = {}, pse = {}, dense_mask = {};
   /// args.k and args.v with one element per column, as the elements of i4x8 have eight.
   std::vector<TensorView> keys = {}, values = {};
-  bool own_types = false;  ///< whether the types of query, keys, values and out have been checked
+  const FusedDecode* fused = nullptr;  ///< what fused inference adds; null for a decode
+  bool own_types = false;              ///< whether the types of query, keys, values and out have been checked
 
   /// Returns whether queries and keys are multiplied as bytes. Otherwise i8 keys are compressed.
   [[nodiscard]] bool int8_products() const { return args.q.dtype == DType::kI8; }
   [[nodiscard]] bool has_rope() const { return args.q_rope.data != nullptr; }
   [[nodiscard]] bool paged() const { return args.block_table.data != nullptr; }
-  [[nodiscard]] bool packed() const { return options.layout == Layout::kTND; }
+  [[nodiscard]] bool packed() const { return layout::IsPacked(options.layout); }
   /// Returns the number of batch elements or packed sequences.
   [[nodiscard]] int64_t batch() const {
-    return packed() ? static_cast<int64_t>(args.cu_q.size()) : args.q.shape[axes.batch];
+    if (packed()) return static_cast<int64_t>(args.cu_q.size());
+    return axes.batch >= 0 ? args.q.shape[axes.batch] : 1;
   }
   /// Returns the columns per head of the query, or 0 if BindDense refuses them.
   [[nodiscard]] int64_t QueryHeadSize() const {

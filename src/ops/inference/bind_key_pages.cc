@@ -12,10 +12,35 @@ namespace {
 using layout::Axes;
 using layout::AxesOf;
 
-// Returns the axes of pages. Heads have their own dimension, or share one with the head size.
-Axes PageAxes(Layout layout, int rank) {
-  if (rank == 3) return AxesOf(Layout::kBSH);
-  return AxesOf(layout == Layout::kBSND || layout == Layout::kTND ? Layout::kBSND : Layout::kBNSD);
+// The form of pages. Heads have their own dimension, or share one with the head size. In NZ pages, [pages, Nkv, D / D0,
+// page size, D0], the columns of a row lie in pieces: `pieces` is the dimension of the pieces.
+struct PageForm {
+  Axes axes;
+  int pieces = -1;
+
+  [[nodiscard]] int64_t Columns(const TensorView& pages) const {
+    return pages.shape[axes.dim] * (pieces < 0 ? 1 : pages.shape[pieces]);
+  }
+  // Returns the distance of the pieces of a row, or 0 if rows are whole. It is not 0 for a row of one piece, so that
+  // keys and values are read in the same way.
+  [[nodiscard]] int64_t PieceStride(const TensorView& pages) const {
+    return pieces < 0 ? 0 : std::max<int64_t>(layout::FilledStride(pages.shape, pages.stride)[pieces], 1);
+  }
+};
+
+// Pages of four dimensions follow the layout of a decode. In fused inference they are [pages, Nkv, page size, D],
+// unless only the other form has the sizes that the options tell.
+bool RowsBeforeHeads(const DecodeBinding& call, const Dims& shape) {
+  if (call.fused == nullptr) return call.options.layout == Layout::kBSND || call.options.layout == Layout::kTND;
+  const int64_t heads = call.fused->heads_kv, rows = call.fused->block_size;
+  const bool heads_first = shape[1] == heads && shape[2] == rows;
+  return heads > 0 && rows > 0 && shape[1] == rows && shape[2] == heads && !heads_first;
+}
+
+PageForm FormOf(const DecodeBinding& call, const Dims& shape) {
+  if (shape.rank() == 3) return {AxesOf(Layout::kBSH)};
+  if (shape.rank() == 5) return {.axes = {5, 0, 3, 1, 4}, .pieces = 2};
+  return {AxesOf(shape.rank() == 4 && RowsBeforeHeads(call, shape) ? Layout::kBSND : Layout::kBNSD)};
 }
 
 Status CheckTableAndLengths(const DecodeBinding& call, int64_t page_rows) {
@@ -40,24 +65,42 @@ Status CheckTableAndLengths(const DecodeBinding& call, int64_t page_rows) {
   return Status::Ok();
 }
 
-Status CheckPages(const DecodeBinding& call, const char* name, const TensorView& pages, const Axes& axes) {
-  const int rank = pages.shape.rank();
-  const bool heads_apart = !call.axes.fused();
-  if (rank != 3 && !(rank == 4 && heads_apart)) {
-    return Status::InvalidArgument(Arg(name, ".shape").Is(Text(pages.shape)) + ", want [pages, page size, Nkv * D]" +
-                                   (!heads_apart ? ""
-                                    : call.options.layout == Layout::kBSND || call.packed()
-                                        ? " or [pages, page size, Nkv, D]"
-                                        : " or [pages, Nkv, page size, D]"));
+Status WrongPages(const DecodeBinding& call, const char* name, const TensorView& pages) {
+  std::string want = "[pages, page size, Nkv * D]";
+  if (call.fused != nullptr) {
+    want += call.int8_products() ? " or [pages, Nkv, page size, D]"
+                                 : ", [pages, Nkv, page size, D] or [pages, Nkv, D / D0, page size, D0]";
+  } else if (!call.axes.fused()) {
+    want += call.options.layout == Layout::kBSND || call.packed() ? " or [pages, page size, Nkv, D]"
+                                                                  : " or [pages, Nkv, page size, D]";
   }
-  if (rank != axes.rank)
+  return Status::InvalidArgument(Arg(name, ".shape").Is(Text(pages.shape)) + ", want " + want);
+}
+
+// Checks the last dimension of NZ pages, which is a piece of a row.
+Status CheckPieces(const char* name, const TensorView& pages, const PageForm& form) {
+  if (form.pieces < 0) return Status::Ok();
+  if (pages.dtype == DType::kI4x8) return WrongType(name, pages.dtype, "another type (pages of 5 dimensions)");
+  const int64_t want = layout::kPieceBytes / static_cast<int64_t>(SizeOf(pages.dtype));
+  if (pages.shape[form.axes.dim] == want) return Status::Ok();
+  return WrongSize(name, form.axes.dim, pages.shape[form.axes.dim],
+                   "want " + std::to_string(want) + " (" + std::to_string(layout::kPieceBytes) + " bytes)");
+}
+
+Status CheckPages(const DecodeBinding& call, const char* name, const TensorView& pages, const PageForm& form) {
+  const int rank = pages.shape.rank();
+  const bool served = rank == 3 || (rank == 4 && (call.fused != nullptr || !call.axes.fused())) ||
+                      (rank == 5 && call.fused != nullptr && !call.int8_products());
+  if (!served) return WrongPages(call, name, pages);
+  if (rank != form.axes.rank)
     return Status::InvalidArgument(Arg(name, ".shape").Says("want as many dimensions as ") + Arg("k"));
-  return CheckView(name, pages);
+  FA_RETURN_IF_ERROR(CheckView(name, pages));
+  return CheckPieces(name, pages, form);
 }
 
 // Returns the pages as a tensor of the call's layout, with `heads` heads of `size`, and with as many rows as the
 // longest batch element.
-TensorView PagesAsRows(const DecodeBinding& call, const TensorView& pages, const Axes& axes, int64_t heads,
+TensorView PagesAsRows(const DecodeBinding& call, const TensorView& pages, const PageForm& form, int64_t heads,
                        int64_t size, int64_t rows) {
   const Dims stride = layout::FilledStride(pages.shape, pages.stride);
   TensorView tensor{nullptr, call.args.q.dtype, {}, {}};
@@ -69,17 +112,26 @@ TensorView PagesAsRows(const DecodeBinding& call, const TensorView& pages, const
                            : call.axes.fused() ? heads * size
                                                : size);
     tensor.stride.push_back(is_batch  ? 0
-                            : is_row  ? stride[axes.seq]
-                            : is_head ? (axes.fused() ? size : stride[axes.head])
+                            : is_row  ? stride[form.axes.seq]
+                            : is_head ? (form.axes.fused() ? size : stride[form.axes.head])
                                       : 1);
   }
   return tensor;
 }
 
+// Sets the strides of bound rows to those of the pages. The batch stride is that from page to page.
+void SetStrides(layout::Rows& rows, const TensorView& pages, const PageForm& form, int64_t head_size) {
+  const Dims stride = layout::FilledStride(pages.shape, pages.stride);
+  rows.batch = stride[0];
+  rows.head = form.axes.fused() ? head_size : stride[form.axes.head];
+  rows.row = stride[form.axes.seq];
+}
+
 // Binds the pages of k_rope. There must be as many pages as for k, with as many rows and heads.
-Status MakeRope(DecodeBinding& call, const Axes& axes, int64_t heads, int64_t rows) {
+Status MakeRope(DecodeBinding& call, const PageForm& form, int64_t heads, int64_t rows) {
   const TensorView &k = call.args.k[0], &rope = call.args.k_rope[0];
-  FA_RETURN_IF_ERROR(CheckPages(call, "k_rope", rope, axes));
+  const Axes& axes = form.axes;
+  FA_RETURN_IF_ERROR(CheckPages(call, "k_rope", rope, form));
   for (const int dim : {0, axes.seq}) {
     FA_RETURN_IF_ERROR(CheckSize("k_rope", rope, dim, k.shape[dim], {"k", dim}));
   }
@@ -88,20 +140,29 @@ Status MakeRope(DecodeBinding& call, const Axes& axes, int64_t heads, int64_t ro
                      "want a multiple of " + std::to_string(heads) + " (heads of " + Arg("k") + ")");
   }
   const int64_t rope_heads = axes.fused() ? heads : rope.shape[axes.head];
-  const int64_t size = axes.fused() ? rope.shape[axes.dim] / heads : rope.shape[axes.dim];
-  call.k_rope = PagesAsRows(call, rope, axes, rope_heads, size, rows);
+  const int64_t size = axes.fused() ? rope.shape[axes.dim] / heads : form.Columns(rope);
+  call.k_rope = PagesAsRows(call, rope, form, rope_heads, size, rows);
   return Status::Ok();
+}
+
+Status CheckBlockSize(const DecodeBinding& call, int64_t page_rows, const Axes& axes) {
+  const int64_t given = call.fused != nullptr ? call.fused->block_size : 0;
+  if (given == 0 || given == page_rows) return Status::Ok();
+  return Status::InvalidArgument(Arg("block_size").Is(std::to_string(given)) + ", want " + std::to_string(page_rows) +
+                                 " (" + Arg("k", ".shape", At(axes.seq)) + ")");
 }
 
 }  // namespace
 
 Status BindKeyPages(DecodeBinding& call) {
   const TensorView &k = call.keys[0], &v = call.values[0];
-  const Axes axes = PageAxes(call.options.layout, k.shape.rank());
-  FA_RETURN_IF_ERROR(CheckPages(call, "k", k, axes));
-  FA_RETURN_IF_ERROR(CheckPages(call, "v", v, axes));
+  const PageForm form = FormOf(call, k.shape);
+  const Axes& axes = form.axes;
+  FA_RETURN_IF_ERROR(CheckPages(call, "k", k, form));
+  FA_RETURN_IF_ERROR(CheckPages(call, "v", v, form));
   const int64_t page_rows = k.shape[axes.seq];
   if (page_rows == 0) return WrongSize("k", axes.seq, 0, "want >= 1");
+  FA_RETURN_IF_ERROR(CheckBlockSize(call, page_rows, axes));
   for (const int dim : {0, axes.seq}) {
     FA_RETURN_IF_ERROR(CheckSize("v", v, dim, k.shape[dim], {"k", dim}));
   }
@@ -125,21 +186,25 @@ Status BindKeyPages(DecodeBinding& call) {
   const auto used = std::min(lengths.size(), static_cast<size_t>(std::max<int64_t>(call.batch(), 1)));
   const int64_t longest = *std::max_element(lengths.begin(), lengths.begin() + static_cast<std::ptrdiff_t>(used));
   const int64_t v_heads = axes.fused() ? heads : v.shape[axes.head];
-  const int64_t v_size = axes.fused() ? v.shape[axes.dim] / heads : v.shape[axes.dim];
-  call.k = PagesAsRows(call, k, axes, heads, axes.fused() ? size : k.shape[axes.dim], longest);
-  call.v = PagesAsRows(call, v, axes, v_heads, v_size, longest);
+  const int64_t v_size = axes.fused() ? v.shape[axes.dim] / heads : form.Columns(v);
+  call.k = PagesAsRows(call, k, form, heads, axes.fused() ? size : form.Columns(k), longest);
+  call.v = PagesAsRows(call, v, form, v_heads, v_size, longest);
   if (call.has_rope()) {
-    FA_RETURN_IF_ERROR(MakeRope(call, axes, heads, longest));
+    FA_RETURN_IF_ERROR(MakeRope(call, form, heads, longest));
   }
   FA_RETURN_IF_ERROR(BindDense(call, lengths));
   const TensorView& table = call.args.block_table;
   call.bound.storage.table = {
       .row = layout::FilledStride(table.shape, table.stride)[0], .page_rows = page_rows, .pages = k.shape[0]};
-  call.bound.attention.k.batch = layout::FilledStride(k.shape, k.stride)[0];
-  call.bound.attention.v.batch = layout::FilledStride(v.shape, v.stride)[0];
+  BoundAttention& attention = call.bound.attention;
+  SetStrides(attention.k, k, form, attention.problem.d);
+  SetStrides(attention.v, v, form, attention.problem.dv);
+  call.bound.storage.k_pieces = form.PieceStride(k);
+  call.bound.storage.v_pieces = form.PieceStride(v);
   if (call.has_rope()) {
     const TensorView& rope = call.args.k_rope[0];
-    call.bound.attention.k_rope.batch = layout::FilledStride(rope.shape, rope.stride)[0];
+    SetStrides(attention.k_rope, rope, form, attention.problem.d_rope);
+    call.bound.storage.k_rope_pieces = form.PieceStride(rope);
   }
   return Status::Ok();
 }

@@ -93,19 +93,19 @@ DenseTensors ForwardTensors(const PromptAttentionArgs& args) {
 }  // namespace
 
 ForwardRows RowsOf(const BoundAttention& bound, const PromptAttentionArgs& args) {
-  return RowsOf(bound, ForwardAddresses{.q = args.q.data,
-                                        .k = args.k.data,
-                                        .v = args.v.data,
-                                        .q_rope = args.q_rope.data,
-                                        .k_rope = args.k_rope.data,
-                                        .sink = args.sink.data,
-                                        .scores = {.pse = args.pse.data,
-                                                   .dense_mask = args.dense_mask.data,
-                                                   .pair_mask = args.pair_mask},
-                                        .out = args.out.data,
-                                        .softmax_max = args.softmax_max.data,
-                                        .softmax_sum = args.softmax_sum.data,
-                                        .lse = args.lse.data});
+  return RowsOf(bound,
+                ForwardAddresses{
+                    .q = args.q.data,
+                    .k = args.k.data,
+                    .v = args.v.data,
+                    .q_rope = args.q_rope.data,
+                    .k_rope = args.k_rope.data,
+                    .sink = args.sink.data,
+                    .scores = {.pse = args.pse.data, .dense_mask = args.dense_mask.data, .pair_mask = args.pair_mask},
+                    .out = args.out.data,
+                    .softmax_max = args.softmax_max.data,
+                    .softmax_sum = args.softmax_sum.data,
+                    .lse = args.lse.data});
 }
 
 Result<BoundPrompt> BindPrompt(const PromptAttentionArgs& args, const PromptAttentionOptions& options) {

@@ -29,7 +29,7 @@ class DecodePlanImpl final : public Plan::ImplFor<DecodeAttentionArgs> {
   [[nodiscard]] tiling::PlanFacts Facts() const override { return program_.Facts(); }
 
   [[nodiscard]] Status Run(const DecodeAttentionArgs& args, std::byte* workspace) const override {
-    FA_RETURN_IF_ERROR(ops::CheckDecodeRunArgs(bound_, args));
+    FA_RETURN_IF_ERROR(ops::CheckDecodeRunArgs(bound_, args, ops::TensorsOf(args)));
     const ops::ForwardRows rows = ops::RowsOf(bound_, args);
     ops::OutputQuantization quantization;
     if (bound_.scales.quantized) {

@@ -19,6 +19,11 @@ using core::kernels::kMaskedScore;
 using core::kernels::StripKernels;
 using tiling::Interval;
 
+/// Returns the lse of a row as the call wants it.
+float Lse(const ForwardRows& rows, float lse) {
+  return lse == -std::numeric_limits<float>::infinity() ? rows.lse_without_keys : lse;
+}
+
 /// Writes a statistic if the call has it.
 void WriteStatistic(const layout::MutableStatsView& to, int64_t b, int64_t n, int64_t row, float value) {
   if (to.data != nullptr) to.Write(b, n, row, value);
@@ -27,14 +32,13 @@ void WriteStatistic(const layout::MutableStatsView& to, int64_t b, int64_t n, in
 /// Returns whether scales depend on both the row and the column. attend_compressed takes no such scales.
 bool PerRowAndGroup(const Antiquants& of) { return of.per_row && of.groups > 1; }
 
-/// Lists addresses of rows in pages, one page at a time. Past the last of `rows` rows it lists the last row.
-void ListRows(const layout::HeadRows& pages, Interval keys, int64_t rows, const void** to) {
-  const int64_t row_bytes = pages.stride * static_cast<int64_t>(SizeOf(pages.dtype));
+/// Lists addresses of rows that lie in runs, one run at a time. Past the last of `rows` rows it lists the last row.
+void ListRows(const layout::HeadRows& head, Interval keys, int64_t rows, const void** to) {
   for (int64_t key = keys.begin; key < keys.end;) {
     const int64_t first = std::min(key, rows - 1);
-    const int64_t end = key < rows ? std::min(keys.end, pages.RunEnd(first, rows, 0)) : keys.end;
-    const std::byte* at = pages.At(first);
-    const int64_t step = key < rows ? row_bytes : 0;
+    const int64_t end = key < rows ? std::min(keys.end, head.RunEnd(first, rows, 0)) : keys.end;
+    const std::byte* at = head.At(first);
+    const int64_t step = key < rows ? head.StrideAt(first) * static_cast<int64_t>(SizeOf(head.dtype)) : 0;
     for (; key < end; ++key, at += step) *to++ = at;
   }
 }
@@ -154,7 +158,7 @@ int64_t ForwardStrips::AttendedEnd(const RunningStrip& strip, Interval keys) con
 
 void ForwardStrips::Attend(RunningStrip& strip, Interval keys, int64_t head_kv, const KeyRows& rows,
                            bool brings) const {
-  assert(!keys.empty() && keys.size() <= kAttendKeys && rows.k_pages.paged() == rows.v_pages.paged());
+  assert(!keys.empty() && keys.size() <= kAttendKeys && rows.k_runs.in_runs() == rows.v_runs.in_runs());
   AttendArgs args{.k = rows.K(keys.begin),
                   .v = rows.V(keys.begin),
                   .keys = keys.size(),
@@ -168,13 +172,14 @@ void ForwardStrips::Attend(RunningStrip& strip, Interval keys, int64_t head_kv, 
                   .started = strip.started,
                   .brings = brings};
   assert(strip.kernels->AttendsTo(args.k.dtype, args.d, args.dv) && args.v.dtype == args.k.dtype);
-  // The addresses of rows in pages are listed. Otherwise every step of the kernel would end at the end of a page.
+  // The addresses of rows in runs are listed. Otherwise every step of the kernel would end at the end of a run.
   constexpr int64_t kFetchAhead = AttendArgs::kMostStep;
+  static_assert(kAttendKeys <= kJoinedRows);
   std::array<const void*, kAttendKeys + kFetchAhead> k, v;
-  if (rows.k_pages.paged()) {
+  if (rows.k_runs.in_runs()) {
     const Interval listed{keys.begin, keys.end + kFetchAhead};
-    ListRows(rows.k_pages, listed, rows.end, k.data());
-    ListRows(rows.v_pages, listed, rows.end, v.data());
+    ListRows(rows.k_runs, listed, rows.end, k.data());
+    ListRows(rows.v_runs, listed, rows.end, v.data());
     args.k.fetch_ahead = args.v.fetch_ahead = kFetchAhead;
     args.k.rows = k.data();
     args.v.rows = v.data();
@@ -314,7 +319,7 @@ void ForwardStrips::Finish(const RunningStrip& strip, const TileScratch& scratch
       const Statistics told = strip.largest != nullptr ? ToldStatistics(strip, i) : stats;
       WriteStatistic(rows_.softmax_max, lanes.sequence, head, row, told.max);
       WriteStatistic(rows_.softmax_sum, lanes.sequence, head, row, told.sum);
-      WriteStatistic(rows_.lse, lanes.sequence, head, row, told.lse);
+      WriteStatistic(rows_.lse, lanes.sequence, head, row, Lse(rows_, told.lse));
     }
   } else {
     FinishPlainRows(strip, multiplier, zero);
@@ -326,20 +331,23 @@ void ForwardStrips::Finish(const RunningStrip& strip, const TileScratch& scratch
 }
 
 void WriteUnusedRows(const tiling::AttentionProblem& problem, const ForwardRows& rows) {
+  const float lse = rows.lse_without_keys > 0 ? rows.lse_without_keys : 0;
   const auto write = [&](int64_t b, Interval unused) {
     for (int64_t row = unused.begin; row < unused.end; ++row) {
       for (int64_t n = 0; n < problem.heads; ++n) {
         rows.out.Clear(b, n, row, problem.dv);
         WriteStatistic(rows.softmax_max, b, n, row, 0);
         WriteStatistic(rows.softmax_sum, b, n, row, 0);
-        WriteStatistic(rows.lse, b, n, row, 0);
+        WriteStatistic(rows.lse, b, n, row, lse);
       }
     }
   };
   write(0, rows.unused_rows);
   if (rows.padded_rows == 0) return;
   for (size_t b = 0; b < problem.sequences.size(); ++b) {
-    write(static_cast<int64_t>(b), {problem.sequences[b].sq, rows.padded_rows});
+    const tiling::Sequence& sequence = problem.sequences[b];
+    write(static_cast<int64_t>(b), {rows.first_row, sequence.q_offset});
+    write(static_cast<int64_t>(b), {sequence.q_offset + sequence.sq, rows.first_row + rows.padded_rows});
   }
 }
 

@@ -63,7 +63,7 @@ void VisitGroups(const layout::HeadRows& head, tiling::Interval keys, int64_t gr
     int64_t end = head.RunEnd(key, keys.end, 0);
     if (end < keys.end) end = key + (end - key) / group * group;
     if (end > key) {
-      whole(core::kernels::RowBlock{head.At(key), head.dtype, head.stride}, key, end - key);
+      whole(core::kernels::RowBlock{head.At(key), head.dtype, head.StrideAt(key)}, key, end - key);
       key = end;
       continue;
     }
@@ -114,13 +114,54 @@ layout::HeadRows KeyPanels::Locate(const Source& source, int32_t sequence, int64
   return source.rows.Head(sequence, head_kv, problem_.sequences[static_cast<size_t>(sequence)].k_offset);
 }
 
-/// Copies rows of K or V, of any type, as f32 to consecutive rows at `to`.
-void KeyPanels::Widen(const Source& source, int32_t sequence, int64_t head_kv, tiling::Interval keys, float* to) const {
+/// Copies rows that lie in pieces to consecutive rows at `to`, one column of pieces after the other. Returns the copied
+/// rows, which only hold `keys`.
+layout::HeadRows JoinPieces(const layout::HeadRows& head, tiling::Interval keys, int64_t columns, std::byte* to) {
+  const auto size = static_cast<int64_t>(SizeOf(head.dtype));
+  const int64_t row_bytes = columns * size;
+  for (int64_t key = keys.begin; key < keys.end;) {
+    const int64_t end = head.RunEnd(key, keys.end, 0);
+    const std::byte* from = head.At(key);
+    for (int64_t column = 0; column < row_bytes; column += layout::kPieceBytes, from += head.piece_stride * size) {
+      std::byte* at = to + (key - keys.begin) * row_bytes + column;
+      const std::byte* row = from;
+      for (int64_t i = key; i < end; ++i, at += row_bytes, row += head.stride * size) {
+        std::memcpy(at, row, layout::kPieceBytes);
+      }
+    }
+    key = end;
+  }
+  return {.first = to, .dtype = head.dtype, .stride = columns, .prefix_rows = keys.begin};
+}
+
+/// Calls visit(rows, keys) for all of `keys`. Rows that lie in pieces are joined first, in steps, in `memory`.
+template <typename Visit>
+void KeyPanels::VisitWhole(const Source& source, int32_t sequence, int64_t head_kv, tiling::Interval keys,
+                           std::byte* memory, const Visit& visit) const {
   const layout::HeadRows head = Locate(source, sequence, head_kv);
+  if (head.piece_stride == 0) return visit(head, keys);
+  static_assert(kJoinedRows % kMostCopiedRows == 0);
+  for (tiling::Interval part = keys; part.begin < keys.end; part.begin = part.end) {
+    part.end = std::min(part.begin + kJoinedRows, keys.end);
+    visit(JoinPieces(head, part, source.columns, memory), part);
+  }
+}
+
+/// Copies rows of K or V, of any type, as f32 to consecutive rows at `to`.
+/// @param memory  room for kJoinedRows rows, if rows lie in pieces
+void KeyPanels::Widen(const Source& source, int32_t sequence, int64_t head_kv, tiling::Interval keys, std::byte* memory,
+                      float* to) const {
+  VisitWhole(source, sequence, head_kv, keys, memory, [&](const layout::HeadRows& head, tiling::Interval part) {
+    WidenRows(source, head, sequence, head_kv, part, to + (part.begin - keys.begin) * source.columns);
+  });
+}
+
+void KeyPanels::WidenRows(const Source& source, const layout::HeadRows& head, int32_t sequence, int64_t head_kv,
+                          tiling::Interval keys, float* to) const {
   KeyRows rows;
   rows.k = BlockOf(head);
   rows.k.fetch_ahead = kFewRowsFetchAhead;
-  rows.k_pages = head;
+  rows.k_runs = head;
   rows.end = problem_.sequences[static_cast<size_t>(sequence)].sk;
   assert(keys.begin >= 0 && keys.end <= rows.end);
   const bool compressed = core::kernels::IsCompressed(head.dtype);
@@ -143,17 +184,19 @@ void KeyPanels::Widen(const Source& source, int32_t sequence, int64_t head_kv, t
 
 /// Writes rows of V as pair_rows groups them. `keys` begins with a whole group.
 void KeyPanels::PairRows(const Source& source, int32_t sequence, int64_t head_kv, tiling::Interval keys,
-                         float* to) const {
+                         std::byte* memory, float* to) const {
   const core::kernels::RowKernels& kernels = *table_.rows;
   const auto words = [&](int64_t key) { return to + (key - keys.begin) / 2 * source.columns; };
-  VisitGroups(
-      Locate(source, sequence, head_kv), keys, kernels.pair_group, source.columns,
-      [&](const core::kernels::RowBlock& rows, int64_t key, int64_t count) {
-        kernels.pair_rows(rows, count, source.columns, words(key), source.columns);
-      },
-      [&](const core::kernels::RowBlock& rows, int64_t key, int64_t count, int64_t column, int64_t columns) {
-        kernels.pair_rows(rows, count, columns, words(key) + kernels.PairedColumn(column), source.columns);
-      });
+  VisitWhole(source, sequence, head_kv, keys, memory, [&](const layout::HeadRows& head, tiling::Interval whole) {
+    VisitGroups(
+        head, whole, kernels.pair_group, source.columns,
+        [&](const core::kernels::RowBlock& rows, int64_t key, int64_t count) {
+          kernels.pair_rows(rows, count, source.columns, words(key), source.columns);
+        },
+        [&](const core::kernels::RowBlock& rows, int64_t key, int64_t count, int64_t column, int64_t columns) {
+          kernels.pair_rows(rows, count, columns, words(key) + kernels.PairedColumn(column), source.columns);
+        });
+  });
 }
 
 int64_t KeyPanels::SlotChunks() const { return core::CeilDiv(plan_.slot_rows, TileAttendArgs::kKeys); }
@@ -164,22 +207,24 @@ bool* KeyPanels::SlotReplaced(int32_t slot) const {
   return reinterpret_cast<bool*>(end - ReplacedBytes(plan_.slot_rows));
 }
 
-void KeyPanels::PackTiles(const tiling::PackItem& item) const {
+void KeyPanels::PackTiles(const tiling::PackItem& item, std::byte* memory) const {
   constexpr int64_t kStepFloats = TileAttendArgs::kStepBytes / static_cast<int64_t>(sizeof(float));
   const int64_t rows = item.row_end - item.row_begin, chunk = item.row_begin / TileAttendArgs::kKeys;
   assert(item.row_begin % TileAttendArgs::kKeys == 0);
   // `pack` gets rows, their number, the number of columns, the first column, and the chunk of the first row.
   const auto visit = [&](const Source& source, const auto& pack) {
     const auto chunk_of = [&](int64_t key) { return (key - item.row_begin) / TileAttendArgs::kKeys; };
-    VisitGroups(
-        Locate(source, item.sequence, item.head_kv), {item.row_begin, item.row_end}, TileAttendArgs::kKeys,
-        source.columns,
-        [&](const core::kernels::RowBlock& block, int64_t key, int64_t count) {
-          pack(block, count, source.columns, 0, chunk_of(key));
-        },
-        [&](const core::kernels::RowBlock& block, int64_t key, int64_t count, int64_t column, int64_t columns) {
-          pack(block, count, columns, column, chunk_of(key));
-        });
+    const auto visit_keys = [&](const layout::HeadRows& head, tiling::Interval keys) {
+      VisitGroups(
+          head, keys, TileAttendArgs::kKeys, source.columns,
+          [&](const core::kernels::RowBlock& block, int64_t key, int64_t count) {
+            pack(block, count, source.columns, 0, chunk_of(key));
+          },
+          [&](const core::kernels::RowBlock& block, int64_t key, int64_t count, int64_t column, int64_t columns) {
+            pack(block, count, columns, column, chunk_of(key));
+          });
+    };
+    VisitWhole(source, item.sequence, item.head_kv, {item.row_begin, item.row_end}, memory, visit_keys);
   };
   const auto pack_keys = [&](const Source& source, float* to) {
     visit(
@@ -214,22 +259,23 @@ KeyTiles KeyPanels::Tiles(const tiling::ForwardItem& item) const {
           .replaced = SlotReplaced(item.slot)};
 }
 
-void KeyPanels::Pack(const tiling::PackItem& item) const {
+void KeyPanels::Pack(const tiling::PackItem& item, const TileScratch& scratch) const {
   const tiling::Interval rows{item.row_begin, item.row_end};
+  std::byte* memory = scratch.joined_k;  // one tensor after the other is joined there
   assert(rows.begin >= 0 && rows.end <= plan_.slot_rows);
-  if (problem_.packs_tiles) return PackTiles(item);
+  if (problem_.packs_tiles) return PackTiles(item, memory);
   if (plan_.pack_k) {
-    Widen(K(), item.sequence, item.head_kv, rows, SlotK(item.slot) + rows.begin * problem_.d);
+    Widen(K(), item.sequence, item.head_kv, rows, memory, SlotK(item.slot) + rows.begin * problem_.d);
     if (problem_.d_rope > 0) {
-      Widen(KRope(), item.sequence, item.head_kv, rows, SlotKRope(item.slot) + rows.begin * problem_.d_rope);
+      Widen(KRope(), item.sequence, item.head_kv, rows, memory, SlotKRope(item.slot) + rows.begin * problem_.d_rope);
     }
   }
   if (!plan_.pack_v) return;
   if (table_.pairs()) {
     assert(rows.begin % table_.rows->pair_group == 0);
-    PairRows(V(), item.sequence, item.head_kv, rows, SlotV(item.slot) + rows.begin / 2 * problem_.dv);
+    PairRows(V(), item.sequence, item.head_kv, rows, memory, SlotV(item.slot) + rows.begin / 2 * problem_.dv);
   } else {
-    Widen(V(), item.sequence, item.head_kv, rows, SlotV(item.slot) + rows.begin * problem_.dv);
+    Widen(V(), item.sequence, item.head_kv, rows, memory, SlotV(item.slot) + rows.begin * problem_.dv);
   }
 }
 
@@ -242,47 +288,51 @@ KeyRows KeyPanels::Block(const tiling::ForwardItem& item, tiling::Interval keys,
   const bool short_pages = rows_.v.paged() && rows_.v.table.page_rows < kFewestRowsOfV && !kernels.any_dtype;
   const bool v_in_place = attended || (k_in_place && !short_pages);
   const int64_t ahead = kernels.any_dtype ? kFewRowsFetchAhead : plan_.shape.block_k;
-  const auto caller = [&](const Source& source, layout::HeadRows* pages) {
-    const layout::HeadRows head = Locate(source, item.sequence, item.head_kv);
+  const auto caller = [&](const Source& source, std::byte* joined, layout::HeadRows* runs) {
+    layout::HeadRows head = Locate(source, item.sequence, item.head_kv);
+    if (head.piece_stride > 0) head = JoinPieces(head, keys, source.columns, joined);
     core::kernels::RowBlock rows = BlockOf(head);
     rows.fetch_ahead = ahead;
-    if (!head.paged()) return RowsFrom(rows, keys.begin);
-    *pages = head;
+    if (!head.in_runs()) return RowsFrom(rows, keys.begin);
+    *runs = head;
     return rows;
   };
-  const auto pick = [&](const Source& source, float* slot, bool in_place, float* block,
-                        layout::HeadRows* pages) -> core::kernels::RowBlock {
+  const auto pick = [&](const Source& source, float* slot, bool in_place, std::byte* joined, float* block,
+                        layout::HeadRows* runs) -> core::kernels::RowBlock {
     if (slot != nullptr) return {slot + keys.begin * source.columns, DType::kF32, source.columns, ahead};
-    if (in_place) return caller(source, pages);
-    Widen(source, item.sequence, item.head_kv, keys, block);
+    if (in_place) return caller(source, joined, runs);
+    Widen(source, item.sequence, item.head_kv, keys, joined, block);
     return {block, DType::kF32, source.columns};
   };
-  const auto paired = [&](const Source& source, float* slot, float* block) -> core::kernels::RowBlock {
+  const auto paired = [&](const Source& source, float* slot, std::byte* joined,
+                          float* block) -> core::kernels::RowBlock {
     if (slot != nullptr) return RowsFrom(table_.rows->Paired(slot, source.columns, ahead), keys.begin);
     // Packing begins at a whole group, so that the same keys form pairs whatever the first key of the block is.
     const tiling::Interval whole{keys.begin / table_.rows->pair_group * table_.rows->pair_group, keys.end};
-    PairRows(source, item.sequence, item.head_kv, whole, block);
+    PairRows(source, item.sequence, item.head_kv, whole, joined, block);
     return RowsFrom(table_.rows->Paired(block, source.columns), keys.begin - whole.begin);
   };
   KeyRows rows;
   rows.first = keys.begin;
   rows.end = problem_.sequences[static_cast<size_t>(item.sequence)].sk;
-  assert(keys.begin >= 0 && keys.begin < keys.end && keys.end <= rows.end && keys.size() <= plan_.shape.block_k);
+  assert(keys.begin >= 0 && keys.begin < keys.end && keys.end <= rows.end);
+  assert(keys.size() <= (attended ? kJoinedRows : plan_.shape.block_k));
   const bool packed = item.slot >= 0 && !problem_.packs_tiles;  // these kernels do not take tiles
   float* slot_v = packed && plan_.pack_v ? SlotV(item.slot) : nullptr;
   if (pairs) {
-    rows.k = caller(K(), &rows.k_pages);
-    if (problem_.d_rope > 0) rows.k_rope = caller(KRope(), &rows.k_rope_pages);
-    rows.v = paired(V(), slot_v, scratch.v_block);
+    rows.k = caller(K(), scratch.joined_k, &rows.k_runs);
+    if (problem_.d_rope > 0) rows.k_rope = caller(KRope(), scratch.joined_k_rope, &rows.k_rope_runs);
+    rows.v = paired(V(), slot_v, scratch.joined_v, scratch.v_block);
     return rows;
   }
   const bool k_packed = packed && plan_.pack_k;
-  rows.k = pick(K(), k_packed ? SlotK(item.slot) : nullptr, k_in_place, scratch.k_block, &rows.k_pages);
+  rows.k =
+      pick(K(), k_packed ? SlotK(item.slot) : nullptr, k_in_place, scratch.joined_k, scratch.k_block, &rows.k_runs);
   if (problem_.d_rope > 0) {
     float* slot = k_packed ? SlotKRope(item.slot) : nullptr;
-    rows.k_rope = pick(KRope(), slot, k_in_place, scratch.k_rope_block, &rows.k_rope_pages);
+    rows.k_rope = pick(KRope(), slot, k_in_place, scratch.joined_k_rope, scratch.k_rope_block, &rows.k_rope_runs);
   }
-  rows.v = pick(V(), slot_v, v_in_place, scratch.v_block, &rows.v_pages);
+  rows.v = pick(V(), slot_v, v_in_place, scratch.joined_v, scratch.v_block, &rows.v_runs);
   return rows;
 }
 

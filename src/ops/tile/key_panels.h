@@ -36,12 +36,14 @@ class KeyPanels {
                           const core::kernels::KernelTable& table);
 
   /// Runs a pack task.
-  void Pack(const tiling::PackItem& item) const;
+  void Pack(const tiling::PackItem& item, const TileScratch& scratch) const;
   /// Returns the tiles of K and V of an item with a slot, if the plan packs tiles.
   [[nodiscard]] KeyTiles Tiles(const tiling::ForwardItem& item) const;
   /// Returns the rows of K and V for one block of a tile, as `kernels` take them. If the item has no slot and the
-  /// kernels cannot take the caller's rows, the rows are converted into scratch.
-  /// @param attended  whether the rows are for ForwardStrips::Attend, which takes every type in place
+  /// kernels cannot take the caller's rows, the rows are converted into scratch. Rows that lie in pieces are joined
+  /// there.
+  /// @param attended  whether the rows are for ForwardStrips::Attend, which takes every type in place. There may then
+  ///                  be more keys than in a block
   [[nodiscard]] KeyRows Block(const tiling::ForwardItem& item, tiling::Interval keys,
                               const core::kernels::StripKernels& kernels, const TileScratch& scratch,
                               bool attended = false) const;
@@ -57,13 +59,20 @@ class KeyPanels {
   [[nodiscard]] Source V() const { return {rows_.v, problem_.dv, rows_.v_antiquants}; }
   /// Returns the rows of one head, beginning with key 0.
   [[nodiscard]] layout::HeadRows Locate(const Source& source, int32_t sequence, int64_t head_kv) const;
-  void Widen(const Source& source, int32_t sequence, int64_t head_kv, tiling::Interval keys, float* to) const;
-  void PairRows(const Source& source, int32_t sequence, int64_t head_kv, tiling::Interval keys, float* to) const;
+  template <typename Visit>
+  void VisitWhole(const Source& source, int32_t sequence, int64_t head_kv, tiling::Interval keys, std::byte* memory,
+                  const Visit& visit) const;
+  void Widen(const Source& source, int32_t sequence, int64_t head_kv, tiling::Interval keys, std::byte* memory,
+             float* to) const;
+  void WidenRows(const Source& source, const layout::HeadRows& head, int32_t sequence, int64_t head_kv,
+                 tiling::Interval keys, float* to) const;
+  void PairRows(const Source& source, int32_t sequence, int64_t head_kv, tiling::Interval keys, std::byte* memory,
+                float* to) const;
   /// Return the address of key 0 in a slot.
   [[nodiscard]] float* SlotK(int32_t slot) const;
   [[nodiscard]] float* SlotKRope(int32_t slot) const;
   [[nodiscard]] float* SlotV(int32_t slot) const;
-  void PackTiles(const tiling::PackItem& item) const;
+  void PackTiles(const tiling::PackItem& item, std::byte* memory) const;
   /// Of a slot with tiles: its chunks of keys, and the floats of a chunk of K.
   [[nodiscard]] int64_t SlotChunks() const;
   [[nodiscard]] int64_t KeyChunkFloats() const;

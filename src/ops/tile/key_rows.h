@@ -49,30 +49,35 @@ struct KeyRows {
   int64_t first = 0;
   /// Whether each row of k_rope lies right behind its row of k, so that one product may run over both.
   bool rope_behind = false;
-  /// The pages, if keys and values lie in pages. Then k, k_rope and v begin with row 0 of page 0. The head has `end`
-  /// rows.
-  layout::HeadRows k_pages = {}, k_rope_pages = {}, v_pages = {};
+  /// The rows of the head, if they lie in runs. In pages, k, k_rope and v begin with row 0 of page 0. The head has
+  /// `end` rows.
+  layout::HeadRows k_runs = {}, k_rope_runs = {}, v_runs = {};
   int64_t end = 0;
 
   /// K, KRope and V return the rows from `key` on. The rows are evenly spaced up to KRunEnd, KRopeRunEnd and VRunEnd.
-  [[nodiscard]] core::kernels::RowBlock K(int64_t key) const { return From(k, k_pages, key); }
-  [[nodiscard]] core::kernels::RowBlock KRope(int64_t key) const { return From(k_rope, k_rope_pages, key); }
-  [[nodiscard]] core::kernels::RowBlock V(int64_t key) const { return From(v, v_pages, key); }
+  [[nodiscard]] core::kernels::RowBlock K(int64_t key) const { return From(k, k_runs, key); }
+  [[nodiscard]] core::kernels::RowBlock KRope(int64_t key) const { return From(k_rope, k_rope_runs, key); }
+  [[nodiscard]] core::kernels::RowBlock V(int64_t key) const { return From(v, v_runs, key); }
   /// Return the end, at most `to`, of the evenly spaced rows from `key` on.
-  [[nodiscard]] int64_t KRunEnd(int64_t key, int64_t to) const { return k_pages.RunEnd(key, to, k.fetch_ahead); }
+  [[nodiscard]] int64_t KRunEnd(int64_t key, int64_t to) const { return k_runs.RunEnd(key, to, k.fetch_ahead); }
   [[nodiscard]] int64_t KRopeRunEnd(int64_t key, int64_t to) const {
-    return k_rope_pages.RunEnd(key, to, k_rope.fetch_ahead);
+    return k_rope_runs.RunEnd(key, to, k_rope.fetch_ahead);
   }
-  [[nodiscard]] int64_t VRunEnd(int64_t key, int64_t to) const { return v_pages.RunEnd(key, to, v.fetch_ahead); }
+  [[nodiscard]] int64_t VRunEnd(int64_t key, int64_t to) const { return v_runs.RunEnd(key, to, v.fetch_ahead); }
 
  private:
-  [[nodiscard]] core::kernels::RowBlock From(core::kernels::RowBlock rows, const layout::HeadRows& pages,
+  [[nodiscard]] core::kernels::RowBlock From(core::kernels::RowBlock rows, const layout::HeadRows& runs,
                                              int64_t key) const {
-    if (!pages.paged()) return RowsFrom(rows, key - first);
+    if (!runs.in_runs()) return RowsFrom(rows, key - first);
     assert(key >= 0 && key < end);
-    const int64_t at = pages.Offset(key), ahead = key + rows.fetch_ahead;
+    if (!runs.paged()) {
+      rows.data = runs.At(key);
+      rows.stride = runs.StrideAt(key);
+      return rows;
+    }
+    const int64_t at = runs.Offset(key), ahead = key + rows.fetch_ahead;
     // If the distance to the row ahead is no multiple of the stride, the kernels prefetch nothing.
-    const int64_t distance = rows.stride > 0 && ahead < end ? pages.Offset(ahead) - at : 0;
+    const int64_t distance = rows.stride > 0 && ahead < end ? runs.Offset(ahead) - at : 0;
     rows.fetch_ahead = distance != 0 && distance % rows.stride == 0 ? distance / rows.stride : 0;
     rows.data = static_cast<const std::byte*>(rows.data) + at * static_cast<int64_t>(SizeOf(rows.dtype));
     return rows;

@@ -1,5 +1,7 @@
 #include "ops/tile/tile_scratch.h"
 
+#include <algorithm>
+
 #include "ops/plan/carver.h"
 
 namespace fa::ops {
@@ -19,6 +21,14 @@ TileScratch Layout(Carver& carver, const tiling::AttentionProblem& problem, int6
     scratch.k_block = carver.Floats(block_k, problem.d);
     scratch.k_rope_block = carver.Floats(block_k, problem.d_rope);
     scratch.v_block = carver.Floats(block_k, problem.dv);
+  }
+  if (problem.joins_pieces) {
+    const auto rows = [&](int64_t columns) {
+      return reinterpret_cast<std::byte*>(carver.Floats(kJoinedRows, columns));  // no element has more than 4 bytes
+    };
+    scratch.joined_k = rows(std::max({problem.d, problem.d_rope, problem.dv}));
+    scratch.joined_k_rope = rows(problem.d_rope);
+    scratch.joined_v = rows(problem.dv);
   }
   if (tiles) {
     scratch.attended = carver.Array<char>(core::kernels::TileAttendArgs::kMemoryBytes);

@@ -9,6 +9,9 @@
 
 namespace fa::ops {
 
+/// The most rows that are joined at once (TileScratch::joined_k). ForwardStrips::Attend takes as many keys per call.
+inline constexpr int64_t kJoinedRows = 512;
+
 /// A worker's own memory for one tile task, carved from the workspace.
 struct TileScratch {
   float* panels = nullptr;  ///< packed queries, strip after strip: [d + d_rope][width]
@@ -18,6 +21,9 @@ struct TileScratch {
   float* scores = nullptr;  ///< [block_k][width]
   float* stats = nullptr;   ///< strip after strip: row_max and row_sum, each [width]
   float *k_block = nullptr, *k_rope_block = nullptr, *v_block = nullptr;  ///< converted rows of one key block
+  /// Rows that lie in pieces in the caller's tensors, joined: kJoinedRows rows per tensor. joined_k has room for those
+  /// of any tensor.
+  std::byte *joined_k = nullptr, *joined_k_rope = nullptr, *joined_v = nullptr;
   float* bias = nullptr;  ///< [width][block_k]: staged rows of a compressed pse
   // For attend_tiles.
   char* attended = nullptr;         ///< TileAttendArgs::memory

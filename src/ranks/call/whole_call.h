@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "fa/options.h"
-#include "fa/status.h"
 #include "fa/pair_mask.h"
+#include "fa/status.h"
 #include "fa/tensor.h"
 #include "layout/bind_layout.h"
 #include "ranks/plan/row_shards.h"

@@ -78,7 +78,8 @@ class RankedBackward final : public ops::RankedImpl<AttentionGradArgs> {
 
   [[nodiscard]] Status Run(const AttentionGradArgs& own, std::byte* workspace) const override {
     const Status checked = core::GuardedCall("the run of a plan", [&] {
-      return CheckRunTensors(bound_.forward.whole, ops::TensorsOf(own), own.cu_q, own.cu_kv, own.dense_mask, own.pair_mask);
+      return CheckRunTensors(bound_.forward.whole, ops::TensorsOf(own), own.cu_q, own.cu_kv, own.dense_mask,
+                             own.pair_mask);
     });
     FA_RETURN_IF_ERROR(ops::AgreeOnStatus(*session_.transport, checked));
     ClearTails(own);

@@ -9,6 +9,7 @@
 #include "aclnnop/aclnn_dense_lightning_indexer_softmax_lse.h"
 #include "aclnnop/aclnn_flash_attention_score.h"
 #include "aclnnop/aclnn_flash_attention_score_grad.h"
+#include "aclnnop/aclnn_fused_infer_attention_score.h"
 #include "aclnnop/aclnn_gather_pa_kv_cache.h"
 #include "aclnnop/aclnn_incre_flash_attention.h"
 #include "aclnnop/aclnn_lightning_indexer.h"
@@ -303,6 +304,16 @@ void OperatorCall::AddTensors() {
       Out("attentionOut", {1, kHeads, 1, kSize});
       return;
     }
+    case Family::kInfer: {
+      In("query", kQueryRows);
+      const aclTensor* key = In("key", kKeyRows);
+      const aclTensor* value = In("value", kKeyRows);
+      keys_ = aclCreateTensorList(&key, 1);
+      values_ = aclCreateTensorList(&value, 1);
+      Out("attentionOut", kQueryRows);
+      Out("softmaxLse", {1, kHeads, kQueries, 1});
+      return;
+    }
     case Family::kIndexer:
       In("query", q);
       In("key", k);
@@ -369,6 +380,11 @@ aclnnStatus OperatorCall::GetWorkspaceSize() {
     case Family::kDecode:
       return aclnnIncreFlashAttentionGetWorkspaceSize(t("query"), keys_, values_, nullptr, nullptr, nullptr, kHeads,
                                                       kScale, bnsd, 0, t("attentionOut"), &size_, &executor_);
+    case Family::kInfer:
+      return aclnnFusedInferAttentionScoreGetWorkspaceSize(
+          t("query"), keys_, values_, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr,
+          nullptr, nullptr, nullptr, nullptr, nullptr, kHeads, kScale, kNoLimit, kNoLimit, bnsd, 0, 0, 0, 0, 0, true,
+          t("attentionOut"), t("softmaxLse"), &size_, &executor_);
     case Family::kMerge:
     case Family::kMergePacked:
       return aclnnRingAttentionUpdateGetWorkspaceSize(
@@ -445,6 +461,7 @@ aclnnStatus OperatorCall::Start(aclrtStream stream) {
       case Family::kBackwardPacked: return aclnnFlashAttentionUnpaddingScoreGrad;
       case Family::kPrompt: return aclnnPromptFlashAttention;
       case Family::kDecode: return aclnnIncreFlashAttention;
+      case Family::kInfer: return aclnnFusedInferAttentionScore;
       case Family::kMerge:
       case Family::kMergePacked: return aclnnRingAttentionUpdate;
       case Family::kSparseForward: return aclnnSparseFlashAttention;

@@ -1,7 +1,8 @@
-// Makes random calls of prompt and decode attention.
+// Makes random calls of prompt and decode attention and of fused inference.
 #include "fuzz/calls/families.h"
 #include "ops/inference/decode/int8_decode.h"
 #include "ops/inference/decode/random_decode_case.h"
+#include "ops/inference/infer/random_infer_case.h"
 #include "ops/inference/prompt/random_prompt_case.h"
 
 namespace fa::test {
@@ -19,15 +20,20 @@ class PromptCall : public PlannedCall<PromptProblem, PromptCase> {
   std::optional<PromptProblem::Expected> expected_;
 };
 
+/// A call of decode or of fused inference.
 template <typename Problem, typename Case>
 class AnyDecodeCall : public PlannedCall<Problem, Case> {
+  using Base = PlannedCall<Problem, Case>;
+
  public:
-  explicit AnyDecodeCall(const Case& c) : PlannedCall<Problem, Case>(c, PlanDecodeAttention, DecodeAttention) {
+  explicit AnyDecodeCall(const Case& c) : AnyDecodeCall(c, PlanDecodeAttention, DecodeAttention) {}
+  AnyDecodeCall(const Case& c, typename Base::Planner make_plan, typename Base::OneShot one_shot)
+      : Base(c, make_plan, one_shot) {
     AnyDecodeCall::Restore();
   }
   /// Restores the arguments. Their lists of keys and values become copies in this object, which the fuzzer may change.
   void Restore() override {
-    PlannedCall<Problem, Case>::Restore();
+    Base::Restore();
     DecodeAttentionArgs& args = this->args_;
     k_.assign(args.k.begin(), args.k.end());
     v_.assign(args.v.begin(), args.v.end());
@@ -48,6 +54,18 @@ class DecodeCall : public AnyDecodeCall<DecodeProblem, DecodeCase> {
     if (!want_) want_ = reference::Forward(problem_.values());
     // The level of the call is not known here, so the bound is that of the least exact level.
     return test::MatchesReference(problem_, Isa::kAvx512Bf16, *want_);
+  }
+
+ private:
+  std::optional<reference::ForwardResult> want_;
+};
+
+class InferCall : public AnyDecodeCall<InferProblem, InferCase> {
+ public:
+  explicit InferCall(const InferCase& c) : AnyDecodeCall(c, PlanInferAttention, InferAttention) {}
+  [[nodiscard]] ::testing::AssertionResult MatchesReference() override {
+    if (!want_) want_ = reference::Forward(problem_.values());
+    return test::MatchesReference(problem_, *want_);
   }
 
  private:
@@ -79,6 +97,8 @@ std::unique_ptr<FuzzCall> RandomInt8PromptCall(uint64_t seed) {
 std::unique_ptr<FuzzCall> RandomDecodeCall(uint64_t seed) {
   return std::make_unique<DecodeCall>(RandomDecodeCase(seed));
 }
+
+std::unique_ptr<FuzzCall> RandomInferCall(uint64_t seed) { return std::make_unique<InferCall>(RandomInferCase(seed)); }
 
 std::unique_ptr<FuzzCall> RandomInt8DecodeCall(uint64_t seed) {
   return std::make_unique<Int8DecodeCall>(RandomInt8DecodeCase(seed));

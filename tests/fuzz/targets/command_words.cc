@@ -21,6 +21,7 @@ constexpr const char* kLines[] = {
     "run merge --layout BNSD --prev-out q --prev-max m --prev-sum m --cur-out q --cur-max m --cur-sum m --out o "
     "--softmax-max o1 --softmax-sum o2",
     "run decode --query dq --key k --value k --layout BNSD --actual-seq-lengths-kv 5 --out o --lse o1",
+    "run infer --query dq --key k --value k --layout BNSD_NBSD --actual-seq-lengths-kv 5 --out o --lse o1",
     "run prompt --query q --key k --value k --layout BNSD --actual-seq-lengths 3 --actual-seq-lengths-kv 5 --out o",
     "run sparse-forward --query tq --key tk --sparse-indices i --layout BSND --out o --p-head-mean o1",
     "run sparse-backward --query tq --key tk --sparse-indices i --dout tq --out tq --softmax-max tm --softmax-sum tm "
@@ -38,6 +39,7 @@ constexpr const char* kLines[] = {
     "plan forward --shape 1,2,1,300,400,64 --causal --threads 4 --svg o",
     "plan backward --shape 1,2,2,300,400,64 --causal --cores 4 --json",
     "plan decode --shape 2,4,1,1,900,64 --block-size 16",
+    "plan infer --shape 2,4,1,20,900,64 --block-size 16",
     "plan prompt --shape 1,2,2,30,40,64 --dtype int8",
     "plan sparse-forward --shape 1,8,40,90,64,16,32 --svg o",
     "plan sparse-backward --shape 1,8,40,90,64,16,32 --layout TND",

@@ -40,7 +40,7 @@ TEST(KeyRows, NoEntryLeadsOutOfThePages) {
   for (const int64_t fetch_ahead : {0, 7}) {
     KeyRows rows;
     rows.k = {pages.data(), DType::kF32, kRowColumns, fetch_ahead};
-    rows.k_pages = head;
+    rows.k_runs = head;
     rows.end = kRowKeys;
     for (int64_t key = 0; key < kRowKeys; ++key) {
       const core::kernels::RowBlock row = rows.K(key);

@@ -26,7 +26,8 @@ constexpr size_t BytesOfFields() {
   if constexpr (requires(Args args) { args.pair_mask; }) bytes += sizeof(const PairMask*);
   if constexpr (requires(Args args) { args.lengths_kv; }) bytes += 2 * sizeof(std::span<const int64_t>);
   if constexpr (requires(Args args) { args.cu_kv; }) bytes += 2 * sizeof(std::span<const int64_t>);
-  if constexpr (std::is_same_v<Args, DecodeAttentionArgs>) {
+  if constexpr (std::is_base_of_v<DecodeAttentionArgs, Args>) {
+    // The lengths are cu_q of a decode, and length_prefix of fused inference.
     bytes += sizeof(std::span<const int64_t>) + 3 * sizeof(std::span<const TensorView>);
   }
   if constexpr (std::is_same_v<Args, MergeByLseArgs>) bytes += 2 * sizeof(std::span<const TensorView>);
@@ -50,8 +51,9 @@ CallFields Fields(Args* args) {
   if constexpr (requires { args->cu_kv; }) {
     fields.lengths.insert(fields.lengths.end(), {{"cu_q", &args->cu_q}, {"cu_kv", &args->cu_kv}});
   }
-  if constexpr (std::is_same_v<Args, DecodeAttentionArgs>) {
-    fields.lengths.push_back({"cu_q", &args->cu_q});
+  if constexpr (std::is_same_v<Args, DecodeAttentionArgs>) fields.lengths.push_back({"cu_q", &args->cu_q});
+  if constexpr (requires { args->length_prefix; }) fields.lengths.push_back({"length_prefix", &args->length_prefix});
+  if constexpr (std::is_base_of_v<DecodeAttentionArgs, Args>) {
     AddList("k", args->k, &fields.tensors);
     AddList("v", args->v, &fields.tensors);
     AddList("k_rope", args->k_rope, &fields.tensors);

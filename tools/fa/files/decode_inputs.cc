@@ -13,6 +13,12 @@ namespace {
 
 std::vector<int64_t> Sizes(const TensorView& view) { return {view.shape.begin(), view.shape.end()}; }
 
+/// Throws UsageError if the layout is none of a decode.
+const DecodeFlags& CheckLayout(const DecodeFlags& flags) {
+  if (ParseLayout(flags.layout) != Layout::kTND || !flags.block_table.empty()) return flags;
+  throw UsageError("--layout: TND, want BNSD, BSND, BSH, SBH or BNSD_BSND for decode without --block-table");
+}
+
 }  // namespace
 
 void AddDecodeFlags(CLI::App& command, DecodeFlags& flags) {
@@ -66,54 +72,56 @@ void AddDecodeFlags(CLI::App& command, DecodeFlags& flags) {
   file("--quant-offset2", flags.quant_offset2, "Offset of an int8 output, added after the scale, default 0");
 }
 
-DecodeInputs::DecodeInputs(const DecodeFlags& flags) : files_(flags.dtype) {
-  options.layout = ParseLayout(flags.layout);
-  if (options.layout == Layout::kTND && flags.block_table.empty()) {
-    throw UsageError("--layout: TND, want BNSD, BSND, BSH, SBH or BNSD_BSND for decode without --block-table");
-  }
-  options.scale = flags.scale;
-  CopyNumbers(flags.numbers, options);
-  if (flags.antiquant_mode != 0 && flags.antiquant_mode != 1) {
-    throw UsageError(fmt::format("--antiquant-mode: {}, want 0 or 1", flags.antiquant_mode));
-  }
-  if (flags.antiquant_mode == 1) options.antiquant = Antiquant::kPerToken;
-  if (!flags.actual_seq_lengths.empty()) lengths_q_ = ParseIntegers("--actual-seq-lengths", flags.actual_seq_lengths);
+Antiquant ParseAntiquant(int64_t mode) {
+  if (mode != 0 && mode != 1) throw UsageError(fmt::format("--antiquant-mode: {}, want 0 or 1", mode));
+  return mode == 1 ? Antiquant::kPerToken : Antiquant::kPerTensorOrChannel;
+}
+
+InferenceFiles::InferenceFiles(const DecodeFlags& flags, DecodeAttentionArgs& args) : files(flags.dtype) {
+  if (!flags.actual_seq_lengths.empty()) lengths_q = ParseIntegers("--actual-seq-lengths", flags.actual_seq_lengths);
   if (!flags.actual_seq_lengths_kv.empty()) {
-    lengths_kv_ = ParseIntegers("--actual-seq-lengths-kv", flags.actual_seq_lengths_kv);
+    lengths_kv = ParseIntegers("--actual-seq-lengths-kv", flags.actual_seq_lengths_kv);
   }
-  (options.layout == Layout::kTND ? args.cu_q : args.lengths_q) = lengths_q_;
-  args.lengths_kv = lengths_kv_;
-  args.q = files_.LoadFloats("--query", flags.query, /*int8_too=*/true);
-  k_ = files_.Load("--key", flags.key);
-  v_ = files_.Load("--value", flags.value);
-  args.q_rope = files_.LoadFloats("--query-rope", flags.query_rope);
-  k_rope_ = files_.LoadFloats("--key-rope", flags.key_rope);
-  if (!flags.key_rope.empty()) args.k_rope = {&k_rope_, 1};
-  args.k = {&k_, 1};
-  args.v = {&v_, 1};
-  args.pse = files_.Load("--pse", flags.pse);
-  args.block_table = files_.Load("--block-table", flags.block_table);
-  args.k_scale = files_.Load("--k-scale", flags.k_scale);
-  args.v_scale = files_.Load("--v-scale", flags.v_scale);
-  args.k_offset = files_.Load("--k-offset", flags.k_offset);
-  args.v_offset = files_.Load("--v-offset", flags.v_offset);
-  args.antiquant_scale = files_.Load("--antiquant-scale", flags.antiquant_scale);
-  args.antiquant_offset = files_.Load("--antiquant-offset", flags.antiquant_offset);
-  args.sink = files_.Load("--sink", flags.sink);
-  args.deq_scale1 = files_.Load("--deq-scale1", flags.deq_scale1);
-  args.quant_scale1 = files_.Load("--quant-scale1", flags.quant_scale1);
-  args.deq_scale2 = files_.Load("--deq-scale2", flags.deq_scale2);
-  args.quant_scale2 = files_.Load("--quant-scale2", flags.quant_scale2);
-  args.quant_offset2 = files_.Load("--quant-offset2", flags.quant_offset2);
+  args.lengths_kv = lengths_kv;
+  args.q = files.LoadFloats("--query", flags.query, /*int8_too=*/true);
+  k = files.Load("--key", flags.key);
+  v = files.Load("--value", flags.value);
+  args.q_rope = files.LoadFloats("--query-rope", flags.query_rope);
+  k_rope = files.LoadFloats("--key-rope", flags.key_rope);
+  if (!flags.key_rope.empty()) args.k_rope = {&k_rope, 1};
+  args.k = {&k, 1};
+  args.v = {&v, 1};
+  args.pse = files.Load("--pse", flags.pse);
+  args.block_table = files.Load("--block-table", flags.block_table);
+  args.k_scale = files.Load("--k-scale", flags.k_scale);
+  args.v_scale = files.Load("--v-scale", flags.v_scale);
+  args.k_offset = files.Load("--k-offset", flags.k_offset);
+  args.v_offset = files.Load("--v-offset", flags.v_offset);
+  args.antiquant_scale = files.Load("--antiquant-scale", flags.antiquant_scale);
+  args.antiquant_offset = files.Load("--antiquant-offset", flags.antiquant_offset);
+  args.sink = files.Load("--sink", flags.sink);
+  args.deq_scale1 = files.Load("--deq-scale1", flags.deq_scale1);
+  args.quant_scale1 = files.Load("--quant-scale1", flags.quant_scale1);
+  args.deq_scale2 = files.Load("--deq-scale2", flags.deq_scale2);
+  args.quant_scale2 = files.Load("--quant-scale2", flags.quant_scale2);
+  args.quant_offset2 = files.Load("--quant-offset2", flags.quant_offset2);
   const DType usual = args.q.dtype == DType::kI8 ? DType::kF16 : args.q.dtype;
   const bool int8 = flags.out_dtype == "int8" || flags.out_dtype == Name(DType::kI8);
   if (!flags.out_dtype.empty() && !int8 && flags.out_dtype != Name(usual)) {
     throw UsageError(fmt::format("--out-dtype: '{}', want int8 or {}", flags.out_dtype, Name(usual)));
   }
   out_dtype = int8 ? DType::kI8 : usual;
+}
+
+DecodeInputs::DecodeInputs(const DecodeFlags& flags) : read_(CheckLayout(flags), args) {
+  options.layout = ParseLayout(flags.layout);
+  options.scale = flags.scale;
+  CopyNumbers(flags.numbers, options);
+  options.antiquant = ParseAntiquant(flags.antiquant_mode);
+  (options.layout == Layout::kTND ? args.cu_q : args.lengths_q) = read_.lengths_q;
   MaskInputs mask = LoadMask(flags.mask);
   options.mask = std::move(mask.rule);
-  if (mask.dense) args.dense_mask = files_.Keep(std::move(*mask.dense));
+  if (mask.dense) args.dense_mask = read_.files.Keep(std::move(*mask.dense));
   CheckBlockSize(flags);
   ReadSizes(flags.head_num);
 }
@@ -122,11 +130,11 @@ void DecodeInputs::CheckBlockSize(const DecodeFlags& flags) const {
   if (!flags.block_size) return;
   if (flags.block_table.empty()) throw UsageError("--block-size: needs --block-table");
   const bool heads_first =
-      k_.shape.rank() == 4 && (options.layout == Layout::kBNSD || options.layout == Layout::kBNSD_BSND);
+      read_.k.shape.rank() == 4 && (options.layout == Layout::kBNSD || options.layout == Layout::kBNSD_BSND);
   const int dim = heads_first ? 2 : 1;
-  if (k_.shape.rank() > dim && k_.shape[dim] == *flags.block_size) return;
+  if (read_.k.shape.rank() > dim && read_.k.shape[dim] == *flags.block_size) return;
   throw UsageError(
-      fmt::format("--block-size: {}, but --key has shape {}", *flags.block_size, npy::ShapeText(Sizes(k_))));
+      fmt::format("--block-size: {}, but --key has shape {}", *flags.block_size, npy::ShapeText(Sizes(read_.k))));
 }
 
 // If a shape is wrong, some sizes stay unknown here. The library then refuses the call and names the tensor.
@@ -137,18 +145,18 @@ void DecodeInputs::ReadSizes(std::optional<int64_t> head_num) {
     throw UsageError(fmt::format("--head-num: missing, layout {} needs it", Name(options.layout)));
   }
   query = SizesOf("--query", options.layout, Sizes(args.q), options.heads);
-  const int last = v_.shape.rank() - 1;
-  if (last < 0 || k_.shape.rank() != last + 1) {
-    throw UsageError(fmt::format("--value: shape {}, want as many dimensions as --key {}", npy::ShapeText(Sizes(v_)),
-                                 npy::ShapeText(Sizes(k_))));
+  const int last = read_.v.shape.rank() - 1;
+  if (last < 0 || read_.k.shape.rank() != last + 1) {
+    throw UsageError(fmt::format("--value: shape {}, want as many dimensions as --key {}",
+                                 npy::ShapeText(Sizes(read_.v)), npy::ShapeText(Sizes(read_.k))));
   }
-  dv = v_.shape[last];
+  dv = read_.v.shape[last];
   const bool heads_beside = last == 2;
   if (!heads_beside) return;
-  const int64_t heads_kv = query.d > 0 ? k_.shape[last] / query.d : 0;
+  const int64_t heads_kv = query.d > 0 ? read_.k.shape[last] / query.d : 0;
   if (heads_kv == 0) {
     throw UsageError(fmt::format("--key: shape {}, want the last dimension a multiple of {} (head size of --query)",
-                                 npy::ShapeText(Sizes(k_)), query.d));
+                                 npy::ShapeText(Sizes(read_.k)), query.d));
   }
   dv /= heads_kv;
 }

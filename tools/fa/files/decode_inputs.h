@@ -35,6 +35,20 @@ struct DecodeFlags {
 
 void AddDecodeFlags(CLI::App& command, DecodeFlags& flags);
 
+/// What a decode and a fused inference read from their files. Arguments point into this object, which therefore cannot
+/// be copied.
+struct InferenceFiles {
+  /// Reads all files except the mask, and fills in `args` except cu_q and lengths_q. Throws UsageError, Failure.
+  InferenceFiles(const DecodeFlags& flags, DecodeAttentionArgs& args);
+  InferenceFiles(const InferenceFiles&) = delete;
+  InferenceFiles& operator=(const InferenceFiles&) = delete;
+
+  InputFiles files;
+  TensorView k, k_rope, v;
+  std::vector<int64_t> lengths_q, lengths_kv;
+  DType out_dtype;
+};
+
 /// The call that the flags and files describe. `args` points into this object, which therefore cannot be copied.
 class DecodeInputs {
  public:
@@ -47,16 +61,18 @@ class DecodeInputs {
   DecodeAttentionOptions options;
   TensorSizes query;  ///< sizes of q, from which the shapes of outputs follow
   int64_t dv = 0;
-  DType out_dtype;
+
+  [[nodiscard]] DType out_dtype() const { return read_.out_dtype; }
 
  private:
   void ReadSizes(std::optional<int64_t> head_num);
   void CheckBlockSize(const DecodeFlags& flags) const;
 
-  InputFiles files_;
-  TensorView k_, k_rope_, v_;
-  std::vector<int64_t> lengths_q_, lengths_kv_;
+  InferenceFiles read_;
 };
+
+/// Returns how scales of int8 keys lie. Throws UsageError.
+[[nodiscard]] Antiquant ParseAntiquant(int64_t mode);
 
 }  // namespace fa::tool
 

@@ -13,8 +13,11 @@ struct TensorSizes {
   int64_t batch = 0, seq = 0, heads = 0, d = 0;
 };
 
-/// Returns the shape of a tensor with these sizes in the layout. BNSD_BSND means BNSD here, the layout of its inputs.
+/// Returns the shape of an input with these sizes in the layout. OutputShapeOf is for the output.
 [[nodiscard]] std::vector<int64_t> ShapeOf(Layout layout, const TensorSizes& sizes);
+[[nodiscard]] std::vector<int64_t> OutputShapeOf(Layout layout, const TensorSizes& sizes);
+/// Returns the layout of the inputs, which is the name's part before the underscore.
+[[nodiscard]] Layout InputLayout(Layout layout);
 /// Returns the sizes of a tensor that has this shape. BSH and SBH need `heads`, which other layouts ignore. Throws
 /// UsageError that names the flag.
 [[nodiscard]] TensorSizes SizesOf(const char* flag, Layout layout, const std::vector<int64_t>& shape, int64_t heads);

@@ -190,7 +190,7 @@ _BRANCHES = 64  # 4 rounds of a search with 64 branches find one of 2^24 keys
 
 
 def traced_rows(function: Callable, size: Size, padding: Tensor | None) -> Tensor:
-    """Returns what `listed_rows` returns, but without reading closures or the values of tensors, so that a model can be
+    """Returns what `listed_rows` returns, with rows cut to the ends of padding that may have gaps, but without reading closures or the values of tensors, so that a model can be
     compiled. For each row, it evaluates the function to search the ends of the interval around the row's own place. So
     the mask must keep one interval per row, as all of transformers' own masks do."""
     if function is masking_utils.causal_mask_function:
@@ -259,8 +259,10 @@ def mask_of_model(
     if padding is None and allow_is_bidirectional_skip and mask_function is masking_utils.bidirectional_mask_function:
         return None
     if is_compiling():
-        held = words_of(pairs(0, q_length)) if use_vmap else traced_rows(mask_function, size, padding)
-        return ModelMask(held, 1, kv_length, dtype)
+        if use_vmap:
+            return ModelMask(words_of(pairs(0, q_length)), 1, kv_length, dtype)
+        padded = None if padding is None else words_of(padding[:, None, None])
+        return ModelMask(traced_rows(mask_function, size, padding), 1, kv_length, dtype, padded)
     size = size._replace(q_offset=int(q_offset))
     try:
         held = listed_rows(mask_function, size, padding)

@@ -22,6 +22,7 @@ from .._torch.operators import operator, schema_of, tensors_of
 from .._torch.padding import kept_interval
 from .._torch.shapes import inverted
 from . import selection
+from .words import pairs_of
 
 # Argument names: {the library's name: the name in fa.transformers}.
 NAMES = {
@@ -44,7 +45,8 @@ class ModelCall(NamedTuple):
     rows: Optional[Tensor] = None
     """int32 [B|1, 1, Sq, 2]: row i looks at keys rows[..., 0] <= j < rows[..., 1]. Both ends do not decrease with i."""
     dense_mask: Optional[Tensor] = None
-    """bool [B|1, N|1, Sq, Sk], True = look at the key, or the words of such pairs."""
+    """bool [B|1, N|1, Sq, Sk], True = look at the key, or the words of such pairs. Together with rows, all rows have the
+    words of the padding to whose ends the rows are cut."""
     pse: Optional[Tensor] = None
     """[B|1, N, Sq, Sk], type of query or float32, added to scaled (and capped) scores; may require a gradient."""
     sink: Optional[Tensor] = None
@@ -132,13 +134,18 @@ def _mask_of(call: ModelCall, keys: int) -> Tensor | PairMask | None:
     if call.lists is None:
         if mask is None or mask.dtype == torch.bool:
             return None if mask is None else inverted(mask)
-        return _pairs(mask, keys)
+        return None if call.rows is not None and _has_no_gaps(mask, keys) else _pairs(mask, keys)
     listed = selection.listed_pairs(call.lists, call.block, keys)
     return listed if mask is None else listed & _pairs(mask, keys)
 
 
+def _has_no_gaps(padding: Tensor, keys: int) -> bool:
+    """Returns whether words of padding keep one interval of keys per batch element. The rows are then cut to it."""
+    return bool(kept_interval(pairs_of(padding[:, 0, :1], keys)[:, 0])[2].all())
+
+
 def _pairs(mask: Tensor, keys: int) -> PairMask:
-    once = mask[tuple(slice(0, 1) if step == 0 else slice(None) for step in mask.stride()[:2])]
+    once = mask[tuple(slice(0, 1) if step == 0 else slice(None) for step in mask.stride()[:3])]
     return PairMask.from_bool(once) if mask.dtype == torch.bool else PairMask.from_bits(once, keys)
 
 
@@ -299,14 +306,9 @@ def rows_of_sequences(ends_q: Tensor, ends_k: Tensor, rows: int, causal: bool, w
     fake=lambda rows, padding: rows.new_empty((padding.shape[0], *rows.shape[1:])),
 )
 def rows_inside(rows, padding):
-    """Cuts `rows`, int32 [B|1, 1, Sq, 2], to the keys that `padding`, bool [B, Sk], keeps. Raises ValueError if padding
-    has a gap between the kept keys of a batch element."""
-    begins, ends, whole = kept_interval(padding)
-    if not bool(whole.all()):
-        raise ValueError(
-            "invalid argument: attention_mask: has gaps between the tokens of a sequence, which a compiled model does not "
-            "serve; want padding at the ends alone"
-        )
+    """Cuts `rows`, int32 [B|1, 1, Sq, 2], to the keys between the first and the last that `padding`, bool [B, Sk],
+    keeps."""
+    begins, ends, _ = kept_interval(padding)
     bounds = (t.to(torch.int32)[:, None, None] for t in (begins, ends))
     return inside(rows, *bounds)
 

@@ -38,7 +38,7 @@ _undo: ExitStack | None = None  # not None while installed
 def install(force: bool = False) -> None:
     """Makes `import torch_npu` find `fa.torch_npu`, and the device "npu" mean the CPU, until `uninstall`.
 
-    `torch.npu` has one device. `Tensor.npu()` and `Module.npu()` return self. PyTorch's functions take "npu" and
+    `torch.npu` has one device. `torch.ops.npu` has the functions of `fa.torch_npu`, unless the real package is imported. `Tensor.npu()` and `Module.npu()` return self. PyTorch's functions take "npu" and
     "npu:N" as devices in the thread that called `install`. A second call changes nothing.
 
     Args:
@@ -51,6 +51,7 @@ def install(force: bool = False) -> None:
     if _undo is not None:
         return
     own = sys.modules["fa.torch_npu"]
+    real = sys.modules.get("torch_npu") not in (None, own)
     if not force and sys.modules.get("torch_npu") is not own and importlib.util.find_spec("torch_npu") is not None:
         raise ValueError("invalid argument: force=False, want True: the package torch_npu itself can be imported")
     _undo = ExitStack()
@@ -59,6 +60,9 @@ def install(force: bool = False) -> None:
     _set_module(_undo, "torch.npu", npu)
     for owner, value in ((torch, npu), (own, npu), (torch.Tensor, _itself), (torch.nn.Module, _itself)):
         _set_attribute(_undo, owner, "npu", value)
+    for name in () if real else own.__all__:
+        if name.lstrip("_").startswith("npu_"):
+            _set_attribute(_undo, torch.ops.npu, name, getattr(own, name))
     push_function_mode(_mode)
 
 

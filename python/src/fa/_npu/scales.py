@@ -76,9 +76,12 @@ class KeySizes(NamedTuple):
         shape = [*keys.shape, 1, 1, 1][: max(keys.dim(), 3)]
         last = shape[-1] * (PACKED if keys.dtype == torch.int32 else 1)
         paged, four = block_table is not None, len(shape) > 3
-        packed = layout.upper() == "TND" and not paged
+        left = layout.upper().partition("_")[0]
+        if paged and len(shape) == 5:  # columns in chunks
+            return cls(shape[0], shape[1], shape[3], shape[2] * last, paged, block_table.shape[0])
+        packed = left in ("TND", "NTD") and not paged
         columns = last if four or packed else last // max(heads, 1)
-        heads_first = four and layout.upper().startswith("BNSD")
+        heads_first = four and left == "BNSD"
         if paged and four:  # the order in which pages are read
             heads_first = shape[1] == heads and block_size in (0, shape[2])
         sequences = block_table.shape[0] if paged and block_table.dim() > 0 else shape[0]

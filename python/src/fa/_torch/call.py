@@ -15,6 +15,10 @@ UNSIGNED_64 = (1 << 64) - 1
 # The sparse modes that say which keys a row looks at, in calls without a mask in memory.
 EVERY_KEY, CAUSAL_TOP_LEFT, CAUSAL_BOTTOM_RIGHT = 1, 2, 3
 
+# Rules that are no sparse modes, so that sequences may have more queries than keys. With CAUSAL and BAND, row i has the
+# place of key i + Sk - Sq, with BAND_TOP_LEFT of key i. A band is pre_tokens keys before it to next_tokens keys after it.
+BAND, BAND_TOP_LEFT, CAUSAL = 9, 10, 11
+
 SEQUENCE_AXIS = {"BNSD": 2, "BSND": 1, "BSH": 1, "SBH": 0, "TND": 0}
 BATCH_AXIS = {"SBH": 1}  # the batch is axis 0 in any other layout
 
@@ -61,10 +65,19 @@ class Call(NamedTuple):
         """Returns this call as keywords of `fa.flash_attention`."""
         given = self._asdict()
         del given["sparse_mode"], given["pre_tokens"], given["next_tokens"], given["prefix"], given["statistics"]
-        rule = self.sparse_mode, self.pre_tokens, self.next_tokens, self.prefix
-        given["mask"] = Mask.from_sparse_mode(*rule, self.dense_mask is not None)
+        given["mask"] = self._mask()
         given["head_num"] = given.pop("heads")
         state = given.pop("dropout_state")
         if state is not None:
             given["seed"], given["offset"] = (number & UNSIGNED_64 for number in state.tolist())
         return given
+
+    def _mask(self) -> Mask:
+        band = self.pre_tokens, self.next_tokens
+        if self.sparse_mode == CAUSAL:
+            return Mask.causal()
+        if self.sparse_mode == BAND:
+            return Mask.band(*band)
+        if self.sparse_mode == BAND_TOP_LEFT:
+            return Mask.band_top_left(*band)
+        return Mask.from_sparse_mode(self.sparse_mode, *band, self.prefix, self.dense_mask is not None)

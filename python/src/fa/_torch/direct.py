@@ -47,7 +47,7 @@ def attend_plainly(
     if attn_mask is not None:
         return None if is_causal else _attend_with_mask(query, key, value, attn_mask, scale, enable_gqa)
     rule = CAUSAL_TOP_LEFT if is_causal else EVERY_KEY
-    options = _options(False, rule, scale)
+    options = options_of(False, rule, scale)
     if recorded(query, key, value):
         if not _fa.attends(query, key, value, options, enable_gqa):
             return None
@@ -70,7 +70,7 @@ def _attend_with_mask(query, key, value, attn_mask, scale, enable_gqa) -> Tensor
         if is_same_for_rows(attn_mask):
             return None
     mask = attn_mask if biased else ~attn_mask
-    options, context = _options(biased, EVERY_KEY, scale), _context.context_of_tensors()
+    options, context = options_of(biased, EVERY_KEY, scale), _context.context_of_tensors()
     order = "as query" if fuses_with(attn_mask) else "dense"
     try:
         return _fa.attend_masked(query, key, value, mask, options, enable_gqa, order, context)
@@ -102,11 +102,11 @@ def _of_mask(dense_mask: Tensor | None, pse: Tensor | None, rule: int, scale: fl
     depend on the other sequences."""
     mask = None if dense_mask is None else rule_of_padding(dense_mask, rule)
     if mask is None:
-        return _options(pse is not None, rule, scale), dense_mask
+        return options_of(pse is not None, rule, scale), dense_mask
     return _new_options(pse is not None, mask, scale), None
 
 
-def _options(biased: bool, rule: int, scale: float | None) -> _fa.AttentionOptions:
+def options_of(biased: bool, rule: int, scale: float | None) -> _fa.AttentionOptions:
     if scale is None or type(scale) is float:
         return _kept_options(biased, rule, scale)
     return _new_options(biased, _RULES[rule], scale)
@@ -144,7 +144,7 @@ def _backward(d_out, tensors, rule, scale, fused, need_dpse) -> Iterable[Tensor]
     """Returns dq, dk and dv, and with need_dpse also dpse."""
     if torch.is_grad_enabled() or not unwatched():
         return _by_operator(d_out, tensors, rule, scale, need_dpse)
-    options = _options(tensors[4] is not None, rule, scale)
+    options = options_of(tensors[4] is not None, rule, scale)
     if not need_dpse:
         gradients = _fa.attend_backward(*tensors, d_out, options, fused, _context.context_of_tensors())
         if gradients is not None:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from .._errors import in_names
 
-_TYPES = (torch.float32, torch.bfloat16, torch.float16)
+TYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 
 class AttentionShapes(NamedTuple):
@@ -36,8 +36,8 @@ class AttentionShapes(NamedTuple):
 
 def check_types(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None, name_of_mask: str = "attn_mask") -> None:
     """Raises ValueError for a type, a device or a layout that the operator does not take."""
-    if query.dtype not in _TYPES:
-        raise ValueError(f"invalid argument: query.dtype={query.dtype}, want {_listed(_TYPES)}")
+    if query.dtype not in TYPES:
+        raise ValueError(f"invalid argument: query.dtype={query.dtype}, want {_listed(TYPES)}")
     for name, tensor in (("key", key), ("value", value)):
         if tensor.dtype != query.dtype:
             raise ValueError(f"invalid argument: {name}.dtype={tensor.dtype}, want {query.dtype} (query.dtype)")

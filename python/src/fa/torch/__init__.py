@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn.attention.bias import CausalBias
 from torch.overrides import handle_torch_function, has_torch_function_variadic
 
+from .._aten import registry
 from .._fa import PairMask
 from .._pytorch import is_jagged, unwatched
 from .._torch.call import CAUSAL_TOP_LEFT, EVERY_KEY
@@ -24,8 +25,10 @@ from .._torch.replacement import replacement
 from .._torch.sdpa import attend, check_arguments, refusal, rule_of
 
 __all__ = [
+    "activate",
     "can_use",
     "create_block_mask",
+    "deactivate",
     "decode_attention",
     "explain_flex_attention",
     "flex_attention",
@@ -169,3 +172,22 @@ def uninstall() -> None:
 
 
 _installed: list[bool] = []
+
+
+def activate() -> None:
+    """Makes `fa` compute PyTorch's own attention operators on CPUs, in all threads, until `deactivate`.
+
+    torch.nn.functional.scaled_dot_product_attention then reaches `fa` where PyTorch chooses its fused CPU kernel, in
+    compiled functions too, and torch.nn.attention.varlen works on CPUs. From PyTorch 2.13 on this is
+    torch.nn.attention.activate_flash_attention_impl("fa"). Importing fa.torch registers that name and activates
+    nothing. A second call changes nothing.
+    """
+    registry.activate()
+
+
+def deactivate() -> None:
+    """Undoes `activate`. Without it, does nothing."""
+    registry.deactivate()
+
+
+registry.register()

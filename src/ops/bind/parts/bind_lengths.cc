@@ -14,7 +14,8 @@ namespace {
 
 Status BindPackedKeys(Binding& call) {
   const std::span<const int64_t> cu_q = call.args.cu_q, cu_kv = call.args.cu_kv;
-  FA_RETURN_IF_ERROR(CheckPrefixSums("cu_kv", cu_kv, call.sizes.k_rows, Arg("k", ".shape", At(0))));
+  const int seq = layout::AxesOf(call.options.layout).seq;
+  FA_RETURN_IF_ERROR(CheckPrefixSums("cu_kv", cu_kv, call.sizes.k_rows, Arg("k", ".shape", At(seq))));
   if (cu_q.size() != cu_kv.size()) {
     return Status::InvalidArgument(Arg("cu_kv").Has(std::to_string(cu_kv.size())) + " entries, want " +
                                    std::to_string(cu_q.size()) + " (" + Arg("cu_q") + ")");
@@ -53,7 +54,8 @@ Status CheckActual(const Binding& call, const char* name, std::span<const int64_
 
 Status BindPacked(Binding& call) {
   const std::span<const int64_t> cu_q = call.args.cu_q;
-  FA_RETURN_IF_ERROR(CheckPrefixSums("cu_q", cu_q, call.sizes.q_rows, Arg("q", ".shape", At(0))));
+  const int seq = layout::AxesOf(call.options.layout).seq;
+  FA_RETURN_IF_ERROR(CheckPrefixSums("cu_q", cu_q, call.sizes.q_rows, Arg("q", ".shape", At(seq))));
   BoundAttention& bound = call.bound;
   std::vector<tiling::Sequence>& sequences = bound.problem.sequences;
   call.sizes.sequences = static_cast<int64_t>(cu_q.size());
@@ -98,7 +100,7 @@ Status BindActual(Binding& call, const ActualLengths& lengths) {
   for (size_t b = 0; b < bound.problem.sequences.size(); ++b) {
     tiling::Sequence& sequence = bound.problem.sequences[b];
     sequence.sq = LengthInUse(lengths.q, b, sequence.sq);
-    sequence.sk = LengthInUse(lengths.kv, b, sequence.sk);
+    sequence.sk = call.prefix_rows() + LengthInUse(lengths.kv, b, sequence.sk);
   }
   bound.padded_rows = lengths.q.empty() ? 0 : call.sizes.q_rows;
   bound.lengths_q.assign(lengths.q.begin(), lengths.q.end());
@@ -122,7 +124,7 @@ Status BindSequences(Binding& call) {
   FA_RETURN_IF_ERROR(RefuseLengths(call, "cu_q", call.args.cu_q));
   FA_RETURN_IF_ERROR(RefuseLengths(call, "cu_kv", call.args.cu_kv));
   call.sizes.max_sq = call.sizes.q_rows;
-  call.sizes.max_sk = call.sizes.k_rows;
+  call.sizes.max_sk = call.prefix_rows() + call.sizes.k_rows;
   FA_RETURN_IF_ERROR(CheckBatch(call, lengths.q));
   if (lengths.kv.empty() && call.sizes.k_rows > tiling::kMostKeys) {
     return WrongSize("k", layout::AxesOf(call.options.layout).seq, call.sizes.k_rows,

@@ -11,8 +11,6 @@
 namespace fa::ops {
 namespace {
 
-bool IsMaskType(DType dtype) { return dtype == DType::kU8 || dtype == DType::kBool || dtype == DType::kI8; }
-
 Status BindPackedDenseMask(Binding& call, const TensorView& mask) {
   if (mask.shape.rank() != 2) {
     return Status::InvalidArgument(Arg("dense_mask", ".shape").Is(Text(mask.shape)) +
@@ -53,28 +51,15 @@ TensorView WithHeadDimension(const Binding& call, TensorView mask) {
   return mask;
 }
 
-Status CheckCompressedMaskShape(const TensorView& mask, int64_t sparse_mode) {
-  const int rank = mask.shape.rank();
-  const int64_t rows = sparse_mode == 6 ? 3072 : 2048;
-  bool right = rank >= 2 && mask.shape[rank - 2] == rows && mask.shape[rank - 1] == 2048;
-  for (int i = 0; i < rank - 2; ++i) right = right && mask.shape[i] == 1;
-  if (right) return Status::Ok();
-  return Status::InvalidArgument(Arg("dense_mask", ".shape").Is(Text(mask.shape)) + ", want [" + std::to_string(rows) +
-                                 ",2048] (compressed, " + Arg("sparse_mode") + " " + std::to_string(sparse_mode) + ")");
-}
-
 Status BindDenseMask(Binding& call) {
   BoundAttention& bound = call.bound;
   if (call.args.dense_mask.data == nullptr) return Status::Ok();
-  if (!IsMaskType(call.args.dense_mask.dtype)) {
-    return WrongType("dense_mask", call.args.dense_mask.dtype, "u8, bool or i8");
-  }
-  FA_RETURN_IF_ERROR(CheckView("dense_mask", call.args.dense_mask));
   const int64_t sparse_mode = call.options.mask.sparse_mode();
   if (IsCompressedMode(sparse_mode)) {
     bound.compressed_mask_mode = sparse_mode;
-    return CheckCompressedMaskShape(call.args.dense_mask, sparse_mode);
+    return CheckCompressedMask(call.args.dense_mask, sparse_mode);
   }
+  FA_RETURN_IF_ERROR(CheckMaskTensor(call.args.dense_mask));
   const TensorView mask = WithHeadDimension(call, call.args.dense_mask);
   FA_RETURN_IF_ERROR(call.packed_pairs() ? BindPackedDenseMask(call, mask) : BindFullDenseMask(call, mask));
   bound.has_dense_mask = true;
@@ -196,6 +181,25 @@ Status FillListedRules(Binding& call) {
 
 }  // namespace
 
+Status CheckMaskTensor(const TensorView& mask) {
+  const DType dtype = mask.dtype;
+  if (dtype != DType::kU8 && dtype != DType::kBool && dtype != DType::kI8) {
+    return WrongType("dense_mask", dtype, "u8, bool or i8");
+  }
+  return CheckView("dense_mask", mask);
+}
+
+Status CheckCompressedMask(const TensorView& mask, int64_t sparse_mode) {
+  FA_RETURN_IF_ERROR(CheckMaskTensor(mask));
+  const int rank = mask.shape.rank();
+  const int64_t rows = sparse_mode == 6 ? 3072 : 2048;
+  bool right = rank >= 2 && mask.shape[rank - 2] == rows && mask.shape[rank - 1] == 2048;
+  for (int i = 0; i < rank - 2; ++i) right = right && mask.shape[i] == 1;
+  if (right) return Status::Ok();
+  return Status::InvalidArgument(Arg("dense_mask", ".shape").Is(Text(mask.shape)) + ", want [" + std::to_string(rows) +
+                                 ",2048] (compressed, " + Arg("sparse_mode") + " " + std::to_string(sparse_mode) + ")");
+}
+
 bool IsCompressedMode(int64_t sparse_mode) { return sparse_mode >= 2 && sparse_mode <= 8 && sparse_mode != 5; }
 
 PairRows DenseMaskRows(const TensorView& mask, int64_t sequences) {
@@ -213,7 +217,8 @@ PairRows DenseMaskRows(const TensorView& mask, int64_t sequences) {
 PairSources PairSources::Of(const Binding& call) {
   const layout::Axes axes = layout::AxesOf(call.options.layout);
   if (call.packed()) return {{"longest query sequence"}, {"longest key sequence"}, {"number of sequences"}};
-  const SizeSource keys = call.paged() ? SizeSource{"longest key sequence"} : SizeSource{"k", axes.seq};
+  const SizeSource keys =
+      call.paged() || call.prefix_rows() > 0 ? SizeSource{"longest key sequence"} : SizeSource{"k", axes.seq};
   return {{"q", axes.seq}, keys, {"q", axes.batch}};
 }
 

@@ -19,7 +19,7 @@ Status CheckStart(const char* name, int64_t start) {
 Status BindScalars(Binding& call) {
   const AttentionOptions& options = call.options;
   BoundAttention& bound = call.bound;
-  if (options.layout > Layout::kBNSD_BSND) {
+  if (options.layout > Layout::kBNSD_BSND && !call.fused()) {
     return Status::InvalidArgument(Arg("layout").Is(std::to_string(static_cast<int>(options.layout))) +
                                    ", want BNSD, BSND, BSH, SBH, TND or BNSD_BSND");
   }

@@ -114,7 +114,7 @@ Status BindQuery(Binding& call, const Axes& axes) {
     }
   }
   call.sizes.q_rows = q.shape[axes.seq];
-  if (axes.batch >= 0) call.sizes.sequences = q.shape[axes.batch];
+  if (!call.packed()) call.sizes.sequences = axes.batch >= 0 ? q.shape[axes.batch] : 1;
   return HeadSize("q", q, axes, problem.heads, Arg("heads"), &problem.d);
 }
 
@@ -220,7 +220,7 @@ Status BindShapes(Binding& call) {
   const DenseTensors& args = call.args;
   const Layout layout = call.options.layout;
   const Axes axes = AxesOf(layout);
-  const Axes out_axes = AxesOf(layout::OutputLayout(layout));
+  const Axes out_axes = layout::OutputAxes(layout);
   FA_RETURN_IF_ERROR(CheckRank("q", args.q, layout, axes));
   FA_RETURN_IF_ERROR(CheckRank("k", args.k, layout, axes));
   FA_RETURN_IF_ERROR(CheckRank("v", args.v, layout, axes));

@@ -33,7 +33,7 @@ Status BindStats(const Binding& call, const char* name, const TensorView& tensor
   }
   FA_RETURN_IF_ERROR(CheckSize(name, tensor, 1, call.bound.problem.heads, heads));
   FA_RETURN_IF_ERROR(CheckSize(name, tensor, packed ? 0 : 2, call.sizes.q_rows, {"q", axes.seq}));
-  if (tensor.shape.rank() > rank) {
+  if (tensor.shape.rank() > rank && !(call.fused() && tensor.shape[rank] == 1)) {
     FA_RETURN_IF_ERROR(CheckSize(name, tensor, rank, kCopies, {"equal copies of a statistic"}));
   }
   if (written && !tensor.stride.empty() && layout::OverlapsItself(tensor)) {

@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <cstring>
+#include <limits>
 #include <random>
 #include <span>
 #include <string>
@@ -37,10 +39,10 @@ std::vector<uint8_t> Drawn(Pattern pattern, int64_t planes, int64_t rows, int64_
       for (int64_t j = 0; j < keys; ++j) {
         const uint8_t tile = tiles[static_cast<size_t>(i / 128 * (keys / 128 + 1) + j / 128)];
         const uint8_t pair = random() % 2;
-        drop[static_cast<size_t>((p * rows + i) * keys + j)] =
-            pattern == Pattern::kPairs   ? pair
-            : pattern == Pattern::kTiles ? (tile == 0 ? pair : tile - 1)
-                                         : (pattern == Pattern::kAll ? 1 : 0);
+        drop[static_cast<size_t>((p * rows + i) * keys + j)] = pattern == Pattern::kPairs ? pair
+                                                               : pattern == Pattern::kTiles
+                                                                   ? (tile == 0 ? pair : tile - 1)
+                                                                   : (pattern == Pattern::kAll ? 1 : 0);
       }
     }
   }
@@ -252,6 +254,39 @@ TEST(PairMask, OnePairMatters) {
   Context* context = ContextOf(DetectIsa());
   EXPECT_FALSE(Prompted(in, {}, &masks.pairs, Mask::None(), context) ==
                Prompted(in, {}, &*other, Mask::None(), context));
+}
+
+TEST(PairMask, KeysThatNoRowKeepsChangeNothing) {
+  const Sizes sizes{.batch = 1, .heads = 2, .heads_kv = 2, .rows = 200, .keys = 600};
+  std::mt19937 random(10);
+  std::vector<uint8_t> drop = Drawn(Pattern::kPairs, 1, sizes.rows, sizes.keys, random);
+  for (size_t i = 0; i < drop.size(); ++i) {
+    const size_t key = i % 600;  // a tile, its neighbour's half, and single keys are dropped for every row
+    if ((key >= 128 && key < 300) || key % 50 == 7) drop[i] = 1;
+  }
+  const auto mask = PairMask::FromBytes(View(drop, {1, 1, sizes.rows, sizes.keys}), true);
+  ASSERT_TRUE(mask.ok());
+  Inputs zeros(sizes, DType::kF32, 7), poison = zeros;
+  constexpr float kNan = std::numeric_limits<float>::quiet_NaN(), kZero = 0;
+  for (int64_t row = 0; row < sizes.heads_kv * sizes.keys; ++row) {
+    const int64_t key = row % sizes.keys;
+    if ((key < 128 || key >= 300) && key % 50 != 7) continue;
+    for (int64_t c = 0; c < sizes.columns; ++c) {
+      const int64_t at = (row * sizes.columns + c) * static_cast<int64_t>(sizeof(float));
+      std::memcpy(zeros.k.data() + at, &kZero, sizeof kZero);
+      std::memcpy(zeros.v.data() + at, &kZero, sizeof kZero);
+      std::memcpy(poison.k.data() + at, &kNan, sizeof kNan);
+      std::memcpy(poison.v.data() + at, &kNan, sizeof kNan);
+    }
+  }
+  for (const Isa isa : IsaLevels()) {
+    Context* context = ContextOf(isa);
+    EXPECT_TRUE(Trained(sizes, zeros, {}, &*mask, Mask::None(), context) ==
+                Trained(sizes, poison, {}, &*mask, Mask::None(), context))
+        << Name(isa);
+    EXPECT_TRUE(Decoded(zeros, {}, &*mask, Mask::None(), context) == Decoded(poison, {}, &*mask, Mask::None(), context))
+        << Name(isa);
+  }
 }
 
 TEST(PairMask, BitsDoNotDependOnThreads) {

@@ -1,4 +1,4 @@
-// fa plan forward, backward, decode, prompt: prints the plan as text, as JSON or as a picture, without computing
+// fa plan forward, backward, decode, prompt, infer: prints the plan as text, as JSON or as a picture, without computing
 // attention.
 
 #include <fmt/format.h>
@@ -9,6 +9,7 @@
 
 #include "cases/decode_case.h"
 #include "cases/forward_case.h"
+#include "cases/infer_case.h"
 #include "cases/prompt_case.h"
 #include "commands.h"
 #include "commands/plan/plan_output.h"
@@ -32,18 +33,18 @@ struct AttentionPlanFlags {
 /// One operator that takes these flags.
 struct Operator {
   const char* name;
-  /// Plans the call; null for decode, which has its own arguments.
+  /// Plans the call; null for decode and infer, whose keys may lie in pages.
   Result<Plan> (*plan)(const ForwardCase& forward, Context& context);
   bool takes_int8 = false;
   /// Makes the operator's schedule over ranks. The pointer is null if the operator does not run over ranks.
   Result<RankSchedule> (*schedule)(const ForwardCase& forward, const SequenceShards& shards,
                                    const RankMachines& machines, Context& context) = nullptr;
+  Result<Plan> (*plan_keys)(const DecodeCase& decode, Context& context) = nullptr;  ///< if `plan` is null
 };
 
 Plan MakePlan(const Operator& op, const ForwardCase& forward, const DecodeCase* decode, Context& context) {
   const Progress progress(fmt::format("fa plan {}: {} workers", op.name, context.threads()));
-  Result<Plan> plan = decode != nullptr ? AnyPlan(PlanDecodeAttention(decode->args, decode->options, &context))
-                                        : op.plan(forward, context);
+  Result<Plan> plan = decode != nullptr ? op.plan_keys(*decode, context) : op.plan(forward, context);
   ThrowUnlessOkFromShape(plan.status());
   return std::move(*plan);
 }
@@ -115,7 +116,17 @@ void AddPlanBackward(CLI::App& plan) {
 }
 
 void AddPlanDecode(CLI::App& plan) {
-  AddPlan(plan, "Plan of a decode: few queries against long keys", {"decode", nullptr});
+  AddPlan(plan, "Plan of a decode: few queries against long keys",
+          {.name = "decode", .plan = nullptr, .plan_keys = [](const DecodeCase& decode, Context& context) {
+             return AnyPlan(PlanDecodeAttention(decode.args, decode.options, &context));
+           }});
+}
+
+void AddPlanInfer(CLI::App& plan) {
+  AddPlan(plan, "Plan of a fused inference: prompts, chunks and decode steps",
+          {.name = "infer", .plan = nullptr, .plan_keys = [](const DecodeCase& decode, Context& context) {
+             return AnyPlan(PlanInferAttention(InferArgsOf(decode.args), InferOptionsOf(decode), &context));
+           }});
 }
 
 void AddPlanPrompt(CLI::App& plan) {

@@ -29,7 +29,7 @@ void Run(const DecodeRunFlags& flags) {
   OutputTensors outputs;
   TensorSizes out = inputs.query;
   out.d = inputs.dv;
-  outputs.Add("--out", flags.out, args.out, inputs.out_dtype, ShapeOf(OutputLayout(inputs.options.layout), out));
+  outputs.Add("--out", flags.out, args.out, inputs.out_dtype(), ShapeOf(OutputLayout(inputs.options.layout), out));
   outputs.AddIfNamed("--lse", flags.lse, args.lse, DType::kF32, StatsShape(inputs.options.layout, inputs.query));
   auto plan = PlanDecodeAttention(args, inputs.options, context.get());
   ThrowUnlessOk(plan.status(), InferenceFlagNames());

@@ -1,6 +1,4 @@
 // The makers of PairMask: which pairs they keep, what their tiles are, how much memory they take, and what they refuse.
-#include "fa/pair_mask.h"
-
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -12,6 +10,7 @@
 #include <vector>
 
 #include "fa/half.h"
+#include "fa/pair_mask.h"
 #include "fa/view.h"
 #include "support/execution/contexts.h"
 
@@ -82,9 +81,8 @@ TEST(PairMaskMakers, FromBytesReadsAnyStrides) {
   const std::vector<uint8_t> bytes = RandomBytes(300 * 2 * 150, random);
   // Keys are 2 elements apart and rows follow keys; both batch elements read the same bytes.
   const TensorView view{bytes.data(), DType::kI8, {2, 3, 150, 300}, {0, 0, 600, 2}};
-  ExpectPairs(PairMask::FromBytes(view, true), {2, 3, 150, 300}, [&](int64_t, int64_t, int64_t i, int64_t j) {
-    return bytes[static_cast<size_t>(i * 600 + j * 2)] == 0;
-  });
+  ExpectPairs(PairMask::FromBytes(view, true), {2, 3, 150, 300},
+              [&](int64_t, int64_t, int64_t i, int64_t j) { return bytes[static_cast<size_t>(i * 600 + j * 2)] == 0; });
 }
 
 TEST(PairMaskMakers, ManyTilesHaveBitsOnlyWhereSomePairsAreKept) {
@@ -124,9 +122,8 @@ TEST(PairMaskMakers, FromAdditiveDropsHalfOfTheLeastNumber) {
       const TensorView view = dtype == DType::kF32 ? View(floats.data(), shape) : View(halves.data(), dtype, shape);
       bool adds = number == 0;  // the opposite of what is expected for most
       const bool dropped = number <= limit;
-      ExpectPairs(PairMask::FromAdditive(view, &adds), {1, 1, 70, 131}, [&](int64_t, int64_t, int64_t i, int64_t j) {
-        return !dropped || i != 69 || j != 130;
-      });
+      ExpectPairs(PairMask::FromAdditive(view, &adds), {1, 1, 70, 131},
+                  [&](int64_t, int64_t, int64_t i, int64_t j) { return !dropped || i != 69 || j != 130; });
       EXPECT_EQ(adds, !dropped && number != 0);
     }
   }
@@ -160,12 +157,13 @@ TEST(PairMaskMakers, FromIndicesKeepsListedBlocks) {
       const int64_t lists = (rows + block_rows - 1) / block_rows, blocks = (keys + block_keys - 1) / block_keys;
       std::vector<int32_t> entries(static_cast<size_t>(lists * 3));
       for (int32_t& entry : entries) entry = static_cast<int32_t>(random() % static_cast<uint32_t>(blocks + 1)) - 1;
-      ExpectPairs(PairMask::FromIndices(View(entries, {lists, 3}),
-                                        {.rows = rows, .keys = keys, .block_rows = block_rows, .block_keys = block_keys}),
-                  {1, 1, rows, keys}, [&](int64_t, int64_t, int64_t i, int64_t j) {
-                    const auto first = entries.begin() + i / block_rows * 3;
-                    return std::find(first, first + 3, j / block_keys) != first + 3;
-                  });
+      ExpectPairs(
+          PairMask::FromIndices(View(entries, {lists, 3}),
+                                {.rows = rows, .keys = keys, .block_rows = block_rows, .block_keys = block_keys}),
+          {1, 1, rows, keys}, [&](int64_t, int64_t, int64_t i, int64_t j) {
+            const auto first = entries.begin() + i / block_rows * 3;
+            return std::find(first, first + 3, j / block_keys) != first + 3;
+          });
     }
   }
 }
@@ -190,7 +188,9 @@ TEST(PairMaskMakers, TheBuilderJoinsSlabs) {
   auto builder = PairMaskBuilder::Make(shape);
   ASSERT_TRUE(builder.ok());
   const auto slab = [&](int64_t batch, int64_t head, int64_t row, int64_t heads, int64_t rows) {
-    return TensorView{bytes.data() + ((batch * 3 + head) * 300 + row) * 200, DType::kU8, {1, heads, rows, 200},
+    return TensorView{bytes.data() + ((batch * 3 + head) * 300 + row) * 200,
+                      DType::kU8,
+                      {1, heads, rows, 200},
                       {300 * 200 * 3, 300 * 200, 200, 1}};
   };
   for (const int64_t batch : {1, 0}) {
@@ -232,8 +232,7 @@ TEST(PairMaskMakers, RefuseWrongSources) {
     EXPECT_EQ(mask.status().message(), "invalid argument: " + text);
   };
   refused(PairMask::FromBytes(View(floats, {5, 7}), true), "mask.dtype=f32, want u8, bool or i8");
-  refused(PairMask::FromBytes(View(bytes, {1, 5, 7}), true),
-          "mask.shape=[1,5,7], want [Sq,Sk] or [B|1,N|Nkv|1,Sq,Sk]");
+  refused(PairMask::FromBytes(View(bytes, {1, 5, 7}), true), "mask.shape=[1,5,7], want [Sq,Sk] or [B|1,N|Nkv|1,Sq,Sk]");
   refused(PairMask::FromBytes({nullptr, DType::kU8, {5, 7}, {}}, true), "mask: null data");
   refused(PairMask::FromAdditive(View(bytes, {5, 7}), nullptr), "scores.dtype=u8, want f32, bf16 or f16");
   const TensorView lists = View(entries, {3, 2});
@@ -254,7 +253,9 @@ TEST(PairMaskMakers, RefuseTooManyPairs) {
   const int64_t huge = int64_t{1} << 29;
   EXPECT_EQ(PairMaskBuilder::Make({huge, huge, huge, huge}).status().code(), StatusCode::kInvalidArgument);
   const std::vector<int32_t> entry = {0};
-  EXPECT_EQ(PairMask::FromIndices(View(entry, {1, 1}), {.rows = huge, .keys = huge << 4, .block_rows = huge}).status().message(),
+  EXPECT_EQ(PairMask::FromIndices(View(entry, {1, 1}), {.rows = huge, .keys = huge << 4, .block_rows = huge})
+                .status()
+                .message(),
             "invalid argument: keys=8589934592, want fewer pairs");
 }
 

@@ -1,0 +1,64 @@
+#ifndef FA_ACLNNOP_ACLNN_FUSED_INFER_ATTENTION_SCORE_H_
+#define FA_ACLNNOP_ACLNN_FUSED_INFER_ATTENTION_SCORE_H_
+
+/// Attention of a prompt, or of queries over a cache: attentionOut = softmax(mask(scale * query key^T + pseShift))
+/// value.
+///
+/// inputLayout is one of:
+/// - BSH, BSND, BNSD, TND, NTD, and NSD, a BNSD of one batch element;
+/// - one layout of inputs and another of attentionOut: BNSD_BSND, BSH_BNSD, BSND_BNSD, BSH_NBSD, BSND_NBSD, BNSD_NBSD
+///   (NBSD is [N,B,S,D]), TND_NTD and NTD_TND.
+///
+/// query is float, float16 or bfloat16, with any strides. key and value are lists, of one tensor, or of one tensor per
+/// batch element, each with batch size 1 and its own length. numKeyValueHeads 0 means numHeads.
+///
+/// With blockTable, int32 [B,n], key and value are pages in any layout: [blocks,blockSize,Nkv*D],
+/// [blocks,Nkv,blockSize,D], or FRACTAL_NZ [blocks,Nkv,D/D0,blockSize,D0], where D0 elements have 32 bytes. blockSize 0
+/// stands for the size that the tensors have. Pages [blocks,blockSize,Nkv,D] are accepted too, where only that order
+/// fits.
+///
+/// Optional tensors:
+/// - pseShift [B|1,N,1 or >=Sq,>=Skv], of the type of query or float;
+/// - attenMask, bool, int8 or uint8, 1 = drop. sparseMode 0 and 1 take [Sq,Skv], [B|1,Sq,Skv] and [B|1,1,Sq,Skv], or
+///   larger ones, and [B,Skv] for a single row. Modes 2, 3 and 4 take the triangle [2048,2048]. Mode 9 takes
+///   [B,Sq,Sq], packed as many elements as the squares of the sequences' lengths have together: every key but the last
+///   Sq is kept. (Only a page describes mode 9.)
+/// - actualSeqLengths, actualSeqLengthsKv: the rows in use per batch element, or one number for all elements. In TND
+///   and NTD they are inclusive prefix sums, but for keys in pages, which have lengths and need them. Rows of query
+///   past the last sum or the length give 0 and an lse of +inf;
+/// - queryPaddingSize, kvPaddingSize, int64 [1]: the rows in use end so many rows before the end of their tensor. They
+///   are read when the stream reaches the operator.
+/// - quantScale2, quantOffset2, float: the scale and the offset of an int8 attentionOut;
+/// - antiquantScale, antiquantOffset: scales of int8 keys and values, or int4 in int32, of antiquantMode 0 or 1.
+///
+/// In layouts with an axis S, a single row keeps every key in sparseMode 2 and 3, and its band in mode 4 (the device
+/// ignores mode 4 there). It needs no mask.
+///
+/// softmaxLse, float [B,N,Sq,1], in TND and NTD [T,N,1], is written with softmaxLseFlag, and may be null without. A row
+/// without keys gives 0, and an lse of +inf. innerPrecise has no effect: softmax and sums are f32.
+/// @return 161001 if a required pointer is null, 161002 for every other mistake. aclGetRecentErrMsg() names the
+/// argument.
+/// docs/aclnn.md says what is the same as on the device. fa/infer_attention.h says what is computed.
+#include "aclnn/aclnn_base.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+ACL_FUNC_VISIBILITY aclnnStatus aclnnFusedInferAttentionScoreGetWorkspaceSize(
+    const aclTensor* query, const aclTensorList* key, const aclTensorList* value, const aclTensor* pseShift,
+    const aclTensor* attenMask, const aclIntArray* actualSeqLengths, const aclIntArray* actualSeqLengthsKv,
+    const aclTensor* deqScale1, const aclTensor* quantScale1, const aclTensor* deqScale2, const aclTensor* quantScale2,
+    const aclTensor* quantOffset2, const aclTensor* antiquantScale, const aclTensor* antiquantOffset,
+    const aclTensor* blockTable, const aclTensor* queryPaddingSize, const aclTensor* kvPaddingSize, int64_t numHeads,
+    double scaleValue, int64_t preTokens, int64_t nextTokens, char* inputLayout, int64_t numKeyValueHeads,
+    int64_t sparseMode, int64_t innerPrecise, int64_t blockSize, int64_t antiquantMode, bool softmaxLseFlag,
+    const aclTensor* attentionOut, const aclTensor* softmaxLse, uint64_t* workspaceSize, aclOpExecutor** executor);
+ACL_FUNC_VISIBILITY aclnnStatus aclnnFusedInferAttentionScore(void* workspace, uint64_t workspaceSize,
+                                                              aclOpExecutor* executor, aclrtStream stream);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif  // FA_ACLNNOP_ACLNN_FUSED_INFER_ATTENTION_SCORE_H_

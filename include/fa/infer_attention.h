@@ -1,0 +1,122 @@
+#ifndef FA_INFER_ATTENTION_H_
+#define FA_INFER_ATTENTION_H_
+
+/// @file
+/// Fused inference: attention of prompts, chunks and decode steps, in every layout and form of cache of the device's
+/// FusedInferAttentionScore.
+/// @code{.cpp}
+/// // Two packed sequences of 40 and 1 new rows; their 100 and 4000 keys lie in pages of 128 rows.
+/// std::vector<float> q(41 * 32 * 128), out(q), k(33 * 8 * 128 * 128), v(k);
+/// std::vector<int32_t> table(2 * 32);
+/// for (int32_t page = 0; page < 32; ++page) table[32 + page] = page;
+/// table[0] = 32;
+/// const fa::TensorView keys = fa::View(k.data(), {33, 8, 128, 128}), values = fa::View(v.data(), {33, 8, 128, 128});
+/// const int64_t rows[] = {40, 41}, lengths[] = {100, 4000};
+/// fa::InferAttentionArgs args;
+/// args.q = fa::View(q.data(), {41, 32, 128});
+/// args.k = {&keys, 1};
+/// args.v = {&values, 1};
+/// args.cu_q = rows;
+/// args.lengths_kv = lengths;
+/// args.block_table = fa::View(table.data(), {2, 32});
+/// args.out = fa::View(out.data(), {41, 32, 128});
+/// return fa::InferAttention(args, {.layout = fa::Layout::kTND, .sparse_mode = 3});
+/// @endcode
+
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <span>
+
+#include "fa/context.h"
+#include "fa/decode_attention.h"
+#include "fa/export.h"
+#include "fa/mask.h"
+#include "fa/plan.h"
+#include "fa/status.h"
+#include "fa/tensor.h"
+
+namespace fa {
+
+/// Tensors of fused inference: those of a decode, and more forms of them. Each tensor has the shape of
+/// InferAttentionOptions::layout. A tensor with null data is absent.
+///
+/// These members of a decode differ:
+/// - q and q_rope have any layout, with any number of rows.
+/// - k, v and k_rope without pages are one tensor, or one tensor per batch element. They have the left side of the
+///   layout; packed keys are [Tkv, Nkv, D] (TND) or [Nkv, Tkv, D] (NTD).
+/// - Pages go with every layout. Their number of dimensions says their form: [pages, page size, Nkv * D], [pages, Nkv,
+///   page size, D], or NZ, [pages, Nkv, D / D0, page size, D0] with D0 = 32 bytes. Four dimensions are [pages, page
+///   size, Nkv, D] if only that form fits InferAttentionOptions::block_size and heads_kv.
+/// - lengths_q and lengths_kv are for layouts with a dimension S. lengths_kv is also for packed queries over pages.
+/// - pse is [B|1, N, 1|>= Sq, >= P + S], type of q or f32.
+/// - dense_mask is bool, i8 or u8; elements other than 0 are dropped. Modes 0 and 1: [Sq, Sk], [B|1, Sq, Sk] or [B|1,
+///   1, Sq, Sk], or larger, or [B, Sk] if Sq is 1. Modes 2 to 4: the triangle of [2048, 2048], which is checked. Mode
+///   9: [B, Sq, Sq], or with packed queries Sq * Sq numbers per sequence, one after the other.
+/// - There is no pair_mask.
+/// - sink is of the type of q or f32, [N].
+/// - lse may have a last dimension of 1.
+struct InferAttentionArgs : DecodeAttentionArgs {
+  std::span<const int64_t> cu_kv;  ///< packed keys without pages: inclusive prefix sums of their rows
+  /// Left padding: one i64. Rows in use end this many rows before row S, so element b uses rows [S - padding - length,
+  /// S - padding). A value below 0 counts as 0. It needs the lengths of its side, and is read when the call runs. An
+  /// element whose first key would lie before row 0 has no keys if Sq is 1; otherwise the run fails. pse and, in modes
+  /// 0 and 1, dense_mask then have the rows and keys of the tensors, and mode 0 has no band.
+  TensorView q_padding, kv_padding;
+  /// A prefix that all elements share: keys in front of the keys of every element. Its batch is 1, its layout that of
+  /// k.
+  TensorView k_prefix, v_prefix;
+  std::span<const int64_t> length_prefix;  ///< one entry: number of rows of the prefix in use; empty stands for all
+};
+
+/// The options of fused inference: everything but the tensors.
+struct InferAttentionOptions {
+  Layout layout = Layout::kBNSD;  ///< any except SBH
+  int64_t heads = 0;     ///< number of query heads: needed for layouts that begin with BSH, else checked if > 0
+  int64_t heads_kv = 0;  ///< number of key heads: checked if > 0
+  std::optional<float> scale = {};  ///< default 1/sqrt(D + Drope); any finite value
+  /// 0: `pre` and `next` bound a band aligned top-left, and dense_mask drops pairs. Without dense_mask every pair is
+  /// kept. 1: dense_mask alone. 2: causal, aligned top-left. 3: causal, aligned bottom-right. 4: a band aligned
+  /// bottom-right. 9: a tree of drafts. Row i of Sq_b keeps each key before the last Sq_b, and those of the last Sq_b
+  /// that row i of dense_mask does not drop; this follows the device's pages, which no device has confirmed.
+  ///
+  /// The bottom-right corner is (Sq_b, P + Sk_b). In layouts with a dimension S and without q_rope, a single row keeps
+  /// every key in modes 2 and 3. It keeps its band in mode 4, which the device ignores there.
+  int64_t sparse_mode = 0;
+  int64_t pre = Mask::kUnlimited, next = Mask::kUnlimited;  ///< modes 0 and 4
+  int64_t block_size = 0;                                   ///< rows per page: checked if > 0
+  Antiquant antiquant = Antiquant::kPerTensorOrChannel;
+  /// The lse of a row without keys: -inf, or +inf as on the device. If it is +inf, rows past a length have it too,
+  /// otherwise 0. A sink makes lse finite, except in an element that has no keys at all.
+  float lse_without_keys = -std::numeric_limits<float>::infinity();
+};
+
+/// Computes out = softmax(mask(scale * (Q K^T + Qr Kr^T) + pse)) V per batch element or packed sequence.
+///
+/// The kernels are those of DecodeAttention and FlashAttention, and a sequence has their bits. They are chosen by the
+/// sequence's own rows. So the bits do not depend on the layout, the form of the cache, the order of pages, the batch
+/// or the number of threads.
+///
+/// A row without keys gives out = 0. Rows past a length, and packed rows past the last sequence, are written as 0.
+/// @return kInvalidArgument ("block_table[1][3]=9, want 0..7 (pages)") or kOutOfMemory. After an error nothing was
+/// written. The function is re-entrant. It follows FusedInferAttentionScore of CANN, without that operator's limits of
+/// sizes.
+FA_API Status InferAttention(const InferAttentionArgs& args, const InferAttentionOptions& options,
+                             Context* context = nullptr);
+
+/// Plans a call of InferAttention: validates it, cuts it into tiles and lays out its workspace. The function reads
+/// shapes, strides, types, lengths and which tensors are present, but never their contents. Tensors of k, v and k_rope
+/// may have null data.
+FA_API Result<PlanFor<InferAttentionArgs>> PlanInferAttention(const InferAttentionArgs& args,
+                                                              const InferAttentionOptions& options,
+                                                              Context* context = nullptr);
+
+/// Returns the bytes of workspace that suffice for a call whose lengths and prefix sums have any valid values. Only the
+/// numbers of their entries count.
+FA_API Result<size_t> InferAttentionMaxWorkspace(const InferAttentionArgs& args, const InferAttentionOptions& options,
+                                                 Context* context = nullptr);
+
+}  // namespace fa
+
+#endif  // FA_INFER_ATTENTION_H_

@@ -1,0 +1,1 @@
+"""Kernels for PyTorch's own attention operators on CPUs, and their activation."""

@@ -1,0 +1,83 @@
+"""The classes that xformers chooses among: they say which inputs `fa` takes, and compute them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any, Optional
+
+import torch
+from torch import Tensor
+from xformers.ops.fmha.common import (
+    AttentionBwOpBase,
+    AttentionFwOpBase,
+    AttentionOpBase,
+    Context,
+    Gradients,
+    Inputs,
+)
+
+from .._torch.ops import attention, attention_backward
+from ._attend import attend, gradients
+from ._biases import RULES, tensor_of
+
+
+class _Op(AttentionOpBase):
+    SUPPORTED_DEVICES = {"cpu"}
+    SUPPORTED_DTYPES = {torch.float32, torch.bfloat16, torch.float16}
+    SUPPORTED_MIN_K = 1
+    SUPPORTED_MAX_K = 1024
+    SUPPORTED_ATTN_BIAS_TYPES: Iterable[Any] = tuple(RULES)
+    SUPPORTS_DROPOUT = True
+    SUPPORTS_CUSTOM_SCALE = True
+    SUPPORTS_DIFFERENT_VALUE_EMBED = True
+    SUPPORTS_OUTPUT_DTYPE = True
+    SUPPORTS_PARTIAL = True
+    SUPPORTS_BMGHK = True
+
+    @classmethod
+    def not_supported_reasons(cls, d: Inputs) -> list[str]:
+        """Returns the package's reasons and ours why these inputs are not taken, or an empty list."""
+        if isinstance(d.attn_bias, torch.nn.Parameter):  # is as good as a tensor
+            d = replace(d, attn_bias=d.attn_bias.detach())
+        # The package says this of every device but Nvidia's.
+        reasons = [text for text in super().not_supported_reasons(d) if not text.startswith("bf16 is only supported")]
+        if d.key.dtype != d.query.dtype:  # packed numbers of 4 bits
+            reasons.append(f"dtype={d.key.dtype} (supported: {cls.SUPPORTED_DTYPES})")
+        bias = tensor_of(d.attn_bias)
+        if bias is not None and bias.dtype not in (d.query.dtype, torch.float32):
+            reasons.append(f"attn_bias.dtype={bias.dtype} (supported: {d.query.dtype}, torch.float32)")
+        if d.p == 1.0:
+            reasons.append("p=1.0 (supported: less than 1)")
+        return reasons
+
+
+class FwOp(_Op, AttentionFwOpBase):
+    """Computes the forward on CPUs."""
+
+    OPERATOR = attention
+    NAME = "faF"
+
+    @classmethod
+    def apply(cls, inp: Inputs, needs_gradient: bool) -> tuple[Tensor, Optional[Context]]:
+        """Computes attention. Without needs_gradient, autograd records it if an input requires a gradient."""
+        if not needs_gradient:
+            return attend(inp, False)
+        with torch.no_grad():
+            out, context = attend(inp, True)
+        if context is not None and context.rng_state is not None:
+            context.op_bw = BwOp
+        return out, context
+
+
+class BwOp(_Op, AttentionBwOpBase):
+    """Computes the gradients of FwOp, and those of other forwards, from the lse."""
+
+    OPERATOR = attention_backward
+    NAME = "faB"
+    SUPPORTS_ATTN_BIAS_GRAD = True
+
+    @classmethod
+    def apply(cls, ctx: Context, inp: Inputs, grad: Tensor) -> Gradients:
+        with torch.no_grad():
+            return gradients(ctx, inp, grad)

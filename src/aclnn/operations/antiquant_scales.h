@@ -1,0 +1,31 @@
+#ifndef FA_ACLNN_ANTIQUANT_SCALES_H_
+#define FA_ACLNN_ANTIQUANT_SCALES_H_
+
+#include <cstdint>
+
+#include "fa/status.h"
+#include "fa/tensor.h"
+
+namespace fa::aclnn {
+
+/// The sizes of keys or of values that their scales must fit. With pages, `batch` is the number of pages and `rows` the
+/// rows of a page. Packed keys have no rows per batch element.
+struct KeySizes {
+  int64_t batch = 0, heads = 0, rows = 0, columns = 0;
+  bool paged = false, packed = false;
+};
+
+/// Returns the sizes of these keys. `heads` is used where the tensor does not say it. Sizes that the tensor's shape
+/// does not say are 0, and the library refuses that shape.
+[[nodiscard]] KeySizes KeySizesOf(const TensorView& keys, Layout layout, int64_t heads, bool paged, int64_t block_size);
+
+/// Returns a scale or offset of keys or values as [B|1, Nkv|1, S|1, D|1], with pages [pages|1, Nkv|1, rows|1, D|1]. An
+/// absent tensor stays absent. The modes are the device's: 0 per tensor or column, 1 per token, 2 per head, 3 per token
+/// and head, in pages 4 per row, 5 per row and head.
+/// @return kInvalidArgument for a mode that the keys do not have, or a shape that does not fit it
+[[nodiscard]] Result<TensorView> ScaleOfMode(const char* name, const TensorView& scale, const char* mode_name,
+                                             int64_t mode, const KeySizes& keys);
+
+}  // namespace fa::aclnn
+
+#endif  // FA_ACLNN_ANTIQUANT_SCALES_H_

@@ -1,0 +1,73 @@
+#ifndef FA_OPS_BIND_INFER_H_
+#define FA_OPS_BIND_INFER_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "fa/infer_attention.h"
+#include "layout/rows.h"
+#include "ops/inference/bind_decode.h"
+
+namespace fa::ops {
+
+/// The masks of mode 9. Each sequence has one, which covers its last rows of keys.
+struct TreeMasks {
+  struct PerSequence {
+    int64_t from = 0, row = 0;   ///< place of pair (0, 0) in the caller's tensor, and elements from row to row
+    int64_t to = 0;              ///< place of the sequence's dense mask in the workspace
+    int64_t rows = 0, keys = 0;  ///< rows and keys of the sequence
+  };
+  std::vector<PerSequence> sequences;  ///< empty: the call has another mode
+  size_t bytes = 0;                    ///< bytes of all dense masks
+};
+
+/// A validated fused inference: the equivalent decode, and what differs from it.
+struct BoundInfer {
+  InferAttentionOptions options;
+  BoundDecode decode;
+  std::vector<int64_t> length_prefix;  ///< the planned length, as the caller gave it
+  layout::Rows k_prefix, v_prefix;
+  int64_t prefix_rows = 0;
+  /// Whether rows in use lie at the end, and the rows of the tensors. The problem's sequences then begin as if the
+  /// padding were 0.
+  bool pads_q = false, pads_kv = false;
+  int64_t q_rows = 0, kv_rows = 0;
+  bool absolute_mask = false;         ///< with left padding: whether dense_mask counts rows and keys of the tensors
+  bool single_row = false;            ///< whether q has one row per batch element
+  bool widens_sink = false;           ///< whether the sink has 16 bits
+  int64_t compressed_mask_mode = -1;  ///< if >= 0, dense_mask is the compressed mask of this mode, which Run checks
+  TreeMasks tree;
+};
+
+/// Finds every user error of a fused inference that does not depend on addresses or contents.
+[[nodiscard]] Result<BoundInfer> BindInfer(const InferAttentionArgs& args, const InferAttentionOptions& options);
+
+/// Returns calls with the shapes of `bound` and other lengths. No lengths give a buffer of a plan more bytes than one
+/// of these calls does.
+[[nodiscard]] std::vector<BoundInfer> LargestCalls(const BoundInfer& bound, const InferAttentionArgs& args);
+
+/// Checks in Run what CheckDecodeRunArgs checks, the other lengths, and a compressed mask.
+[[nodiscard]] Status CheckInferRunArgs(const BoundInfer& bound, const InferAttentionArgs& args);
+
+/// Rows of left padding, read in a run.
+struct LeftPadding {
+  int64_t q = 0, kv = 0;
+  bool drops_keys = false;  ///< whether the keys of some batch element do not fit, so that it has none
+};
+[[nodiscard]] Result<LeftPadding> ReadLeftPadding(const BoundInfer& bound, const InferAttentionArgs& args);
+/// Returns whether the keys of batch element b do not fit in front of the padding.
+[[nodiscard]] bool DropsKeys(const BoundInfer& bound, const LeftPadding& padding, size_t b);
+
+/// The memory in the workspace that a run fills before the tiles read it; null if the call needs none.
+struct InferMemory {
+  std::byte *sink = nullptr, *tree = nullptr;
+};
+/// Fills `memory`, and returns the tensors of checked arguments. They point into `bound`, `args` and `memory`.
+[[nodiscard]] ForwardRows RowsOf(const BoundInfer& bound, const InferAttentionArgs& args, const LeftPadding& padding,
+                                 const InferMemory& memory);
+
+}  // namespace fa::ops
+
+#endif  // FA_OPS_BIND_INFER_H_

@@ -1,0 +1,90 @@
+// Puts the kernels into PyTorch's dispatcher, and takes them out.
+#include <atomic>
+#include <cstdlib>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <string_view>
+
+#include "fa/torch.h"
+#include "tensors.h"
+
+namespace fa::torch_kernels {
+namespace {
+
+using ::torch::stable::detail::StableLibrary;
+
+struct Counter {
+  const char* op;
+  std::atomic<uint64_t> calls;
+};
+Counter counters[] = {
+    {kForward, 0}, {kBackward, 0}, {kPackedForward, 0}, {kPackedForwardInto, 0}, {kPackedBackward, 0}};
+
+Counter* CounterOf(std::string_view op) {
+  for (Counter& counter : counters) {
+    if (op == counter.op) return &counter;
+  }
+  return nullptr;
+}
+
+struct Activation {
+  std::mutex mutex;
+  std::unique_ptr<StableLibrary> library;
+};
+
+/// Returns the process' activation. It is never destroyed, because PyTorch may end before static objects are destroyed.
+Activation& Active() {
+  static auto* activation = new Activation;
+  return *activation;
+}
+
+/// Shares the threads of PyTorch's OpenMP runtime (ShareOpenMpThreads), if the process has loaded exactly one runtime.
+void ShareThreads() {
+  const char* share = std::getenv("FA_SHARE_OPENMP");
+  if (share != nullptr && std::string_view(share) == "0") return;
+  for (const char* runtime : {"libgomp.so.1", "libomp.so.5", "libiomp5.so"}) {
+    const auto shared = ShareOpenMpThreads(runtime);
+    if (shared.ok() && *shared) return;
+  }
+}
+
+[[maybe_unused]] const bool at_load = [] {
+  const char* activate = std::getenv("FA_TORCH_ACTIVATE");
+  return activate != nullptr && std::string_view(activate) == "1" && fa_torch_activate() == 0;
+}();
+
+}  // namespace
+
+void Count(const char* op) { CounterOf(op)->calls.fetch_add(1, std::memory_order_relaxed); }
+
+}  // namespace fa::torch_kernels
+
+using namespace fa::torch_kernels;
+
+int fa_torch_activate() {
+  Activation& active = Active();
+  const std::lock_guard lock(active.mutex);
+  if (active.library != nullptr) return 0;
+  try {
+    auto library = std::make_unique<StableLibrary>(StableLibrary::Kind::IMPL, "aten", "CPU", __FILE__, __LINE__);
+    AddDense(*library);
+    AddPacked(*library);
+    active.library = std::move(library);
+  } catch (const std::exception&) {
+    return -1;
+  }
+  ShareThreads();
+  return 0;
+}
+
+void fa_torch_deactivate() {
+  Activation& active = Active();
+  const std::lock_guard lock(active.mutex);
+  active.library.reset();
+}
+
+uint64_t fa_torch_calls(const char* op) {
+  const Counter* counter = op == nullptr ? nullptr : CounterOf(op);
+  return counter == nullptr ? 0 : counter->calls.load(std::memory_order_relaxed);
+}

@@ -1,0 +1,484 @@
+// Every version of aclnnFusedInferAttentionScore gives the bits of fa::InferAttention. Errors name the wrong parameter.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <deque>
+#include <functional>
+#include <limits>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "aclnn/calls/infer_face.h"
+#include "fa/infer_attention.h"
+#include "fa/view.h"
+#include "support/each_case.h"
+
+namespace fa::test {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr int64_t kBatch = 2, kRows = 3, kKeys = 9, kHeads = 4, kHeadsKv = 2, kSize = 16, kPage = 4, kPages = 7;
+constexpr Layout kLayouts[] = {Layout::kBSH,      Layout::kBSND,      Layout::kBNSD,      Layout::kTND,
+                               Layout::kNTD,      Layout::kBNSD_BSND, Layout::kBSH_BNSD,  Layout::kBSND_BNSD,
+                               Layout::kBSH_NBSD, Layout::kBSND_NBSD, Layout::kBNSD_NBSD, Layout::kTND_NTD,
+                               Layout::kNTD_TND};
+
+bool Packed(Layout layout) { return std::string_view(Name(layout)).find('T') != std::string_view::npos; }
+
+/// A call with f32 tensors, whose results are `out` and `lse`.
+class Problem {
+ public:
+  explicit Problem(Layout layout, int64_t rows = kRows, int64_t columns = kSize) {
+    const std::string name = Name(layout);
+    const std::string left = name.substr(0, name.find('_')), right = name.substr(name.rfind('_') + 1);
+    args.q = Floats(Shape(left, kHeads, rows, columns));
+    keys = {Floats(Shape(left, kHeadsKv, kKeys, columns))};
+    values = {Floats(Shape(left, kHeadsKv, kKeys, columns))};
+    const Dims lse_shape = Packed(layout) ? Dims{kBatch * rows, kHeads, 1} : Dims{kBatch, kHeads, rows, 1};
+    args.out = Result(Shape(right, kHeads, rows, columns), &out);
+    args.lse = Result(lse_shape, &lse);
+    lengths_q = Packed(layout) ? std::vector<int64_t>{rows - 1, 2 * rows - 1} : std::vector<int64_t>{rows, rows - 1};
+    lengths_kv = Packed(layout) ? std::vector<int64_t>{kKeys - 4, kKeys + 3} : std::vector<int64_t>{kKeys - 4, kKeys};
+    options = {.layout = layout,
+               .heads = kHeads,
+               .heads_kv = kHeadsKv,
+               .scale = 0.3F,
+               .lse_without_keys = std::numeric_limits<float>::infinity()};
+  }
+
+  /// Returns a dense tensor with numbers that differ from those of other tensors.
+  TensorView Floats(const Dims& shape) {
+    int64_t elements = 1;
+    for (const int64_t size : shape) elements *= size;
+    std::vector<float>& memory = floats_.emplace_back(static_cast<size_t>(elements));
+    for (float& value : memory) value = std::sin(0.7F * static_cast<float>(++count_));
+    return {memory.data(), DType::kF32, shape, {}};
+  }
+  TensorView Integer(int64_t value) { return {&integers_.emplace_back(value), DType::kI64, {1}, {}}; }
+  /// Returns the triangle that modes 2, 3 and 4 take.
+  static TensorView Triangle() { return {CompressedMask(3).data(), DType::kU8, {2048, 2048}, {}}; }
+
+  /// Replaces the keys by pages of this shape.
+  void UsePages(const Dims& shape) {
+    keys = {Floats(shape)};
+    values = {Floats(shape)};
+    args.block_table = {table_.data(), DType::kI32, {kBatch, 3}, {}};
+    options.block_size = kPage;
+    lengths_kv = {kKeys - 4, kKeys};
+  }
+
+  [[nodiscard]] const InferAttentionArgs& Args() {
+    args.k = keys;
+    args.v = values;
+    args.k_rope = {&key_rope, key_rope.data == nullptr ? size_t{0} : size_t{1}};
+    const bool packed = Packed(options.layout);
+    (packed ? args.cu_q : args.lengths_q) = lengths_q;
+    (packed && args.block_table.data == nullptr ? args.cu_kv : args.lengths_kv) = lengths_kv;
+    args.length_prefix = length_prefix;
+    return args;
+  }
+  void Forget() {
+    std::fill(out.begin(), out.end(), std::numeric_limits<float>::quiet_NaN());
+    std::fill(lse.begin(), lse.end(), std::numeric_limits<float>::quiet_NaN());
+  }
+
+  InferAttentionArgs args;
+  InferAttentionOptions options;
+  std::vector<TensorView> keys, values;
+  TensorView key_rope;
+  std::vector<int64_t> lengths_q, lengths_kv, length_prefix;
+  std::vector<float> out, lse;
+
+ private:
+  static Dims Shape(std::string_view axes, int64_t heads, int64_t rows, int64_t columns) {
+    Dims shape;
+    for (const char axis : axes) {
+      shape.push_back(axis == 'B'   ? kBatch
+                      : axis == 'S' ? rows
+                      : axis == 'T' ? kBatch * rows
+                      : axis == 'N' ? heads
+                      : axis == 'D' ? columns
+                                    : heads * columns);
+    }
+    return shape;
+  }
+  static MutableTensorView Result(const Dims& shape, std::vector<float>* memory) {
+    int64_t elements = 1;
+    for (const int64_t size : shape) elements *= size;
+    memory->resize(static_cast<size_t>(elements));
+    return {memory->data(), DType::kF32, shape, {}};
+  }
+
+  std::deque<std::vector<float>> floats_;
+  std::deque<int64_t> integers_;
+  std::vector<int32_t> table_ = {5, 0, -1, 2, 6, 1};
+  int count_ = 0;
+};
+
+using Change = std::function<void(InferFace*)>;
+
+void ExpectBitsOfCpp(Problem& problem, InferVersion version, const Change& change = {}) {
+  problem.Forget();
+  const Status status = InferAttention(problem.Args(), problem.options);
+  ASSERT_TRUE(status.ok()) << status.message();
+  const std::vector<float> out = problem.out, lse = problem.lse;
+  problem.Forget();
+  InferFace face(problem.Args(), problem.options);
+  if (change) change(&face);
+  ASSERT_EQ(RunFace(version, face.p), ACL_SUCCESS) << aclGetRecentErrMsg();
+  EXPECT_EQ(problem.out, out);
+  if (face.p.lse_flag) {
+    EXPECT_EQ(problem.lse, lse);
+  }
+}
+
+TEST(FusedInfer, EveryVersionAndLayout) {
+  const auto check = [](InferVersion version, Layout layout) {
+    Problem problem(layout);
+    ExpectBitsOfCpp(problem, version);
+  };
+  ForEachCase(check, Axis{"version", kInferVersions}, Axis{"layout", kLayouts});
+}
+
+TEST(FusedInfer, WithoutTheLseItsTensorMayBeNullAndIsNotWritten) {
+  Problem problem(Layout::kBNSD);
+  ExpectBitsOfCpp(problem, InferVersion::kV3, [&](InferFace* face) {
+    face->p.lse_flag = false;
+    face->p.lse = nullptr;
+  });
+  ExpectBitsOfCpp(problem, InferVersion::kV3, [&](InferFace* face) { face->p.lse_flag = false; });
+  for (const float value : problem.lse) EXPECT_TRUE(std::isnan(value));
+}
+
+TEST(FusedInfer, EveryFormOfPages) {
+  const Dims forms[] = {
+      {kPages, kPage, kHeadsKv * kSize}, {kPages, kHeadsKv, kPage, kSize}, {kPages, kHeadsKv, kSize / 8, kPage, 8}};
+  for (const Layout layout : kLayouts) {
+    for (const Dims& form : forms) {
+      Problem problem(layout);
+      problem.UsePages(form);
+      ExpectBitsOfCpp(problem, InferVersion::kV1);
+      if (form.rank() != 5) continue;
+      ExpectBitsOfCpp(problem, InferVersion::kV4, [&](InferFace* face) {
+        face->p.key = face->List(problem.keys, ACL_FORMAT_FRACTAL_NZ);
+        face->p.value = face->List(problem.values, ACL_FORMAT_FRACTAL_NZ);
+      });
+    }
+  }
+}
+
+TEST(FusedInfer, AListOfOneTensorPerBatchElement) {
+  Problem problem(Layout::kBNSD);
+  problem.keys = {problem.Floats({1, kHeadsKv, 5, kSize}), problem.Floats({1, kHeadsKv, 12, kSize})};
+  problem.values = {problem.Floats({1, kHeadsKv, 5, kSize}), problem.Floats({1, kHeadsKv, 12, kSize})};
+  problem.lengths_kv = {};
+  for (const InferVersion version : kInferVersions) ExpectBitsOfCpp(problem, version);
+}
+
+TEST(FusedInfer, PaddingOnTheLeft) {
+  for (const InferVersion version : kInferVersions) {
+    Problem problem(Layout::kBSND);
+    problem.args.q_padding = problem.Integer(1);
+    problem.args.kv_padding = problem.Integer(3);
+    problem.lengths_q = {2, 1};
+    problem.lengths_kv = {6, 4};
+    ExpectBitsOfCpp(problem, version);
+  }
+}
+
+TEST(FusedInfer, PrefixRopeSinkAndBias) {
+  Problem prefix(Layout::kBSND_NBSD);
+  prefix.args.k_prefix = prefix.Floats({1, 5, kHeadsKv, kSize});
+  prefix.args.v_prefix = prefix.Floats({1, 5, kHeadsKv, kSize});
+  prefix.length_prefix = {3};
+  for (const InferVersion version : {InferVersion::kV2, InferVersion::kV5}) ExpectBitsOfCpp(prefix, version);
+  Problem more(Layout::kBNSD);
+  more.args.pse = more.Floats({1, kHeads, kRows, kKeys});
+  ExpectBitsOfCpp(more, InferVersion::kV1);
+  more.args.q_rope = more.Floats({kBatch, kHeads, kRows, 8});
+  more.key_rope = more.Floats({kBatch, kHeadsKv, kKeys, 8});
+  ExpectBitsOfCpp(more, InferVersion::kV3);
+  more.args.sink = more.Floats({kHeads});
+  ExpectBitsOfCpp(more, InferVersion::kV4);
+  ExpectBitsOfCpp(more, InferVersion::kV5, [](InferFace* face) {
+    face->p.q_start = face->handles().Array({3});
+    face->p.kv_start = face->handles().Array({1});
+  });
+}
+
+TEST(FusedInfer, Masks) {
+  for (const int64_t mode : {2, 3, 4}) {
+    Problem problem(Layout::kTND);
+    problem.options.sparse_mode = mode;
+    problem.options.pre = 4;
+    problem.options.next = 0;
+    problem.args.dense_mask = Problem::Triangle();
+    ExpectBitsOfCpp(problem, InferVersion::kV1);
+  }
+  const std::vector<uint8_t> drop = {0, 1, 1, 0, 0, 1, 1, 0, 0, 1, 0, 0, 1, 1, 0, 0, 1, 0};
+  Problem tree(Layout::kBNSD);
+  tree.options.sparse_mode = 9;
+  tree.args.dense_mask = {drop.data(), DType::kU8, {kBatch, kRows, kRows}, {}};
+  ExpectBitsOfCpp(tree, InferVersion::kV4);
+}
+
+// A single row per batch element needs no mask in modes 2, 3 and 4, unless it is packed or has a rope.
+TEST(FusedInfer, MasksOfSingleRows) {
+  const auto check = [](Layout layout, int64_t mode, bool rope) {
+    Problem problem(layout, 1);
+    problem.options.sparse_mode = mode;
+    if (rope) {
+      const bool rows_third = layout == Layout::kBNSD;
+      problem.args.q_rope = problem.Floats(rows_third ? Dims{kBatch, kHeads, 1, 8} : Dims{kBatch, 1, kHeads, 8});
+      problem.key_rope =
+          problem.Floats(rows_third ? Dims{kBatch, kHeadsKv, kKeys, 8} : Dims{kBatch, kKeys, kHeadsKv, 8});
+      const InferFace face(problem.Args(), problem.options);
+      EXPECT_EQ(RunFace(InferVersion::kV3, face.p), ACLNN_ERR_PARAM_INVALID);
+      EXPECT_THAT(aclGetRecentErrMsg(), HasSubstr("attenMask: missing, want [2048,2048]"));
+      return;
+    }
+    problem.lengths_q = {1, 1};
+    ExpectBitsOfCpp(problem, InferVersion::kV1);
+  };
+  ForEachCase(check, Axis{"layout", {Layout::kBNSD, Layout::kBSND}}, Axis{"mode", {2, 3, 4}},
+              Axis{"rope", {false, true}});
+}
+
+TEST(FusedInfer, Int8Results) {
+  Problem problem(Layout::kBNSD_BSND);
+  std::vector<int8_t> want(problem.out.size()), got(problem.out.size());
+  float scale = 90, offset = -3;
+  problem.args.quant_scale2 = {&scale, DType::kF32, {1}, {}};
+  problem.args.quant_offset2 = {&offset, DType::kF32, {1}, {}};
+  problem.args.out = {want.data(), DType::kI8, problem.args.out.shape, {}};
+  const Status status = InferAttention(problem.Args(), problem.options);
+  ASSERT_TRUE(status.ok()) << status.message();
+  InferFace face(problem.Args(), problem.options);
+  face.p.out = face.handles().Tensor({got.data(), DType::kI8, problem.args.out.shape, {}});
+  ASSERT_EQ(RunFace(InferVersion::kV1, face.p), ACL_SUCCESS) << aclGetRecentErrMsg();
+  EXPECT_EQ(got, want);
+}
+
+// The prefill of latent attention: every tensor is a view with transposed dimensions.
+TEST(FusedInferCallers, PrefillOnTransposedViews) {
+  Problem problem(Layout::kNTD_TND);
+  const auto turned = [&](int64_t tokens, int64_t heads, int64_t columns) {
+    TensorView view = problem.Floats({tokens, heads, columns});
+    view.shape = {heads, tokens, columns};
+    view.stride = {columns, heads * columns, 1};
+    return view;
+  };
+  problem.args.q = turned(kBatch * kRows, kHeads, kSize);
+  problem.args.q_rope = turned(kBatch * kRows, kHeads, 8);
+  problem.keys = {turned(kBatch * kKeys, kHeadsKv, kSize)};
+  problem.values = {turned(kBatch * kKeys, kHeadsKv, kSize)};
+  problem.key_rope = turned(kBatch * kKeys, kHeadsKv, 8);
+  problem.options.sparse_mode = 3;
+  problem.options.next = 0;
+  problem.args.dense_mask = Problem::Triangle();
+  ExpectBitsOfCpp(problem, InferVersion::kV3);
+}
+
+// A step of serving: packed chunks over a cache [blocks, blockSize, Nkv * D], with and without sinks.
+TEST(FusedInferCallers, ChunksOverACache) {
+  Problem problem(Layout::kTND);
+  problem.UsePages({kPages, kPage, kHeadsKv * kSize});
+  problem.options.sparse_mode = 3;
+  problem.args.dense_mask = Problem::Triangle();
+  ExpectBitsOfCpp(problem, InferVersion::kV3, [](InferFace* face) { face->p.lse_flag = false; });
+  problem.args.sink = problem.Floats({kHeads});
+  ExpectBitsOfCpp(problem, InferVersion::kV4);
+  problem.options.sparse_mode = 4;
+  problem.options.pre = 3;
+  problem.options.next = 0;
+  ExpectBitsOfCpp(problem, InferVersion::kV4);
+}
+
+// The decode of latent attention: one head of keys, which are the values too, and ropes in pages.
+TEST(FusedInferCallers, DecodeOfLatentAttention) {
+  const auto check = [](Layout layout, bool fractal) {
+    Problem problem(layout, 1, 32);
+    const auto pages = [&](int64_t columns) {
+      return problem.Floats(fractal ? Dims{kPages, 1, columns / 8, kPage, 8} : Dims{kPages, 1, kPage, columns});
+    };
+    problem.UsePages({1});
+    problem.options.heads_kv = 1;
+    problem.keys = {pages(32)};
+    problem.values = problem.keys;
+    problem.key_rope = pages(16);
+    problem.args.q_rope = problem.Floats(layout == Layout::kBNSD_NBSD ? Dims{kBatch, kHeads, 1, 16}
+                                         : layout == Layout::kTND_NTD ? Dims{kBatch, kHeads, 16}
+                                                                      : Dims{kBatch, 1, kHeads, 16});
+    if (layout == Layout::kTND_NTD) problem.lengths_q = {1, 2};
+    if (layout != Layout::kTND_NTD) problem.lengths_q = {};
+    ExpectBitsOfCpp(problem, InferVersion::kV4);
+  };
+  ForEachCase(check, Axis{"layout", {Layout::kBNSD_NBSD, Layout::kBSND_NBSD, Layout::kTND_NTD}},
+              Axis{"fractal", {false, true}});
+}
+
+TEST(FusedInferCallers, ModelsOfImages) {
+  for (const Layout layout : {Layout::kBNSD, Layout::kBSH, Layout::kBSND}) {
+    Problem problem(layout);
+    problem.lengths_q = problem.lengths_kv = {};
+    problem.options.pre = problem.options.next = 65535;
+    ExpectBitsOfCpp(problem, InferVersion::kV1);
+    problem.options.sparse_mode = 2;
+    problem.args.dense_mask = Problem::Triangle();
+    ExpectBitsOfCpp(problem, InferVersion::kV3);
+  }
+}
+
+// The size of ...GetMaxWorkspaceSize suffices whatever the arrays hold, and its executor can run.
+TEST(FusedInferWorkspace, OfAnyLengths) {
+  for (const InferVersion version :
+       {InferVersion::kV2Max, InferVersion::kV3Max, InferVersion::kV4Max, InferVersion::kV5Max}) {
+    Problem problem(Layout::kTND, 40);
+    problem.UsePages({kPages, kPage, kHeadsKv * kSize});
+    ExpectBitsOfCpp(problem, version);
+    uint64_t most = 0;
+    aclOpExecutor* executor = nullptr;
+    const std::vector<int64_t> lengths_q = problem.lengths_q, lengths_kv = problem.lengths_kv;
+    problem.lengths_q = {-3, -9};
+    problem.lengths_kv = {-1, 99};
+    {
+      const InferFace face(problem.Args(), problem.options);
+      ASSERT_EQ(GetWorkspaceSize(version, face.p, &most, &executor), ACL_SUCCESS) << aclGetRecentErrMsg();
+      aclDestroyAclOpExecutor(executor);
+      EXPECT_EQ(RunFace(version, face.p), ACLNN_ERR_PARAM_INVALID);
+      EXPECT_THAT(aclGetRecentErrMsg(), HasSubstr("actualSeqLengths"));
+    }
+    for (const std::vector<int64_t>& rows : {lengths_q, {80, 80}, {0, 1}, {40, 80}}) {
+      for (const std::vector<int64_t>& keys : {lengths_kv, {12, 12}, {0, 0}, {1, 12}}) {
+        problem.lengths_q = rows;
+        problem.lengths_kv = keys;
+        const InferFace face(problem.Args(), problem.options);
+        uint64_t size = 0;
+        ASSERT_EQ(GetWorkspaceSize(InferVersion::kV4, face.p, &size, &executor), ACL_SUCCESS) << aclGetRecentErrMsg();
+        EXPECT_LE(size, most);
+        std::vector<unsigned char> workspace(most);
+        ASSERT_EQ(Execute(InferVersion::kV4, workspace.data(), most, executor, nullptr), ACL_SUCCESS);
+        EXPECT_EQ(aclrtSynchronizeStream(nullptr), ACL_SUCCESS);
+      }
+    }
+  }
+}
+
+struct Mistake {
+  const char* name;
+  aclnnStatus code;
+  const char* message;
+  Change make;
+};
+
+void* Anything() {
+  static float memory[4096];
+  return memory;
+}
+
+const Mistake kMistakes[] = {
+    {"NoQuery", ACLNN_ERR_PARAM_NULLPTR, "query", [](InferFace* f) { f->p.query = nullptr; }},
+    {"NoKey", ACLNN_ERR_PARAM_NULLPTR, "key", [](InferFace* f) { f->p.key = nullptr; }},
+    {"NoValue", ACLNN_ERR_PARAM_NULLPTR, "value", [](InferFace* f) { f->p.value = nullptr; }},
+    {"NoOut", ACLNN_ERR_PARAM_NULLPTR, "attentionOut", [](InferFace* f) { f->p.out = nullptr; }},
+    {"NoLse", ACLNN_ERR_PARAM_NULLPTR, "softmaxLse", [](InferFace* f) { f->p.lse = nullptr; }},
+    {"NullAmongTheKeys", ACLNN_ERR_INNER_NULLPTR, "key[0]: null",
+     [](InferFace* f) {
+       f->p.key = f->List({});
+       const aclTensor* null = nullptr;
+       f->p.key = aclCreateTensorList(&null, 1);
+     }},
+    {"UnknownLayout", ACLNN_ERR_PARAM_INVALID, "inputLayout=\"SBH\", want one of BSH, BSND",
+     [](InferFace* f) { f->p.layout = "SBH"; }},
+    {"NoHeads", ACLNN_ERR_PARAM_INVALID, "numHeads=0, want >= 1", [](InferFace* f) { f->p.heads = 0; }},
+    {"HeadsDisagree", ACLNN_ERR_PARAM_INVALID, "numHeads=6", [](InferFace* f) { f->p.heads = 6; }},
+    {"KeyHeadsDisagree", ACLNN_ERR_PARAM_INVALID, "numKeyValueHeads=1", [](InferFace* f) { f->p.heads_kv = 1; }},
+    {"KeyHeadsThatDoNotDivide", ACLNN_ERR_PARAM_INVALID, "numKeyValueHeads=3, want 0 or a divisor of 4",
+     [](InferFace* f) { f->p.heads_kv = 3; }},
+    {"ScaleNotFinite", ACLNN_ERR_PARAM_INVALID,
+     "scaleValue=", [](InferFace* f) { f->p.scale = std::numeric_limits<double>::infinity(); }},
+    {"UnknownMode", ACLNN_ERR_PARAM_INVALID, "sparseMode=5", [](InferFace* f) { f->p.sparse_mode = 5; }},
+    {"NoTriangle", ACLNN_ERR_PARAM_INVALID, "attenMask: missing, want [2048,2048] (sparseMode 3)",
+     [](InferFace* f) { f->p.sparse_mode = 3; }},
+    {"NoTree", ACLNN_ERR_PARAM_INVALID, "attenMask: missing", [](InferFace* f) { f->p.sparse_mode = 9; }},
+    {"MaskOfFloats", ACLNN_ERR_PARAM_INVALID, "attenMask.dtype=f32",
+     [](InferFace* f) {
+       f->p.mask = f->handles().Tensor(Anything(), ACL_FLOAT, {kRows, kKeys});
+     }},
+    {"LengthBeyondTheKeys", ACLNN_ERR_PARAM_INVALID, "actualSeqLengthsKv[0]=10",
+     [](InferFace* f) {
+       f->p.lengths_kv = f->handles().Array({10, 1});
+     }},
+    {"LengthBeyondTheQueries", ACLNN_ERR_PARAM_INVALID, "actualSeqLengths[1]=4",
+     [](InferFace* f) {
+       f->p.lengths = f->handles().Array({1, 4});
+     }},
+    {"RopeScale", ACLNN_ERR_PARAM_INVALID, "keyRopeAntiquantScale is not served",
+     [](InferFace* f) { f->p.rope_scale = f->handles().Tensor(Anything(), ACL_FLOAT, {1}); }},
+    {"QueryScale", ACLNN_ERR_PARAM_INVALID, "dequantScaleQuery is not served",
+     [](InferFace* f) { f->p.query_scale = f->handles().Tensor(Anything(), ACL_FLOAT, {1}); }},
+    {"QueryMode", ACLNN_ERR_PARAM_INVALID, "queryQuantMode=3 is not served", [](InferFace* f) { f->p.query_mode = 3; }},
+    {"PseType", ACLNN_ERR_PARAM_INVALID, "pseType=2, want 0", [](InferFace* f) { f->p.pse_type = 2; }},
+    {"AntiquantMode", ACLNN_ERR_PARAM_INVALID, "antiquantMode=2, want 0 or 1",
+     [](InferFace* f) { f->p.antiquant_mode = 2; }},
+    {"HiFloat8", ACLNN_ERR_PARAM_INVALID, "query: aclDataType 34 (HIFLOAT8) is not supported",
+     [](InferFace* f) {
+       f->p.query = f->handles().Tensor(Anything(), ACL_HIFLOAT8, {kBatch, kHeads, kRows, kSize});
+     }},
+    {"ProductScale", ACLNN_ERR_PARAM_INVALID, "deqScale1: given, want none",
+     [](InferFace* f) { f->p.deq1 = f->handles().Tensor(Anything(), ACL_FLOAT, {1}); }},
+    {"OneRope", ACLNN_ERR_PARAM_INVALID, "keyRope",
+     [](InferFace* f) {
+       f->p.query_rope = f->handles().Tensor(Anything(), ACL_FLOAT, {kBatch, kHeads, kRows, 8});
+     }},
+    {"OnePrefix", ACLNN_ERR_PARAM_INVALID, "valueSharedPrefix",
+     [](InferFace* f) {
+       f->p.key_prefix = f->handles().Tensor(Anything(), ACL_FLOAT, {1, kHeadsKv, 5, kSize});
+     }},
+    {"PaddingOfInt32", ACLNN_ERR_PARAM_INVALID, "kvPaddingSize.dtype=i32, want i64",
+     [](InferFace* f) { f->p.kv_padding = f->handles().Tensor(Anything(), ACL_INT32, {1}); }},
+    {"ResultOfAnotherShape", ACLNN_ERR_PARAM_INVALID, "attentionOut.shape",
+     [](InferFace* f) {
+       f->p.out = f->handles().Tensor(Anything(), ACL_FLOAT, {kBatch, kHeads, kRows, 5});
+     }},
+    {"LseOfAnotherType", ACLNN_ERR_PARAM_INVALID, "softmaxLse.dtype",
+     [](InferFace* f) {
+       f->p.lse = f->handles().Tensor(Anything(), ACL_FLOAT16, {kBatch, kHeads, kRows, 1});
+     }},
+};
+
+class FusedInferErrors : public ::testing::TestWithParam<Mistake> {};
+
+TEST_P(FusedInferErrors, NameTheParameter) {
+  Problem problem(Layout::kBNSD);
+  problem.Forget();
+  InferFace face(problem.Args(), problem.options);
+  GetParam().make(&face);
+  EXPECT_EQ(RunFace(InferVersion::kV5, face.p), GetParam().code);
+  EXPECT_THAT(aclGetRecentErrMsg(), HasSubstr(GetParam().message));
+  for (const float value : problem.out) EXPECT_TRUE(std::isnan(value)) << "nothing was written";
+}
+
+INSTANTIATE_TEST_SUITE_P(All, FusedInferErrors, ::testing::ValuesIn(kMistakes),
+                         [](const auto& info) { return info.param.name; });
+
+// Contents are found when the stream reaches the operator.
+TEST(FusedInferErrors, ContentsAreCheckedBeforeAnythingIsWritten) {
+  Problem problem(Layout::kBNSD);
+  problem.UsePages({kPages, kHeadsKv, kPage, kSize});
+  problem.Forget();
+  InferFace face(problem.Args(), problem.options);
+  std::vector<int32_t> table = {5, 0, -1, 2, 7, 1};
+  face.p.block_table = face.handles().Tensor(table.data(), ACL_INT32, {kBatch, 3});
+  EXPECT_EQ(RunFace(InferVersion::kV1, face.p), ACLNN_ERR_PARAM_INVALID);
+  EXPECT_THAT(aclGetRecentErrMsg(), HasSubstr("blockTable[1][1]=7, want 0..6"));
+  for (const float value : problem.out) EXPECT_TRUE(std::isnan(value));
+}
+
+}  // namespace
+}  // namespace fa::test

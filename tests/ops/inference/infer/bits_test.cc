@@ -1,0 +1,113 @@
+// The bits of a sequence must not depend on the layout, the cache, its other sequences or the number of threads. Left
+// padding and a prefix must give the bits of a call on sliced or concatenated tensors.
+#include <gtest/gtest.h>
+#include <tbb/global_control.h>
+
+#include "fa/flash_attention.h"
+#include "ops/inference/infer/infer_case.h"
+#include "support/execution/contexts.h"
+
+namespace fa::test {
+namespace {
+
+// Without this setting oneTBB would give no more workers than the machine has cores.
+const tbb::global_control kSevenThreads(tbb::global_control::max_allowed_parallelism, 7);
+
+class InferBits : public ::testing::TestWithParam<Isa> {};
+
+InferCase Usual(DType dtype) {
+  InferCase c = MakeInferCase(4, 1, {1, 90, 6, 1, 17}, {1300, 300, 515, 70, 17}, dtype);
+  c.dense.d = c.dense.dv = 64;
+  c.dense.mask = {.mode = 3};
+  return c;
+}
+
+void ExpectBits(const InferCase& c, const ForwardOutputs& want, Context* context) {
+  const ForwardOutputs got = OutputsOf(c, context);
+  EXPECT_EQ(got.out, want.out) << c;
+  EXPECT_EQ(got.lse, want.lse) << c;
+}
+
+TEST_P(InferBits, DoNotDependOnLayoutAndCache) {
+  for (const DType dtype : kFloats) {
+    InferCase c = Usual(dtype);
+    const ForwardOutputs want = OutputsOf(c, ContextOf(GetParam(), 2));
+    const auto check = [&](Layout layout, Cache cache, int64_t page_rows) {
+      c.layout = layout;
+      c.cache = cache;
+      c.page_rows = page_rows;
+      c.page_order = static_cast<uint64_t>(page_rows);
+      if (!(c.packed() && cache == Cache::kList)) ExpectBits(c, want, ContextOf(GetParam(), 2));
+    };
+    for (const Cache cache : kCaches) {
+      for (const Layout layout : kPaddedLayouts) check(layout, cache, 16);
+      for (const Layout layout : kPackedLayouts) check(layout, cache, 50);
+    }
+  }
+}
+
+TEST_P(InferBits, DoNotDependOnThreads) {
+  for (const Cache cache : {Cache::kOneTensor, Cache::kPagesNz}) {
+    InferCase c = Usual(DType::kBF16);
+    c.layout = Layout::kTND;
+    c.cache = cache;
+    const ForwardOutputs want = OutputsOf(c, ContextOf(GetParam(), 1));
+    for (const int threads : {2, 7}) ExpectBits(c, want, ContextOf(GetParam(), threads));
+  }
+}
+
+TEST_P(InferBits, AreThoseOfFlashAttentionAlone) {
+  for (const DType dtype : kFloats) {
+    InferCase c = Usual(dtype);
+    c.layout = Layout::kTND;
+    c.cache = Cache::kPagesOfRows;
+    const ForwardOutputs together = OutputsOf(c, ContextOf(GetParam(), 2));
+    size_t at = 0;
+    for (int64_t b = 0; b < c.dense.batch(); ++b) {
+      ForwardCase alone = c.dense;
+      alone.lengths = {{c.dense.lengths.sq[b]}, {c.dense.lengths.sk[b]}};
+      alone.first_sequence = b;
+      const ForwardProblem dense(alone);
+      ASSERT_TRUE(dense.Run(ContextOf(GetParam(), 2)).ok());
+      for (const double value : dense.Outputs().out) ASSERT_EQ(together.out[at++], value) << b << " " << c;
+    }
+  }
+}
+
+TEST_P(InferBits, OfLeftPaddingAreThoseWithoutIt) {
+  for (const DType dtype : kFloats) {
+    InferCase c = Usual(dtype);
+    const ForwardOutputs want = OutputsOf(c, ContextOf(GetParam(), 2));
+    c.spare_q = c.spare_k = 5;
+    c.padding_q = 2;
+    c.padding_kv = 5;
+    for (const Layout layout : {Layout::kBSH, Layout::kBNSD_NBSD}) {
+      c.layout = layout;
+      ExpectBits(c, want, ContextOf(GetParam(), 2));
+    }
+  }
+}
+
+TEST_P(InferBits, OfAPrefixAreThoseOfConcatenatedKeys) {
+  for (const DType dtype : kFloats) {
+    for (const int64_t prefix : {33, 256, 700}) {
+      InferCase c = MakeInferCase(4, 1, {1, 90, 6}, {prefix + 600, prefix + 300, prefix}, dtype);
+      c.dense.d = c.dense.dv = 64;
+      c.dense.mask = {.mode = 3};
+      c.prefix_rows = prefix;
+      const InferProblem apart(c);
+      InferCase concatenated = c;
+      concatenated.prefix_rows = 0;
+      const InferProblem whole(concatenated, apart.values());
+      ASSERT_TRUE(apart.Run(ContextOf(GetParam(), 2)).ok());
+      ASSERT_TRUE(whole.Run(ContextOf(GetParam(), 2)).ok());
+      EXPECT_EQ(apart.Outputs().out, whole.Outputs().out) << c;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Levels, InferBits, ::testing::ValuesIn(IsaLevels()),
+                         [](const auto& info) { return IsaName(info.param); });
+
+}  // namespace
+}  // namespace fa::test

@@ -1,0 +1,283 @@
+// Compares fused inference with the reference in double: layouts, caches, lengths, masks, left padding, prefixes.
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cstdint>
+#include <limits>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "ops/inference/infer/infer_case.h"
+#include "ops/inference/infer/random_infer_case.h"
+#include "support/execution/contexts.h"
+
+namespace fa::test {
+namespace {
+
+void Check(const InferCase& c) { EXPECT_TRUE(RunsLikeTheReference(c)); }
+
+/// Returns elements of few and of many rows, with gaps in all tensors.
+InferCase Mixed(int n) {
+  InferCase c = MakeInferCase(6, 2, {1, 40, 0, 17, 3}, {600, 70, 20, 0, 37}, kFloats[n % 3]);
+  c.dense.dv = 48;
+  c.dense.padding.outer = n % 2 == 0 ? 0 : 16;
+  c.page_rows = std::array{16, 7, 128, 33}[n % 4];
+  c.page_order = static_cast<uint64_t>(n);
+  c.spare_q = n % 3;
+  c.spare_k = n % 4;
+  c.one_more_dim = n % 2 == 0;
+  return c;
+}
+
+TEST(Infer, EveryPaddedLayoutInEveryCache) {
+  int n = 0;
+  for (const Layout layout : kPaddedLayouts) {
+    for (const Cache cache : kCaches) {
+      InferCase c = Mixed(n++);
+      c.layout = layout;
+      c.cache = cache;
+      if (n % 2 == 0) c.dense.mask = {.mode = 3};
+      Check(c);
+    }
+  }
+}
+
+TEST(Infer, EveryPackedLayoutInEveryCache) {
+  int n = 0;
+  for (const Layout layout : kPackedLayouts) {
+    for (const Cache cache : kCaches) {
+      if (cache == Cache::kList) continue;
+      for (const int mode : {1, 2, 3, 4}) {
+        InferCase c = Mixed(n++);
+        c.layout = layout;
+        c.cache = cache;
+        c.dense.mask = {.mode = mode, .pre = 50, .next = mode == 4 ? 3 : 0};
+        Check(c);
+      }
+    }
+  }
+}
+
+TEST(Infer, LayoutsOfOneElement) {
+  for (const DType dtype : kFloats) {
+    for (const Cache cache : {Cache::kOneTensor, Cache::kPagesNz}) {
+      InferCase c = MakeInferCase(4, 2, {19}, {300}, dtype);
+      c.layout = Layout::kNSD;
+      c.cache = cache;
+      c.dense.mask = {.mode = 3};
+      Check(c);
+    }
+  }
+}
+
+// Rows of NZ pages lie in pieces, which are joined for each way in which kernels read keys.
+TEST(Infer, NzPagesOfEveryNumberOfRows) {
+  for (const DType dtype : kFloats) {
+    for (const int64_t group : {1, 2, 8}) {
+      for (const int64_t sq : {1, 2, 16, 17, 200}) {
+        for (const int64_t page_rows : {3, 128}) {
+          InferCase c = MakeInferCase(2 * group, 2, {sq, 1}, {700, 33}, dtype);
+          c.layout = Layout::kBSND;
+          c.cache = Cache::kPagesNz;
+          c.page_rows = page_rows;
+          c.dense.d = 64;
+          c.dense.dv = group == 2 ? 32 : 64;
+          c.dense.mask = {.mode = 3};
+          Check(c);
+        }
+      }
+    }
+  }
+}
+
+TEST(Infer, SplitHeadsInEveryCache) {
+  int n = 0;
+  for (const Layout layout : {Layout::kBNSD_NBSD, Layout::kBSND_NBSD, Layout::kTND_NTD, Layout::kNTD_TND}) {
+    for (const Cache cache : kCaches) {
+      InferCase c = Mixed(n++);
+      c.layout = layout;
+      c.cache = cache == Cache::kList && c.packed() ? Cache::kPagesNz : cache;
+      c.dense.d_rope = 16;
+      c.dense.mask = {.mode = 3};
+      Check(c);
+    }
+  }
+}
+
+// All query heads share one head of keys, as in models with latent attention.
+TEST(Infer, SplitHeadsOfLatentAttentionInNzPages) {
+  for (const DType dtype : kFloats) {
+    InferCase c = MakeInferCase(32, 1, {1, 2}, {700, 129}, dtype);
+    c.layout = Layout::kTND_NTD;
+    c.cache = Cache::kPagesNz;
+    c.page_rows = 128;
+    c.dense.d = c.dense.dv = 512;
+    c.dense.d_rope = 64;
+    c.dense.mask = {.mode = 3};
+    Check(c);
+  }
+}
+
+TEST(Infer, MasksBiasesAndSinks) {
+  int n = 0;
+  for (const Layout layout : {Layout::kBSH, Layout::kBNSD, Layout::kTND, Layout::kNTD}) {
+    for (const Cache cache : {Cache::kOneTensor, Cache::kPagesNz}) {
+      InferCase c = Mixed(n++);
+      c.layout = layout;
+      c.cache = cache;
+      c.dense.dense_mask = MaskForm::kPerBatch;
+      Check(c);
+      c.dense.dense_mask = MaskForm::kNone;
+      c.dense.pse = n % 2 == 0 ? PseForm::kFull : PseForm::kRow;
+      c.dense.pse_type = reference::PseType::kScaleThenAdd;
+      c.dense.sink = true;
+      if (n % 2 == 0) c.sink_dtype = c.dense.dtype;
+      Check(c);
+    }
+  }
+}
+
+TEST(Infer, TrianglesOfTheDevice) {
+  for (const int mode : {2, 3, 4}) {
+    InferCase c = Mixed(mode);
+    c.layout = Layout::kTND;
+    c.dense.mask = {.mode = mode, .pre = 20, .next = mode == 4 ? 2 : 0};
+    c.full_mask = true;
+    Check(c);
+  }
+}
+
+// Without split heads, a single row of a padded layout keeps every key in modes 2 and 3.
+TEST(Infer, ASingleRowKeepsEveryKey) {
+  for (const int mode : {2, 3}) {
+    for (const int64_t d_rope : {0, 16}) {
+      InferCase c = MakeInferCase(4, 2, {1, 1}, {90, 7});
+      c.dense.d_rope = d_rope;
+      c.dense.mask = {.mode = d_rope > 0 ? mode : 1};
+      const InferProblem problem(c);
+      InferAttentionOptions options = problem.options();
+      options.sparse_mode = mode;
+      ASSERT_TRUE(InferAttention(problem.args(), options, ContextOf(Isa::kPortable)).ok());
+      EXPECT_TRUE(MatchesReference(problem, reference::Forward(problem.values()))) << "mode " << mode;
+    }
+  }
+}
+
+TEST(Infer, TreesOfDrafts) {
+  int n = 0;
+  for (const Layout layout : {Layout::kBNSD, Layout::kBSH_NBSD, Layout::kTND, Layout::kNTD_TND}) {
+    for (const Cache cache : {Cache::kOneTensor, Cache::kPagesOfHeads, Cache::kPagesNz}) {
+      InferCase c = MakeInferCase(4, 2, {5, 1, 0, 40}, {600, 9, 4, 40}, kFloats[n++ % 3]);
+      c.layout = layout;
+      c.cache = cache;
+      c.dense.dense_mask = MaskForm::kPerBatch;
+      c.tree = true;
+      Check(c);
+    }
+  }
+}
+
+TEST(Infer, LeftPadding) {
+  int n = 0;
+  for (const Layout layout : kPaddedLayouts) {
+    for (const auto& [q, kv] : {std::pair{2, 3}, {-1, 3}, {2, -1}, {0, 0}}) {
+      InferCase c = Mixed(n++);
+      c.layout = layout;
+      c.spare_q = c.spare_k = 4;
+      c.padding_q = q;
+      c.padding_kv = kv;
+      c.dense.mask = {.mode = n % 2 == 0 ? 3 : 1};
+      if (c.dense.mask.mode == 1 && n % 3 == 0) c.dense.dense_mask = MaskForm::kPerBatch;
+      if (n % 4 == 0) {
+        c.dense.pse = PseForm::kFull;
+        c.dense.pse_type = reference::PseType::kScaleThenAdd;
+      }
+      if (n % 5 == 0) c.dense.d_rope = 16;
+      Check(c);
+    }
+  }
+}
+
+// As on the device, keys that do not fit in front of the padding leave a single row without keys.
+TEST(Infer, ASingleRowWhoseKeysDoNotFitHasNoKeys) {
+  InferCase c = MakeInferCase(4, 2, {1, 1}, {30, 20});
+  c.spare_k = 2;
+  c.padding_kv = 2;
+  const InferProblem problem(c);
+  InferAttentionArgs args = problem.args();
+  const int64_t padding = 3, lengths[] = {30, 19};  // the second element's last key lies in the padding
+  args.kv_padding.data = &padding;
+  args.lengths_kv = lengths;
+  ASSERT_TRUE(InferAttention(args, problem.options(), ContextOf(Isa::kPortable)).ok());
+  const ForwardOutputs got = problem.Outputs();
+  for (size_t x = 0; x < 4; ++x) EXPECT_EQ(got.lse[x], std::numeric_limits<double>::infinity());
+  for (size_t x = 0; x < 4 * 32; ++x) EXPECT_EQ(got.out[x], 0);
+  for (size_t x = 4; x < 8; ++x) EXPECT_TRUE(std::isfinite(got.lse[x]));
+}
+
+TEST(Infer, Prefixes) {
+  int n = 0;
+  for (const Layout layout : kPaddedLayouts) {
+    for (const int64_t prefix : {1, 40, 600}) {
+      InferCase c = MakeInferCase(6, 2, {1, 40, 3}, {prefix + 600, prefix, prefix + 37}, kFloats[n++ % 3]);
+      c.layout = layout;
+      c.prefix_rows = prefix;
+      c.spare_prefix = n % 3;
+      c.dense.padding.outer = n % 2 == 0 ? 0 : 8;
+      c.dense.mask = {.mode = n % 2 == 0 ? 3 : 1};
+      if (n % 4 == 1) c.dense.dense_mask = MaskForm::kPerBatch;
+      Check(c);
+    }
+  }
+}
+
+TEST(Infer, RowsWithoutKeys) {
+  for (const float lse : {std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::infinity()}) {
+    for (const bool sink : {false, true}) {
+      InferCase c = MakeInferCase(4, 2, {30, 2, 1}, {10, 0, 0});
+      c.layout = Layout::kTND;
+      c.spare_q = 3;
+      c.dense.mask = {.mode = 3};
+      c.dense.sink = sink;
+      c.lse_without_keys = lse;
+      Check(c);
+    }
+  }
+}
+
+TEST(Infer, RandomCalls) {
+  for (int seed = 0; seed < RandomCases(200); ++seed) Check(RandomInferCase(static_cast<uint64_t>(seed)));
+}
+
+// Lengths are drawn anew for tensors of the same shapes.
+TEST(Infer, TheLargestWorkspaceSufficesForAnyLengths) {
+  for (uint64_t seed = 0; seed < 40; ++seed) {
+    InferCase c = RandomInferCase(seed);
+    if (seed % 4 == 0) c.dense.lengths = {{1, 1, 16}, {16384, 300, 17000}};
+    c.padding_q = c.padding_kv = -1;
+    if (c.tree || c.prefix_rows > 0) continue;
+    const InferProblem problem(c);
+    const InferAttentionArgs args = problem.args();
+    for (const Isa isa : IsaLevels()) {
+      const auto most = InferAttentionMaxWorkspace(args, problem.options(), ContextOf(isa));
+      ASSERT_TRUE(most.ok()) << most.status().message();
+      for (int64_t divisor = 1; divisor < 60; divisor = divisor * 3 / 2 + 1) {
+        InferAttentionArgs other = args;
+        std::vector<int64_t> q, kv;
+        const auto divide = [&](std::span<const int64_t>& lengths, std::vector<int64_t>& to) {
+          for (const int64_t length : lengths) to.push_back(length / divisor);
+          lengths = to;
+        };
+        divide(c.packed() ? other.cu_q : other.lengths_q, q);
+        divide(other.cu_kv.empty() ? other.lengths_kv : other.cu_kv, kv);
+        const auto plan = PlanInferAttention(other, problem.options(), ContextOf(isa));
+        ASSERT_TRUE(plan.ok()) << plan.status().message();
+        EXPECT_LE(plan->workspace_bytes(), *most) << c << " / " << divisor;
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace fa::test

@@ -1,0 +1,98 @@
+// Tests `fa run`, `fa plan` and `fa bench` for infer.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "npy/npy_file.h"
+#include "support/cases/random_values.h"
+#include "tools/cli_run.h"
+#include "tools/scratch_folder.h"
+
+namespace fa::test {
+namespace {
+
+using npy::ElementType;
+using ::testing::HasSubstr;
+
+/// Files for one call in layout BNSD.
+class CliInfer : public ::testing::Test {
+ protected:
+  static constexpr int64_t kBatch = 2, kHeads = 4, kHeadsKv = 2, kRows = 5, kKeys = 50, kD = 8;
+
+  void SetUp() override {
+    Save("q.npy", {kBatch, kHeads, kRows, kD}, Tag::kQ);
+    Save("k.npy", {kBatch, kHeadsKv, kKeys, kD}, Tag::kK);
+    Save("v.npy", {kBatch, kHeadsKv, kKeys, kD}, Tag::kV);
+  }
+  void Save(const std::string& name, std::vector<int64_t> shape, Tag tag) const {
+    npy::Array array(ElementType::kF32, std::move(shape));
+    int64_t i = 0;
+    for (float& x : array.as<float>()) x = static_cast<float>(RandomNormal(1, tag, {i++}));
+    npy::Save(Path(name), array);
+  }
+  [[nodiscard]] std::string Path(const std::string& name) const { return scratch_.Path(name); }
+  [[nodiscard]] CliResult Run(const std::string& command, const std::string& out, const std::string& flags) const {
+    return RunCli("run " + command + " --query " + Path("q.npy") + " --key " + Path("k.npy") + " --value " +
+                  Path("v.npy") + " --out " + Path(out) + " " + flags);
+  }
+
+  ScratchFolder scratch_;
+};
+
+TEST_F(CliInfer, HasTheBitsOfAForward) {
+  ASSERT_EQ(Run("forward", "want.npy", "--causal").exit_code, 0);
+  const CliResult result = Run("infer", "got.npy", "--sparse-mode 3 --lse " + Path("lse.npy"));
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_EQ(scratch_.Read("got.npy"), scratch_.Read("want.npy"));
+}
+
+TEST_F(CliInfer, WritesTheOutputInTheLayoutsLastPart) {
+  ASSERT_EQ(Run("infer", "plain.npy", "").exit_code, 0);
+  const CliResult result = Run("infer", "swapped.npy", "--layout BNSD_NBSD");
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const npy::Array plain = npy::Load(Path("plain.npy")), swapped = npy::Load(Path("swapped.npy"));
+  ASSERT_EQ(swapped.shape(), (std::vector<int64_t>{kHeads, kBatch, kRows, kD}));
+  for (int64_t b = 0; b < kBatch; ++b) {
+    for (int64_t n = 0; n < kHeads; ++n) {
+      for (int64_t i = 0; i < kRows * kD; ++i) {
+        ASSERT_EQ(swapped.as<float>()[(n * kBatch + b) * kRows * kD + i],
+                  plain.as<float>()[(b * kHeads + n) * kRows * kD + i]);
+      }
+    }
+  }
+}
+
+TEST_F(CliInfer, NamesWrongFlags) {
+  const std::pair<std::string, std::string> mistakes[] = {
+      {"--layout SBH", "--layout: 'SBH', want BSH, BSND"},
+      {"--sparse-mode 5", "--sparse-mode: 5, want 0..4 or 9"},
+      {"--heads-kv 3", "--heads-kv: 3, want 2 (--key)"},
+      {"--pre-tokens 4", "--pre-tokens: sparse mode 0 ignores it"},
+      {"--lse-without-keys 0", "--lse-without-keys: '0', want -inf or inf"},
+      {"--q-padding 1", "--actual-seq-lengths: missing (--q-padding is given)"},
+      {"--length-prefix 3", "--length-prefix: given, want none (--k-prefix: missing)"},
+  };
+  for (const auto& [flags, message] : mistakes) {
+    const CliResult result = Run("infer", "out.npy", flags);
+    EXPECT_NE(result.exit_code, 0) << flags;
+    EXPECT_THAT(result.err, HasSubstr(message));
+  }
+}
+
+TEST(CliInferPlan, CountsTheWorkOfAChunkOverPages) {
+  const CliResult plan = RunCli("plan infer --shape 2,4,2,64,900,64 --block-size 16 --layout BSND --causal");
+  ASSERT_EQ(plan.exit_code, 0) << plan.err;
+  EXPECT_THAT(plan.out, HasSubstr("infer"));
+}
+
+TEST(CliInferBench, ChecksAndTimesAChunk) {
+  const CliResult bench =
+      RunCli("bench infer --shape 1,2,1,20,64,32 --block-size 16 --layout BSND --causal --threads 1 --seconds 0.01");
+  EXPECT_EQ(bench.exit_code, 0) << bench.err;
+}
+
+}  // namespace
+}  // namespace fa::test

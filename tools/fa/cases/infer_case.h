@@ -1,0 +1,16 @@
+#ifndef FA_TOOLS_FA_CASES_INFER_CASE_H_
+#define FA_TOOLS_FA_CASES_INFER_CASE_H_
+
+#include "cases/decode_case.h"
+#include "fa/infer_attention.h"
+
+namespace fa::tool {
+
+/// Returns a decode's tensors as those of fused inference.
+[[nodiscard]] InferAttentionArgs InferArgsOf(const DecodeAttentionArgs& decode);
+/// Returns the options of the fused inference that computes a decode. Throws UsageError if it has no such mask.
+[[nodiscard]] InferAttentionOptions InferOptionsOf(const DecodeCase& decode);
+
+}  // namespace fa::tool
+
+#endif  // FA_TOOLS_FA_CASES_INFER_CASE_H_
