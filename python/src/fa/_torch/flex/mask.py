@@ -15,7 +15,7 @@ from ..._fa import Mask, PairMask
 from .intervals import Finder, Intervals, Unlisted
 from .trace import INDICES, Node, evaluate, state_of
 
-PAIRS = 1 << 20  # the most pairs that are evaluated at once
+PAIRS = 1 << 18  # the most pairs that are evaluated at once
 
 
 class Sizes(NamedTuple):
@@ -185,22 +185,30 @@ class Kept:
     def blocks_of_size(self, size: tuple[int, int]) -> tuple[Tensor, Tensor]:
         """Returns which blocks have a kept pair, and which are whole and have all their pairs kept. Both are bool
         [B|1, H|1, rows of blocks, columns of blocks]."""
-        sizes, columns = self.sizes, -(-self.sizes.keys // size[1])
+        (batch, heads), (rows, keys) = self.leading(), self.sizes[2:]
         if self._mod is not None:
-            some, every = blocks_of(self._mod, sizes.keys, size)
+            some, every = blocks_of(self._mod, keys, size)
         else:
-            some, every = [], []
-            step = size[0] * max(1, PAIRS // (size[0] * sizes.keys))
-            for begin in range(0, sizes.rows, step):
-                for kept in self.slab(begin, begin + step).view(torch.uint8).split(size[0], 2):
+            shape = batch, heads, -(-rows // size[0]), -(-keys // size[1])
+            some, every = (torch.zeros(shape, dtype=torch.bool) for _ in range(2))
+            step = size[0] * max(1, PAIRS // (size[0] * keys))
+            for begin in range(0, rows, step):
+                slab = self.slab(begin, begin + step).view(torch.uint8)
+                for row, kept in enumerate(slab.split(size[0], 2), begin // size[0]):
                     for found, per_key in ((some, kept.amax(2)), (every, kept.amin(2))):
-                        per_key = torch.nn.functional.pad(per_key, (0, columns * size[1] - sizes.keys))
-                        found.append(per_key.unflatten(-1, (columns, size[1])))
-            some = torch.stack(some, 2).amax(-1).bool()
-            every = torch.stack(every, 2).amin(-1).bool()
-        every[:, :, sizes.rows // size[0] :] = False
-        every[..., sizes.keys // size[1] :] = False
+                        per_key = torch.nn.functional.pad(per_key, (0, shape[3] * size[1] - keys))
+                        per_block = per_key.unflatten(-1, (-1, size[1]))
+                        found[:, :, row] = per_block.amax(-1) if found is some else per_block.amin(-1)
+        every[:, :, rows // size[0] :] = False
+        every[..., keys // size[1] :] = False
         return some, every
+
+    def leading(self) -> list[int]:
+        """Returns the sizes of the kept pairs for batch elements and heads, 1 if these do not differ."""
+        used = frozenset[str]().union(*(node.depends for node in self.nodes))
+        lists = [] if self.blocks is None else self.blocks[:2]
+        named = enumerate(zip(INDICES, self.sizes[:2], strict=False))
+        return [n if name in used or any(t.shape[axis] > 1 for t in lists) else 1 for axis, (name, n) in named]
 
     def rule(self, rows: slice) -> Mask:
         """Returns the engine's rule for some query rows."""
@@ -220,13 +228,7 @@ class Kept:
             kept = self.slab(rows.start, rows.stop)
             return (~kept).expand(self.sizes.batch, self.sizes.heads, -1, -1)
         if self._pairs is None:
-            used = frozenset[str]().union(*(node.depends for node in self.nodes))
-            lists = [] if self.blocks is None else self.blocks[:2]
-            shape = list(self.sizes)
-            for axis, name in enumerate(INDICES[:2]):
-                if name not in used and all(t.shape[axis] == 1 for t in lists):
-                    shape[axis] = 1
-            self._pairs = PairMask.from_slabs(self.slab, shape)
+            self._pairs = PairMask.from_slabs(self.slab, (*self.leading(), *self.sizes[2:]))
         return self._pairs
 
 
