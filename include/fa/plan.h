@@ -15,6 +15,7 @@
 /// return plan->Run(args, workspace);
 /// @endcode
 
+#include <concepts>
 #include <cstddef>
 #include <memory>
 #include <span>
@@ -77,6 +78,10 @@ class PlanFor : public Plan {
   Status Run(const Args& args, std::span<std::byte> workspace) const { return RunAny(&args, workspace); }
   /// Runs the call with a workspace from the context's pool.
   Status Run(const Args& args) const { return RunAny(&args); }
+  /// Does not compile: the tensors of an operator whose arguments extend those of this one.
+  template <typename Extended, typename... Memory>
+  requires std::derived_from<Extended, Args> &&(!std::same_as<Extended, Args>)Status
+      Run(const Extended& args, Memory&&... workspace) const = delete;
 };
 
 /// Returns the plan without its operator's type, or the status that says why there is no plan.

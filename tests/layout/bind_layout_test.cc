@@ -16,8 +16,7 @@ Dims ShapeOf(Layout layout) {
     case Layout::kSBH: return {kRows, kBatch, kHeads * kHeadSize};
     case Layout::kBSND: return {kBatch, kRows, kHeads, kHeadSize};
     case Layout::kTND: return {kRows, kHeads, kHeadSize};
-    case Layout::kBNSD:
-    case Layout::kBNSD_BSND: break;
+    default: break;
   }
   return {kBatch, kHeads, kRows, kHeadSize};
 }

@@ -13,8 +13,7 @@ Dims ShapeOf(Layout layout, int64_t batch, int64_t rows, int64_t heads, int64_t 
     case Layout::kSBH: return {rows, batch, heads * head_size};
     case Layout::kBSND: return {batch, rows, heads, head_size};
     case Layout::kTND: return {rows, heads, head_size};
-    case Layout::kBNSD:
-    case Layout::kBNSD_BSND: break;
+    default: break;
   }
   return {batch, heads, rows, head_size};
 }

@@ -42,8 +42,7 @@ Dims OutShape(const MergeShape& s) {
     case Layout::kSBH: return {s.rows, s.batch, s.heads * s.d};
     case Layout::kTND: return {s.rows, s.heads, s.d};
     case Layout::kBNSD: return {s.batch, s.heads, s.rows, s.d};
-    case Layout::kBSND:
-    case Layout::kBNSD_BSND: break;
+    default: break;
   }
   return {s.batch, s.rows, s.heads, s.d};
 }

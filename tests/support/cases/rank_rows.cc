@@ -22,8 +22,7 @@ int AxisOf(Layout layout) {
     case Layout::kSBH: return 0;
     case Layout::kBSH:
     case Layout::kBSND: return 1;
-    case Layout::kBNSD:
-    case Layout::kBNSD_BSND: break;
+    default: break;
   }
   return 2;
 }

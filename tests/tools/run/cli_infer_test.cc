@@ -17,11 +17,11 @@ namespace {
 using npy::ElementType;
 using ::testing::HasSubstr;
 
-constexpr int64_t kBatch = 2, kHeads = 4, kHeadsKv = 2, kRows = 5, kKeys = 50, kD = 8;
-
 /// Files for one call in layout BNSD.
 class CliInfer : public ::testing::Test {
  protected:
+  static constexpr int64_t kBatch = 2, kHeads = 4, kHeadsKv = 2, kRows = 5, kKeys = 50, kD = 8;
+
   void SetUp() override {
     Save("q.npy", {kBatch, kHeads, kRows, kD}, Tag::kQ);
     Save("k.npy", {kBatch, kHeadsKv, kKeys, kD}, Tag::kK);
@@ -68,8 +68,8 @@ TEST_F(CliInfer, WritesTheOutputInTheLayoutsLastPart) {
 TEST_F(CliInfer, NamesWrongFlags) {
   const std::pair<std::string, std::string> mistakes[] = {
       {"--layout SBH", "--layout: 'SBH', want BSH, BSND"},
-      {"--sparse-mode 5", "--sparse-mode=5, want 0..4 or 9"},
-      {"--heads-kv 3", "--heads-kv=3, want 2 (--key)"},
+      {"--sparse-mode 5", "--sparse-mode: 5, want 0..4 or 9"},
+      {"--heads-kv 3", "--heads-kv: 3, want 2 (--key)"},
       {"--pre-tokens 4", "--pre-tokens: sparse mode 0 ignores it"},
       {"--lse-without-keys 0", "--lse-without-keys: '0', want -inf or inf"},
       {"--q-padding 1", "--actual-seq-lengths: missing (--q-padding is given)"},

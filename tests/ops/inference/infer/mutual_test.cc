@@ -22,13 +22,17 @@ InferAttentionArgs ArgsOf(const DecodeAttentionArgs& decode) {
 }
 
 /// Returns the options that say what a decode's options say, or nothing if fused inference has none.
-std::optional<InferAttentionOptions> OptionsOf(const DecodeAttentionOptions& decode, const reference::MaskRule& mask) {
-  if (decode.layout == Layout::kSBH || decode.softcap != 0) return std::nullopt;
+/// @param dense  whether the call has a dense mask, which then is no triangle
+std::optional<InferAttentionOptions> OptionsOf(const DecodeAttentionOptions& decode, const reference::MaskRule& mask,
+                                               bool dense) {
+  if (decode.layout == Layout::kSBH || decode.softcap != 0 || mask.mode > 4) return std::nullopt;
+  if (dense ? mask.mode > 1 : mask.band) return std::nullopt;  // mode 0 has a band only with a dense mask
   InferAttentionOptions options{.layout = decode.layout, .heads = decode.heads, .scale = decode.scale};
   options.sparse_mode = mask.mode == 1 ? 0 : mask.mode;
   options.antiquant = decode.antiquant;
-  options.pre = mask.mode == 4 ? mask.pre : Mask::kUnlimited;
-  options.next = mask.mode == 4 ? mask.next : Mask::kUnlimited;
+  const bool band = mask.mode == 4 || (mask.mode == 0 && mask.band);
+  options.pre = band ? mask.pre : Mask::kUnlimited;
+  options.next = band ? mask.next : Mask::kUnlimited;
   return options;
 }
 
@@ -40,7 +44,7 @@ TEST_P(InferMutual, HasTheBitsOfADecode) {
     const DecodeCase c = RandomDecodeCase(seed);
     const DecodeProblem problem(c);
     const InferAttentionArgs args = ArgsOf(problem.args());
-    auto options = OptionsOf(problem.options(), c.dense.mask);
+    auto options = OptionsOf(problem.options(), c.dense.mask, args.dense_mask.data != nullptr);
     // A single row keeps every key in mode 2, and these pages could have either form.
     const bool differs = (c.dense.mask.mode == 2 && !c.dense.packed()) || c.page_rows == c.dense.heads_kv;
     if (!options || differs) continue;
@@ -60,8 +64,8 @@ TEST_P(InferMutual, HasTheIntegersOfAnInt8Prompt) {
   for (uint64_t seed = 0; seed < 60; ++seed) {
     const PromptCase c = RandomInt8DecodeCase(seed);
     const Int8DecodeProblem problem(c);
-    auto options = OptionsOf(problem.options(), c.dense.mask);
-    if (!options || (c.dense.mask.mode == 2 && c.dense.max_sq() == 1)) continue;
+    const auto options = OptionsOf(problem.options(), c.mask, problem.args().dense_mask.data != nullptr);
+    if (!options || (c.mask.mode == 2 && c.sq == 1)) continue;
     const Status status = InferAttention(ArgsOf(problem.args()), *options, ContextOf(GetParam()));
     ASSERT_TRUE(status.ok()) << status.message() << "\n" << c;
     EXPECT_TRUE(MatchesExpected(problem.prompt(), problem.prompt().MakeExpected())) << c;
