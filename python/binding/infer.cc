@@ -17,15 +17,15 @@ using namespace nb::literals;
 namespace fa::python {
 namespace {
 
-constexpr std::array kLayouts = {Layout::kBSH,       Layout::kBSND,     Layout::kBNSD,      Layout::kTND,
-                                 Layout::kNTD,       Layout::kNSD,      Layout::kBNSD_BSND, Layout::kBSH_BNSD,
-                                 Layout::kBSND_BNSD, Layout::kBSH_NBSD, Layout::kBSND_NBSD, Layout::kBNSD_NBSD,
-                                 Layout::kTND_NTD,   Layout::kNTD_TND};
+constexpr std::array kInferLayouts = {Layout::kBSH,       Layout::kBSND,     Layout::kBNSD,      Layout::kTND,
+                                      Layout::kNTD,       Layout::kNSD,      Layout::kBNSD_BSND, Layout::kBSH_BNSD,
+                                      Layout::kBSND_BNSD, Layout::kBSH_NBSD, Layout::kBSND_NBSD, Layout::kBNSD_NBSD,
+                                      Layout::kTND_NTD,   Layout::kNTD_TND};
 
-InferAttentionOptions MakeOptions(const std::string& layout, int64_t heads, int64_t heads_kv,
-                                  std::optional<double> scale, int64_t sparse_mode, int64_t pre, int64_t next,
-                                  int64_t block_size, bool antiquant_per_token, bool infinite_lse) {
-  return {.layout = Named<Layout>("layout", layout, kLayouts),
+InferAttentionOptions MakeInferOptions(const std::string& layout, int64_t heads, int64_t heads_kv,
+                                       std::optional<double> scale, int64_t sparse_mode, int64_t pre, int64_t next,
+                                       int64_t block_size, bool antiquant_per_token, bool infinite_lse) {
+  return {.layout = Named<Layout>("layout", layout, kInferLayouts),
           .heads = heads,
           .heads_kv = heads_kv,
           .scale = NearestFloat(scale),
@@ -43,8 +43,8 @@ struct InferArgs : InferAttentionArgs {
 };
 
 /// Makes the arguments of a call. Lengths of packed layouts are prefix sums, except those of keys in pages.
-InferArgs MakeArgs(CallArrays& arrays, const InferAttentionOptions& options, const Lengths& lengths_q,
-                   const Lengths& lengths_kv) {
+InferArgs MakeInferArgs(CallArrays& arrays, const InferAttentionOptions& options, const Lengths& lengths_q,
+                        const Lengths& lengths_kv) {
   const bool packed = options.layout == Layout::kTND || options.layout == Layout::kNTD ||
                       options.layout == Layout::kTND_NTD || options.layout == Layout::kNTD_TND;
   InferArgs args;
@@ -66,10 +66,10 @@ InferArgs MakeArgs(CallArrays& arrays, const InferAttentionOptions& options, con
 void BindInfer(nb::module_& module) {
   using Options = InferAttentionOptions;
   nb::class_<Options>(module, "InferAttentionOptions")
-      .def(nb::new_(&MakeOptions), nb::kw_only(), "layout"_a, "heads"_a = 0, "heads_kv"_a = 0, "scale"_a = nb::none(),
-           "sparse_mode"_a = 0, "pre"_a = Options().pre, "next"_a = Options().next, "block_size"_a = 0,
-           "antiquant_per_token"_a = false, "infinite_lse"_a = false);
-  DefineOperator<InferAttentionOptions, PlanInferAttention, InferAttention>(module, "infer", &MakeArgs);
+      .def(nb::new_(&MakeInferOptions), nb::kw_only(), "layout"_a, "heads"_a = 0, "heads_kv"_a = 0,
+           "scale"_a = nb::none(), "sparse_mode"_a = 0, "pre"_a = Options().pre, "next"_a = Options().next,
+           "block_size"_a = 0, "antiquant_per_token"_a = false, "infinite_lse"_a = false);
+  DefineOperator<InferAttentionOptions, PlanInferAttention, InferAttention>(module, "infer", &MakeInferArgs);
 }
 
 }  // namespace fa::python
