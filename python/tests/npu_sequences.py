@@ -8,6 +8,7 @@ from __future__ import annotations
 import torch
 from reference import assert_within, attention, tolerances
 from torch import Tensor
+from torch.nn.functional import pad
 
 PACKED = "TND", "NTD", "TND_NTD", "NTD_TND"
 # {input_layout: (layout of the inputs, layout of the output)}
@@ -88,8 +89,12 @@ def paged(sequences: list[Tensor], form: str, table: Tensor, pages: int, page: i
 def assert_sequences(outs: list[Tensor], lses: list[Tensor] | None, inputs: list[tuple], **features) -> None:
     """Compares the results of each sequence with float64. `inputs` are (q, k, v), or (q, k, v, keep)."""
     for b, (q, k, v, *keep) in enumerate(inputs):
-        given = features | {"keep": keep[0] if keep else torch.ones(q.shape[1], k.shape[1], dtype=torch.bool)}
-        q, k, v = (t[None] for t in (q, k, v))
+        if q.shape[1] == 0:
+            assert outs[b].shape == (*q.shape[:2], v.shape[2])
+            continue
+        kept = keep[0] if keep else torch.ones(q.shape[1], k.shape[1], dtype=torch.bool)
+        given = features | {"keep": pad(kept, (0, 1))}
+        q, k, v = q[None], *(pad(t, (0, 0, 0, 1))[None] for t in (k, v))  # one key more, which no row keeps
         want, top, total = attention(*(t.double() for t in (q, k, v)), **given)
         bound = tolerances(q, k, v, torch.zeros_like(want), outs[b].dtype, **given)["out"]
         assert_within(outs[b][None], want, bound, f"out of sequence {b}")

@@ -23,7 +23,7 @@ OF_SHAPES = {
     "backward": (DENSE, {"sink": (N,), "need_dsink": True}),
     "prompt": (DENSE, {"lengths_kv": [5, 128], "pse": (1, N, S1, S2)}),
     "decode": (((B, N, 1, D), (40, NKV, 16, D), (40, NKV, 16, D)), {"lengths_kv": (128, 30), "block_table": (B, 8)}),
-    "infer": (((B * S1, N, D), (40, NKV, 4, 16, 8), (40, NKV, 4, 16, 8)), {
+    "infer": (((B * S1, N, D), (40, NKV, 16, D), (40, NKV, 16, D)), {
         "layout": "TND_NTD", "sparse_mode": 3, "lengths_q": [S1, 2 * S1], "lengths_kv": (128, 90), "block_table": (B, 8),
     }),
     "sparse-forward": ((*SPARSE, None), {**INDICES, "need_p_head_mean": True}),

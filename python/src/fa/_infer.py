@@ -94,7 +94,7 @@ def infer_attention(
         The same errors as `flash_attention`.
     """
     given = dict(locals())  # locals() has exactly the arguments here, because no other variable exists yet.
-    arrays = arrays_of(given, _ARRAYS | {"q": "q", "k": "k", "v": "v"})
+    arrays = arrays_of(given, {"q": "q", "k": "k", "v": "v"} | _ARRAYS)
     del given["lengths_q"], given["lengths_kv"], given["context"], given["return_lse"], given["kv_dtype"]
     del given["key_rope"]
     check_arrays(q=q, optional={"sink": sink, "pse": pse, "query_rope": query_rope})

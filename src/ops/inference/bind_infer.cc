@@ -63,12 +63,15 @@ Status CheckOptions(const InferBinding& call) {
   return Status::Ok();
 }
 
+// Returns whether every row is the only one of its batch element, in a dimension S. The device then ignores the mode's
+// rule. With q_rope it reads the mode.
+bool IgnoresRules(const InferBinding& call) { return !call.packed() && !call.has_rope() && call.q_rows() == 1; }
+
 // Turns the mask of modes 2 to 4 into a rule. The tensor is only checked.
 Status TakeCompressedMask(InferBinding& call) {
   const TensorView& mask = call.args.dense_mask;
   const int64_t mode = call.options.sparse_mode;
-  // A single row in a dimension S sees every key, wherever it stands. With q_rope, the device reads the mode.
-  const bool keeps_all = !call.packed() && !call.has_rope() && call.q_rows() == 1;
+  const bool keeps_all = IgnoresRules(call);
   Mask rule = mode == 4   ? Mask::Band(call.options.pre, call.options.next)
               : keeps_all ? Mask::None()
               : mode == 2 ? Mask::CausalTopLeft()
@@ -93,7 +96,7 @@ Status TakeMask(InferBinding& call) {
   }
   // With left padding the device ignores the band.
   const bool padded = call.args.q_padding.data != nullptr || call.args.kv_padding.data != nullptr;
-  if (mode == 0 && mask.data != nullptr && !padded) {
+  if (mode == 0 && mask.data != nullptr && !padded && !IgnoresRules(call)) {
     call.decode_options.mask = Mask::BandTopLeft(call.options.pre, call.options.next);
   }
   // [B, Sk] for single rows.

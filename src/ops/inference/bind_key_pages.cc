@@ -33,8 +33,10 @@ struct PageForm {
 bool RowsBeforeHeads(const DecodeBinding& call, const Dims& shape) {
   if (call.fused == nullptr) return call.options.layout == Layout::kBSND || call.options.layout == Layout::kTND;
   const int64_t heads = call.fused->heads_kv, rows = call.fused->block_size;
-  const bool heads_first = shape[1] == heads && shape[2] == rows;
-  return heads > 0 && rows > 0 && shape[1] == rows && shape[2] == heads && !heads_first;
+  const auto fits = [&](int64_t own_heads, int64_t own_rows) {
+    return own_heads == heads && (rows == 0 || own_rows == rows);
+  };
+  return heads > 0 && fits(shape[2], shape[1]) && !fits(shape[1], shape[2]);
 }
 
 PageForm FormOf(const DecodeBinding& call, const Dims& shape) {

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from .calls import checked
 from .fused import FUSED_NAMES
-from .inference import Inference, Lengths, attend
+from .inference import ROWS_AXIS, Inference, Lengths, attend
 from .scales import NO_SCALES
 
 _INCRE_NAMES = FUSED_NAMES | {"scale": "scale_value", "lengths_kv": "actual_seq_lengths"}
@@ -73,6 +73,9 @@ def npu_incre_flash_attention(
         raise ValueError(f'invalid argument: input_layout="{input_layout}", want BSH, BSND or BNSD')
     if atten_mask is not None and atten_mask.dim() == 2:
         atten_mask = atten_mask[:, None]
+    axis = ROWS_AXIS[input_layout.upper()]
+    if atten_mask is not None and atten_mask.dim() > 2 and query.dim() > axis and atten_mask.shape[-2] == 1:
+        atten_mask = atten_mask.expand(*atten_mask.shape[:-2], query.shape[axis], -1)
     scales = dequant_scale1, quant_scale1, dequant_scale2
     own = NO_SCALES | {"antiquant_scale": antiquant_scale, "antiquant_offset": antiquant_offset}
     return attend(Inference.of(locals(), _INCRE_NAMES, lengths_q=None, product_scales=scales, **own))[0]

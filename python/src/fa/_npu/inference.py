@@ -21,7 +21,7 @@ from .dtypes import dtype_of
 MAX_TOKENS = 2147483647
 
 PACKED_LAYOUTS = "TND", "NTD", "TND_NTD", "NTD_TND"
-_ROWS_AXIS = {"BNSD": 2, "BSND": 1, "BSH": 1, "NSD": 1}  # of the layout's left side
+ROWS_AXIS = {"BNSD": 2, "BSND": 1, "BSH": 1, "NSD": 1}  # of the layout's left side
 
 
 class Inference(NamedTuple):
@@ -122,6 +122,7 @@ def attend(call: Inference, results: Sequence[Tensor] | None = None) -> tuple[Te
     """
     if call.heads <= 0:
         raise call.refuse("heads", f"={call.heads}, want >= 1")
+    _check_heads_kv(call)
     recorded = {name: t for name, t in call._asdict().items() if isinstance(t, Tensor) and t.requires_grad}
     out, lse = call.results() if results is None else results
     if results is not None:
@@ -146,6 +147,21 @@ class _WithoutGradient(torch.autograd.Function):
     @staticmethod
     def backward(ctx, *_):
         raise NotImplementedError("attention of inference: there is no gradient")
+
+
+def _check_heads_kv(call: Inference) -> None:
+    """Checks the number of key heads where keys have one dimension for heads and columns. The shape of the output
+    depends on it."""
+    fused = call.layout.startswith("BSH")
+    key = unpacked_shape_of(call.key)
+    heads_kv = call.heads_kv or call.heads
+    if heads_kv < 0 or call.heads % heads_kv:
+        raise call.refuse("heads_kv", f"={call.heads_kv}, want a divisor of {call.heads}")
+    if len(key) != 3 or (call.block_table is None and not fused) or call.query.dim() < 3:
+        return
+    size = call.query.shape[-1] // (call.heads if fused else 1)
+    if size and key[2] % size == 0 and key[2] // size != heads_kv:
+        raise call.refuse("heads_kv", f"={call.heads_kv}, want {key[2] // size} (key)")
 
 
 def _check_result(name: str, result: Tensor, shape: tuple[int, ...], dtype: torch.dtype) -> None:
@@ -223,7 +239,7 @@ def _unverified_mask(call: Inference) -> Tensor | None:
         return mask
     if mask is not None:
         return None if _can_be_verified(mask) and _verified.get(_state(mask)) is mask else mask
-    axis = _ROWS_AXIS.get(call.layout.partition("_")[0], 0)
+    axis = ROWS_AXIS.get(call.layout.partition("_")[0], 0)
     single = not call.packed and call.query.dim() > axis and call.query.shape[axis] == 1
     if not single or call.query_rope is not None:
         raise call.refuse("dense_mask", f": missing, want [2048,2048] (sparse_mode {call.sparse_mode})")
@@ -240,7 +256,7 @@ def _prefix(call: Inference, name: str) -> Tensor | None:
     if prefix is None or call.length_prefix is None:
         return prefix
     lengths = integers(call.length_prefix, call.names["length_prefix"])
-    axis = _ROWS_AXIS.get(call.layout.partition("_")[0], 0)
+    axis = ROWS_AXIS.get(call.layout.partition("_")[0], 0)
     if prefix.dim() <= axis:
         return prefix  # the library refuses its shape
     if len(lengths) != 1 or not 0 <= lengths[0] <= prefix.shape[axis]:
