@@ -128,6 +128,21 @@ def test_masks_that_are_no_intervals_hold_every_pair(function, padding):
     assert torch.equal(got + 0, _eager(arguments))
 
 
+@pytest.mark.parametrize("use_vmap", [False, True])
+def test_masks_that_are_no_intervals_are_computed_for_slabs_of_rows(use_vmap, monkeypatch):
+    sizes, slabs = {"batch_size": 2, "q_length": 300, "kv_length": 333, "q_offset": 33}, []
+
+    def function(b, h, q, k):
+        slabs.append(q.numel())
+        return (k <= q) & ((q + 2 * k + b) % 3 > 0)
+
+    monkeypatch.setattr(words, "_PAIRS", 128 * 333 * 2)
+    got = mask_of_model(**sizes, mask_function=function, use_vmap=use_vmap)
+    assert use_vmap or slabs == [128, 128, 44]
+    want = utils.sdpa_mask(**sizes, mask_function=function, allow_is_causal_skip=False)
+    assert torch.equal(words.pairs_of(got.held, 333), want)
+
+
 def test_a_model_that_works_with_its_mask_gets_one():
     for function, size in ((CAUSAL, {}), (FUNCTIONS["both_ways"], {}), (CAUSAL, {"q_length": 1, "q_offset": 10})):
         arguments = _arguments(function, "none", allow_is_causal_skip=False, **size)
