@@ -77,6 +77,16 @@ def test_older_versions_of_pytorch(qkv, monkeypatch):
         assert not is_ours(qkv)
 
 
+def test_packed_sequences_are_refused_again_after_the_restoration():
+    tensor, sums = torch.randn(5, 2, 16), torch.tensor([0, 5], dtype=torch.int32)
+    given = (tensor, tensor, tensor, sums, sums, 5, 5, 0.0, False, False)
+    fa.torch.activate()
+    torch.ops.aten._flash_attention_forward(*given)
+    fa.torch.deactivate()
+    with pytest.raises(NotImplementedError, match="'CPU' backend"):
+        torch.ops.aten._flash_attention_forward(*given)
+
+
 def test_a_pytorch_without_get_kernel_is_refused(monkeypatch):
     monkeypatch.delattr(torch.library, "get_kernel")
     with pytest.raises(RuntimeError, match="want PyTorch 2.10 or newer, got 2"):
