@@ -22,16 +22,18 @@ need() {
   fi
 }
 
-# install_wheel SOURCE BUILD: builds the wheel of a checkout and installs it. With a finished build the wheel packages
-# the libfa of that build. If BUILD is empty it compiles libfa, as `pip install ./python` does.
+# install_wheel SOURCE BUILD [flags ...]: builds the wheel of a checkout and installs it. The flags are pip's. With a
+# finished build the wheel packages the libfa of that build. If BUILD is empty it compiles libfa, as `pip install ./python` does.
 install_wheel() {
+  source=$1
   prefix=OFF
   if [ -n "$2" ]; then
     prefix=$scratch/prefix
     cmake --install "$2" --prefix "$prefix" >"$scratch/install.log"
   fi
+  shift 2
   pip wheel -q --no-build-isolation --no-deps -w "$scratch/dist" -C build-dir="$scratch/build" \
-    -C cmake.define.FA_PREFIX="$prefix" "$1/python"
+    -C cmake.define.FA_PREFIX="$prefix" "$@" "$source/python"
   # The wheel must work without the files from which it was built.
   rm -rf "$scratch/prefix" "$scratch/build"
   pip install -q --no-deps "$scratch"/dist/*.whl

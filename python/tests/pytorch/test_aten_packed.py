@@ -53,7 +53,8 @@ def one(*tensors):
 
 def check_sequence(q, k, v, d_out, out, lse, window, scale, gradients=None):
     """Compares one sequence with float64."""
-    if q.shape[0] == 0:
+    if q.shape[0] == 0 or k.shape[0] == 0:
+        assert not out.any() and (lse == torch.inf).all()
         return
     keep = kept(q.shape[0], k.shape[0], window)
     leaves = [t.detach().double().requires_grad_() for t in (q, k, v)]
@@ -95,7 +96,7 @@ def test_forward_and_backward(calls, dtype, window, heads_kv):
         check_sequence(*own, d_out[rows], out.detach()[rows], lse.detach()[:, rows], window, scale, parts)
 
 
-USED = [9, 0, 5, 1, 30]
+USED = [0, 0, 5, 1, 30]
 
 
 @pytest.mark.parametrize("paged", [False, True])

@@ -35,7 +35,8 @@ _NAMES = {
     "d_out": "grad_out",
     "softmax_max": "logsumexp",
 }
-_EMPTY = torch.inf  # the logsumexp of a row without keys, as flash_attn 2 and PyTorch's kernels of other devices have it
+# The logsumexp of a row without keys, as flash_attn 2 and PyTorch's kernels of other devices have it.
+_EMPTY = torch.inf
 
 
 def _without_autocast(kernel: Callable) -> Callable:
@@ -193,7 +194,8 @@ def backward(
         is_packed = cum_seq_q is not None
         check_attention(query, key, value, is_packed)
         options = Options(is_causal, (window_size_left, window_size_right), scale)
-        call = checked_call(query, value, None, options, Packed(cum_seq_q, cum_seq_k, max_q, max_k) if is_packed else None)
+        packed = Packed(cum_seq_q, cum_seq_k, max_q, max_k) if is_packed else None
+        call = checked_call(query, value, None, options, packed)
         # With the sum 1, the logsumexp takes the place of the maximum.
         lse = logsumexp.t() if is_packed else logsumexp
         statistics = lse, lse.new_ones(()).expand(lse.shape)
