@@ -1,5 +1,5 @@
-"""Times xformers.ops.memory_efficient_attention with fa.xformers against PyTorch's scaled_dot_product_attention with the
-materialized attn_bias. xformers itself has no operator for CPUs.
+"""Times xformers.ops.memory_efficient_attention with fa.xformers against PyTorch's scaled_dot_product_attention with
+the materialized attn_bias. xformers itself has no operator for CPUs.
 
     benchmarks/xformers_attention.py [--cases window] [--types f32,bf16] [--threads 2] [--rounds 9]
 

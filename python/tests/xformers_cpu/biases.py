@@ -56,7 +56,9 @@ CASES = {
     biases.LowerTriangularFromBottomRightLocalAttentionMask: Case(
         lambda: biases.LowerTriangularFromBottomRightMask().make_local_attention(6), 13, packed=False
     ),
-    biases.LocalAttentionFromBottomRightMask: Case(lambda: biases.LocalAttentionFromBottomRightMask(4, 2), packed=False),
+    biases.LocalAttentionFromBottomRightMask: Case(
+        lambda: biases.LocalAttentionFromBottomRightMask(4, 2), packed=False
+    ),
     biases.BlockDiagonalMask: Case(lambda: _block_diagonal(ROWS, KEYS)),
     biases.BlockDiagonalCausalMask: Case(lambda: _block_diagonal([7, 3, 9, 2], [5, 0, 9, 20]).make_causal()),
     biases.BlockDiagonalCausalFromBottomRightMask: Case(
@@ -88,9 +90,7 @@ CASES = {
     biases.PagedBlockDiagonalCausalWithOffsetPaddedKeysMask: Case(
         lambda: biases.PagedBlockDiagonalCausalWithOffsetPaddedKeysMask.from_seqlens(**PAGED), 64
     ),
-    biases.PagedBlockDiagonalGappyKeysMask: Case(
-        lambda: _later(biases.PagedBlockDiagonalGappyKeysMask), 64
-    ),
+    biases.PagedBlockDiagonalGappyKeysMask: Case(lambda: _later(biases.PagedBlockDiagonalGappyKeysMask), 64),
     biases.PagedBlockDiagonalCausalWithOffsetGappyKeysMask: Case(
         lambda: _later(biases.PagedBlockDiagonalCausalWithOffsetGappyKeysMask), 64
     ),
@@ -116,7 +116,7 @@ def materialized(bias: Any, batch: int, rows: int, keys: int, heads: int = H) ->
 
 
 class Exact:
-    """Attention of BMHK tensors in float64: the output, the lse [B, H, M], and bounds for errors in the inputs' type."""
+    """Attention of BMHK tensors in float64: the output, the lse [B, H, M], and bounds of errors in the inputs' type."""
 
     def __init__(self, query: Tensor, key: Tensor, value: Tensor, bias: Tensor, scale: float | None = None) -> None:
         self.scale = query.shape[-1] ** -0.5 if scale is None else scale

@@ -94,7 +94,9 @@ def test_the_same_bits_for_any_number_of_threads_and_any_strides(kind):
         assert torch.equal(one, three)
 
 
-@pytest.mark.parametrize("kind", [kind for kind, case in CASES.items() if "Padded" in kind.__name__ or "Gappy" in kind.__name__])
+@pytest.mark.parametrize(
+    "kind", [kind for kind, case in CASES.items() if "Padded" in kind.__name__ or "Gappy" in kind.__name__]
+)
 def test_keys_that_no_sequence_uses_are_not_read(kind):
     case = CASES[kind]
     bias, (query, key, value) = case.make(), inputs(case)

@@ -1,5 +1,5 @@
-"""Calls of memory_efficient_attention on CPUs: dimensions, gradients of biases, dropout, types, partial results, and what
-is refused."""
+"""Calls of memory_efficient_attention on CPUs: dimensions, gradients of biases, dropout, types, partial results, and
+what is refused."""
 
 from __future__ import annotations
 
@@ -27,7 +27,9 @@ def test_three_dimensions():
     d_out = torch.randn_like(out)
     dq, dk, dv, dbias = torch.autograd.grad(out, (*tensors, bias), d_out)
     given = {"dq": dq, "dk": dk, "dv": dv}
-    exact.check(out[:, :, None], d_out[:, :, None], **{n: d[:, :, None] for n, d in given.items()}, dbias=dbias[:, None])
+    exact.check(
+        out[:, :, None], d_out[:, :, None], **{n: d[:, :, None] for n, d in given.items()}, dbias=dbias[:, None]
+    )
     assert torch.equal(attention(*(t.detach() for t in tensors), attn_bias=bias.detach()), out)
     plain, lse = fmha.memory_efficient_attention_forward_requires_grad(*(t.detach() for t in tensors))
     dq, _, _ = fmha.memory_efficient_attention_backward(d_out, plain, lse, *(t.detach() for t in tensors))
@@ -58,13 +60,25 @@ def test_five_dimensions(kind, expand):
     exact.check(out.flatten(2, 3), d_out.flatten(2, 3), **dict(zip(("dq", "dk", "dv"), found, strict=True)))
 
 
-def test_a_head_that_all_share_is_read_once(monkeypatch):
-    seen = []
-    monkeypatch.setattr("fa.xformers._attend.call", lambda operator, tensors, *given: seen.append(given) or exit())
-    query, key, value = (torch.randn(2, 9, heads, 16) for heads in (4, 1, 1))
-    with pytest.raises(SystemExit):
-        attention(query, key.expand(-1, -1, 4, -1), value.expand(-1, -1, 4, -1))
-    assert seen[0][1].shape == (2, 9, 1, 16) and seen[0][1].data_ptr() == key.data_ptr()
+@pytest.fixture
+def operands(monkeypatch):
+    """Returns a list that gets the tensors of each call of an operator."""
+    from fa.xformers import _attend
+
+    seen, real = [], _attend.call
+    monkeypatch.setattr(
+        _attend, "call", lambda operator, tensors, *given: seen.append(tensors) or real(operator, tensors, *given)
+    )
+    return seen
+
+
+def test_heads_that_the_caller_expanded_are_read_once(operands):
+    query, key, value = (torch.randn(2, 9, 1, 16).expand(-1, -1, 4, -1) for _ in range(3))
+    attention(query.contiguous(), key, value)
+    query, grouped, value = (torch.randn(2, 9, 3, 1, 16).expand(-1, -1, -1, 4, -1) for _ in range(3))
+    attention(query.contiguous(), grouped, value)
+    for heads, given, (_, read, _) in zip((1, 3), (key, grouped), operands, strict=True):
+        assert read.shape == (2, 9, heads, 16) and read.data_ptr() == given.data_ptr()
 
 
 def test_a_bias_of_five_dimensions():
@@ -116,19 +130,18 @@ def test_a_broadcast_bias(shape):
     reference.assert_within(dbias, pairs.sum_to_size(shape), reference.summed_to(bound, bias.shape, size))
 
 
-def test_a_broadcast_bias_is_read_where_it_lies(monkeypatch):
-    from fa.xformers import _attend
-
-    seen = []
-    real = _attend.call
-    monkeypatch.setattr(_attend, "call", lambda *given: seen.append(given) or real(*given))
+def test_a_broadcast_bias_is_read_where_it_lies(operands):
     bias = torch.randn(1, 1, biases.M, biases.N)
-    attention(*inputs(DENSE), attn_bias=bias.expand(biases.B, biases.H, -1, -1))
-    read = next(t for t in seen[0][1] if t.data_ptr() == bias.data_ptr())
-    assert read.stride() == (0, 0, biases.N, 1)
+    tensors = inputs(DENSE, torch.bfloat16)
+    attention(*tensors, attn_bias=bias.expand(biases.B, biases.H, -1, -1))
+    attention(*tensors, attn_bias=bias.bfloat16().expand(biases.B, biases.H, -1, -1), output_dtype=torch.float32)
+    assert operands[0][3].data_ptr() == bias.data_ptr()
+    assert [tensors[3].stride() for tensors in operands] == [(0, 0, biases.N, 1)] * 2
 
 
-@pytest.mark.parametrize("kind", [type(None), fmha.attn_bias.BlockDiagonalMask, fmha.attn_bias.BlockDiagonalPaddedKeysMask])
+@pytest.mark.parametrize(
+    "kind", [type(None), fmha.attn_bias.BlockDiagonalMask, fmha.attn_bias.BlockDiagonalPaddedKeysMask]
+)
 def test_dropout(kind):
     """The mean over many seeds is the output without dropout, and gradients belong to the pairs that were kept."""
     case = CASES[kind]
@@ -155,7 +168,9 @@ def test_dropout(kind):
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-@pytest.mark.parametrize("kind", [torch.Tensor, fmha.attn_bias.BlockDiagonalMask, fmha.attn_bias.PagedBlockDiagonalPaddedKeysMask])
+@pytest.mark.parametrize(
+    "kind", [torch.Tensor, fmha.attn_bias.BlockDiagonalMask, fmha.attn_bias.PagedBlockDiagonalPaddedKeysMask]
+)
 def test_an_output_in_float32(kind, dtype):
     case = CASES[kind]
     bias, tensors = case.make(), [t.requires_grad_() for t in inputs(case, dtype)]
@@ -221,7 +236,10 @@ def test_partial_results_merge_to_the_whole(groups, dtype, stacked):
 def test_a_part_without_keys_counts_for_nothing():
     query, key, value = inputs(DENSE)
     bias = fmha.attn_bias.LocalAttentionFromBottomRightMask(0, 0)
-    parts = [fmha.memory_efficient_attention_partial(query, k, v, bias) for k, v in ((key, value), (key[:, :9], value[:, :9]))]
+    parts = [
+        fmha.memory_efficient_attention_partial(query, k, v, bias)
+        for k, v in ((key, value), (key[:, :9], value[:, :9]))
+    ]
     outs, lses = zip(*parts, strict=True)
     assert (lses[1][..., : biases.M - 9] == -torch.inf).all()
     out, lse = fmha.merge_attentions(outs, lses)
@@ -275,7 +293,9 @@ def test_what_is_refused():
 
     query, key, value = inputs(DENSE)
     none = NotImplementedError
-    refused(none, "`faF` is not supported because:\n.*attn_bias type is .*OwnMask", query, key, value, attn_bias=OwnMask())
+    refused(
+        none, "`faF` is not supported because:\n.*attn_bias type is .*OwnMask", query, key, value, attn_bias=OwnMask()
+    )
     refused(none, r"`faF`.*\n    dtype=torch.float64 \(supported", *(t.double() for t in (query, key, value)))
     packed = torch.zeros(2, biases.N, 4, 3, dtype=torch.int32)
     refused(none, r"`faF`.*\n    dtype=torch.int32 \(supported", query[..., :3], packed, packed)
@@ -294,21 +314,53 @@ def test_places_that_do_not_fit_are_refused():
     query, key, value = inputs(CASES[fmha.attn_bias.BlockDiagonalMask])
     made = CASES[fmha.attn_bias.BlockDiagonalMask].make()
     start = r"attn_bias\."
-    refused(ValueError, start + r"q_seqinfo.seqstart_py\[-1\]=21, want 20 .query.shape\[1\]", query[:, 1:], key, value, attn_bias=made)
-    refused(ValueError, start + r"k_seqinfo.seqstart_py\[-1\]=34, want 33 .key.shape\[1\]", query, key[:, 1:], value[:, 1:], attn_bias=made)
+    refused(
+        ValueError,
+        start + r"q_seqinfo.seqstart_py\[-1\]=21, want 20 .query.shape\[1\]",
+        query[:, 1:],
+        key,
+        value,
+        attn_bias=made,
+    )
+    refused(
+        ValueError,
+        start + r"k_seqinfo.seqstart_py\[-1\]=34, want 33 .key.shape\[1\]",
+        query,
+        key[:, 1:],
+        value[:, 1:],
+        attn_bias=made,
+    )
     case = CASES[fmha.attn_bias.PagedBlockDiagonalPaddedKeysMask]
     query, key, value = inputs(case)
-    refused(ValueError, start + r"page_size=8, want a divisor of 63", query, key[:, 1:], value[:, 1:], attn_bias=case.make())
+    refused(
+        ValueError, start + r"page_size=8, want a divisor of 63", query, key[:, 1:], value[:, 1:], attn_bias=case.make()
+    )
     wrong = case.make()
     wrong.block_tables = torch.where(biases.TABLE == 7, 8, biases.TABLE)
     refused(ValueError, start + r"block_tables\[2\]\[1\]=8, want 0..7", query, key, value, attn_bias=wrong)
     refused(ValueError, start + r"block_tables\[2\]\[1\]=8, want 0..7", query, key, value, attn_bias=wrong, p=0.5)
     unused = case.make()
     unused.block_tables = torch.where(biases.TABLE == 5, -1, biases.TABLE)
-    assert torch.equal(attention(query, key, value, attn_bias=unused), attention(query, key, value, attn_bias=case.make()))
+    assert torch.equal(
+        attention(query, key, value, attn_bias=unused), attention(query, key, value, attn_bias=case.make())
+    )
     short = case.make()
     short.block_tables = biases.TABLE[:, :1]
-    refused(ValueError, start + "k_seqinfo: keys 0 to 9 of sequence 2, want them within 8 keys", query, key, value, attn_bias=short)
+    refused(
+        ValueError,
+        start + "k_seqinfo: keys 0 to 9 of sequence 2, want them within 8 keys",
+        query,
+        key,
+        value,
+        attn_bias=short,
+    )
     gappy = CASES[fmha.attn_bias.BlockDiagonalGappyKeysMask]
     query, key, value = inputs(gappy)
-    refused(ValueError, start + "k_seqinfo: keys 40 to 43 of sequence 1", query, key[:, :42], value[:, :42], attn_bias=gappy.make())
+    refused(
+        ValueError,
+        start + "k_seqinfo: keys 40 to 43 of sequence 1",
+        query,
+        key[:, :42],
+        value[:, :42],
+        attn_bias=gappy.make(),
+    )

@@ -16,7 +16,8 @@ UNSIGNED_64 = (1 << 64) - 1
 EVERY_KEY, CAUSAL_TOP_LEFT, CAUSAL_BOTTOM_RIGHT = 1, 2, 3
 
 # Rules that are no sparse modes, so that sequences may have more queries than keys. With CAUSAL and BAND, row i has the
-# place of key i + Sk - Sq, with BAND_TOP_LEFT of key i. A band is pre_tokens keys before it to next_tokens keys after it.
+# place of key i + Sk - Sq, with BAND_TOP_LEFT that of key i. A band has pre_tokens keys before this place and
+# next_tokens keys after it.
 BAND, BAND_TOP_LEFT, CAUSAL = 9, 10, 11
 
 SEQUENCE_AXIS = {"BNSD": 2, "BSND": 1, "BSH": 1, "SBH": 0, "TND": 0}

@@ -1,5 +1,5 @@
-"""Attention of xformers' inputs by the engine, forward and backward. Tensors are [B, M, H, K], or [B, M, G, H, K], which
-counts as G * H heads."""
+"""Attention of xformers' inputs by the engine, forward and backward. Tensors are [B, M, H, K], or [B, M, G, H, K] with
+G * H heads."""
 
 from __future__ import annotations
 
@@ -45,19 +45,19 @@ _BIAS_TENSORS = tensors_of(Call)
 def attend(inp: Inputs, need_lse: bool) -> tuple[Tensor, Context | None]:
     """Returns the output, and with need_lse what the backward needs. Autograd may record the call."""
     wide = _is_wide(inp)
-    query, key, value = (_with_heads(t) for t in (inp.query, inp.key, inp.value))
-    packed = packed_of(inp.attn_bias, query.shape[1], key.shape[1])
     # (torch.compile traces this, but not fa._torch.engine.recorded.)
-    plain = not (torch.is_grad_enabled() and any(t.requires_grad for t in (query, key, value)))
-    if plain:
-        key, value = _grouped(inp, key, value)
+    plain = not (torch.is_grad_enabled() and any(t.requires_grad for t in (inp.query, inp.key, inp.value)))
+    query, (key, value) = _with_heads(inp.query), _keys_of(inp, plain)
+    packed = packed_of(inp.attn_bias, query.shape[1], key.shape[1])
+    in_place = plain and not wide and inp.p == 0 and key.numel() > 0
     with own_names(_NAMES):
-        if plain and packed is not None and packed.table is not None and not wide and inp.p == 0 and key.numel() > 0:
+        if in_place and packed is not None and packed.table is not None:
             out, lse = _attend_in_place(inp, query, key, value, packed, need_lse)
             state = None
         else:
             state = new_state(inp.p)
-            tensors = _operands(query, key, value, packed, wide)
+            rows = None if packed is None else packed.rows(key.shape[1])
+            tensors = _operands(query, key, value, packed, rows, wide)
             out, *statistics = _call(attention, tensors, _call_of(inp, packed, state, wide))
             lse = logsumexp(*statistics, -torch.inf) if need_lse else None
     out = out.reshape(*inp.query.shape[:-1], inp.value.shape[-1])
@@ -70,10 +70,11 @@ def attend(inp: Inputs, need_lse: bool) -> tuple[Tensor, Context | None]:
 def gradients(ctx: Context, inp: Inputs, grad: Tensor) -> Gradients:
     """Returns the gradients of query, key and value, and of a bias that requires one."""
     wide = ctx.out.dtype != inp.query.dtype
-    query, key, value = (_with_heads(t) for t in (inp.query, inp.key, inp.value))
+    query, (key, value) = _with_heads(inp.query), _keys_of(inp, False)
     packed = packed_of(inp.attn_bias, query.shape[1], key.shape[1])
+    rows = None if packed is None else packed.rows(key.shape[1])
     need_dpse = isinstance(inp.attn_bias, Tensor) and inp.attn_bias.requires_grad
-    operands = _operands(query, key, value, packed, wide)
+    operands = _operands(query, key, value, packed, rows, wide)
     out, grad = (_with_heads(t.to(operands[0].dtype)) for t in (ctx.out, grad))
     lse = ctx.lse[..., : query.shape[1]].reshape(query.shape[0], query.shape[2], query.shape[1])
     if packed is not None:
@@ -83,8 +84,7 @@ def gradients(ctx: Context, inp: Inputs, grad: Tensor) -> Gradients:
         given = _call_of(inp, packed, ctx.rng_state, wide)
         results = (out, grad, *statistics, need_dpse, False)
         dq, dk, dv, _, _, db, _ = _call(attention_backward, operands, given, *results)
-    if packed is not None and packed.table is not None:
-        rows = packed.rows(key.shape[1])
+    if rows is not None:
         dk, dv = (d.new_zeros(key.shape[1], *d.shape[1:]).index_add_(0, rows, d) for d in (dk, dv))
     found = zip((dq, dk, dv), (inp.query, inp.key, inp.value), strict=True)
     of_inputs = (d.to(t.dtype).reshape(t.shape) for d, t in found)
@@ -95,7 +95,9 @@ def _is_wide(inp: Inputs) -> bool:
     """Returns whether the output is float32 and the inputs have 16 bits. Then all is computed in float32."""
     wanted = inp.get_output_dtype()
     if wanted not in (inp.query.dtype, torch.float32):
-        raise argument_error(ValueError, "output_dtype", f"={wanted}, want {inp.query.dtype} (query.dtype) or torch.float32")
+        raise argument_error(
+            ValueError, "output_dtype", f"={wanted}, want {inp.query.dtype} (query.dtype) or torch.float32"
+        )
     return wanted != inp.query.dtype
 
 
@@ -103,29 +105,33 @@ def _with_heads(tensor: Tensor) -> Tensor:
     return tensor.flatten(2, 3) if tensor.ndim == 5 else tensor
 
 
-def _grouped(inp: Inputs, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-    """Returns keys and values with one head for all heads or for a group, if the caller has expanded it."""
-    if inp.key.ndim == 5 and inp.key.shape[3] > 1 and inp.key.stride(3) == inp.value.stride(3) == 0:
-        key, value = inp.key[..., 0, :], inp.value[..., 0, :]
-    if key.shape[2] > 1 and key.stride(2) == value.stride(2) == 0:
+def _keys_of(inp: Inputs, shared: bool) -> tuple[Tensor, Tensor]:
+    """Returns keys and values [B, N, heads, K]. With `shared`, heads that the caller has expanded are one head: for all
+    heads, or for each group."""
+    key, value = inp.key, inp.value
+    if shared and key.ndim == 5 and key.shape[3] > 1 and key.stride(3) == value.stride(3) == 0:
+        key, value = key[..., 0, :], value[..., 0, :]
+    key, value = _with_heads(key), _with_heads(value)
+    if shared and key.shape[2] > 1 and key.stride(2) == value.stride(2) == 0:
         key, value = key[:, :, :1], value[:, :, :1]
     return key, value
 
 
-def _operands(query: Tensor, key: Tensor, value: Tensor, packed: Packed | None, wide: bool) -> tuple[Tensor, ...]:
-    """Returns query, keys and values as fa::attention takes them. Keys that do not follow each other are gathered."""
+def _operands(
+    query: Tensor, key: Tensor, value: Tensor, packed: Packed | None, rows: Tensor | None, wide: bool
+) -> tuple[Tensor, ...]:
+    """Returns query, keys and values as fa::attention takes them. `rows` are the keys that are gathered."""
     if packed is not None:
         query, key, value = query[0], key[0], value[0]
-        rows = packed.rows(key.shape[0])
-        if rows is not None:
-            key, value = key.index_select(0, rows), value.index_select(0, rows)
+    if rows is not None:
+        key, value = key.index_select(0, rows), value.index_select(0, rows)
     return tuple(t.float() for t in (query, key, value)) if wide else (query, key, value)
 
 
 def _call_of(inp: Inputs, packed: Packed | None, dropout_state: Tensor | None, wide: bool) -> Call:
     bias = _bias_of(inp)
     if wide and bias is not None:
-        bias = bias.float()
+        bias = _as_float(bias)
     sums: dict[str, Any] = {}
     if packed is not None:
         sums = {"layout": "TND", "cu_q": packed.ends_q, "cu_kv": list(itertools.accumulate(packed.lengths_k()))}
@@ -153,6 +159,14 @@ def _bias_of(inp: Inputs) -> Tensor | None:
     if list(bias.shape) not in (want, [1, *want[1:]]):
         raise argument_error(ValueError, "attn_bias", f"={list(bias.shape)}, want {want}", member=".shape")
     return bias.flatten(1, 2) if bias.ndim == 5 else bias
+
+
+def _as_float(bias: Tensor) -> Tensor:
+    """Returns the bias in float32. Broadcast dimensions stay broadcast, unless the bias has a gradient."""
+    if bias.requires_grad:
+        return bias.float()
+    once = tuple(slice(0, 1) if step == 0 else slice(None) for step in bias.stride())
+    return bias[once].float().expand(bias.shape)
 
 
 def _call(operator: Any, operands: tuple[Tensor, ...], given: Call, *results: Any) -> Any:

@@ -117,7 +117,9 @@ def packed_of(bias: Any, rows: int, keys: int) -> Packed | None:
 def _in_pages(bias: Any, keys: int) -> Packed:
     table, page, of_k = bias.block_tables, bias.page_size, bias.k_seqinfo
     if page < 1 or keys % page != 0:
-        raise argument_error(ValueError, "attn_bias", f"={page}, want a divisor of {keys} (key.shape[1])", member=".page_size")
+        raise argument_error(
+            ValueError, "attn_bias", f"={page}, want a divisor of {keys} (key.shape[1])", member=".page_size"
+        )
     if table.dim() != 2 or table.is_floating_point():
         got = f"={list(table.shape)} of {table.dtype}, want integers [sequences, pages]"
         raise argument_error(ValueError, "attn_bias", got, member=".block_tables")

@@ -79,5 +79,6 @@ class BwOp(_Op, AttentionBwOpBase):
 
     @classmethod
     def apply(cls, ctx: Context, inp: Inputs, grad: Tensor) -> Gradients:
+        """Computes the gradients from that of the output, `grad`."""
         with torch.no_grad():
             return gradients(ctx, inp, grad)
