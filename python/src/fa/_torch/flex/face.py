@@ -81,7 +81,8 @@ def flex_attention(
     results = _computed(query, key, value, prepared, scale)
     out = _in_order(results.out, query)
     if return_aux is not None:
-        return out, AuxOutput(results.lse if return_aux.lse else None, results.max_scores if return_aux.max_scores else None)
+        lse, max_scores = (getattr(results, name) if getattr(return_aux, name) else None for name in AuxOutput._fields)
+        return out, AuxOutput(lse, max_scores)
     return (out, results.lse) if return_lse else out
 
 
@@ -186,9 +187,11 @@ def _check(query: Tensor, key: Tensor, value: Tensor, block_mask: Any, enable_gq
     if transforms_are_active():
         raise ValueError("invalid argument: query: is inside a transform of torch.func, such as vmap, want a plain call")
     for name, tensor in named.items():
-        if tensor.dtype != query.dtype or tensor.dtype not in _TYPES:
-            want = f"{query.dtype} (query.dtype)" if query.dtype in _TYPES else "a float of 16, 32 or 64 bits"
-            raise ValueError(f"invalid argument: {name}.dtype={tensor.dtype}, want {want}")
+        if tensor.dtype != query.dtype:
+            raise ValueError("Expected query, key, and value to have the same dtype, but got query.dtype: "
+                             f"{query.dtype}, key.dtype: {key.dtype}, and value.dtype: {value.dtype} instead.")
+        if tensor.dtype not in _TYPES:
+            raise ValueError(f"invalid argument: {name}.dtype={tensor.dtype}, want a float of 16, 32 or 64 bits")
         if not is_plain(tensor):
             raise ValueError(f"invalid argument: {name}: want a plain tensor on the CPU, got {type(tensor).__name__} on "
                              f"{tensor.device}")
@@ -332,8 +335,8 @@ _replacement = _Replacement()
 
 @context("fa.torch.replace_flex_attention")
 def replace_flex_attention() -> Iterator[None]:
-    """While this context lasts, flex_attention and create_block_mask in torch.nn.attention.flex_attention are fa.torch's
-    functions, in all threads.
+    """While this context lasts, the functions flex_attention and create_block_mask of torch.nn.attention.flex_attention
+    are those of fa.torch, in all threads.
 
     Programs that look the functions up in that module when they run are served. A name that was imported before, and a
     function that torch.compile compiled before, stay PyTorch's. Contexts nest and overlap. A call without `with`

@@ -69,16 +69,17 @@ def _listed(name: str, counts: Tensor, indices: Tensor, sizes: Sizes, shape: tup
     """Returns bool [B|1, H|1, *shape], True for each block in the lists."""
     counts, indices = (t[(None,) * (rank - t.dim())] for t, rank in ((counts, 3), (indices, 4)))
     rows, columns = shape
+    words = f"invalid argument: block_mask.{name}_indices"
     if indices.shape[2] < rows or counts.shape[:3] != indices.shape[:3]:
-        raise ValueError(f"invalid argument: block_mask.{name}_indices.shape={list(indices.shape)}, want {rows} rows of blocks")
+        raise ValueError(f"{words}.shape={list(indices.shape)}, want {rows} rows of blocks")
     for axis, size in enumerate(sizes[:2]):
         if indices.shape[axis] != 1 and indices.shape[axis] != size:
-            raise ValueError(f"invalid argument: block_mask.{name}_indices.shape[{axis}]={indices.shape[axis]}, want 1 or {size}")
+            raise ValueError(f"{words}.shape[{axis}]={indices.shape[axis]}, want 1 or {size}")
     counts, indices = counts[:, :, :rows], indices[:, :, :rows].long()
     used = torch.arange(indices.shape[3]) < counts[..., None]
     wrong = used & ((indices < 0) | (indices >= columns))
     if bool(wrong.any()):
-        raise ValueError(f"invalid argument: block_mask.{name}_indices={indices[wrong][0]}, want 0..{columns - 1}")
+        raise ValueError(f"{words}={indices[wrong][0]}, want 0..{columns - 1}")
     listed = torch.zeros((*indices.shape[:3], columns + 1), dtype=torch.bool)
     return listed.scatter_(3, torch.where(used, indices, columns), True)[..., :columns]
 
@@ -108,7 +109,8 @@ def pairs_of(node: Node, *indices: Tensor) -> Tensor:
     for i in range(len(b)):
         for j in range(len(h)):
             for k in range(0, len(keys), step):
-                result[i, j, :, k : k + step] = evaluate(node, b[i : i + 1], h[j : j + 1], rows, keys[k : k + step])[0, 0]
+                part = keys[k : k + step]
+                result[i, j, :, k : k + step] = evaluate(node, b[i : i + 1], h[j : j + 1], rows, part)[0, 0]
     return result
 
 
@@ -242,7 +244,8 @@ def kept_of(mask: BlockMask, mask_mod: Node, sizes: Sizes, conditions: tuple[Con
     lists = [mask.kv_num_blocks, mask.kv_indices, mask.full_kv_num_blocks, mask.full_kv_indices]
     lists = [tensor for tensor in lists if tensor is not None]
     nodes = (mask_mod, *(node for node, _ in conditions))
-    key = sizes, mask.BLOCK_SIZE, [negated for _, negated in conditions], [*map(state_of, lists)], [n.key() for n in nodes]
+    negated = [condition.negated for condition in conditions]
+    key = sizes, mask.BLOCK_SIZE, negated, [*map(state_of, lists)], [node.key() for node in nodes]
     with _lock:
         known, kept, _ = _kept.get(mask, (None, None, None))
     if known != key:

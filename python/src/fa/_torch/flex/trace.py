@@ -1,4 +1,4 @@
-"""Traces a mask_mod or score_mod, a function of scalars, to a graph of PyTorch's operators, and evaluates such graphs."""
+"""Traces a mask_mod or score_mod, which are functions of scalars, to a graph of operators, and evaluates such graphs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ class Node:
         self.function, self.arguments, self.keywords = call or (None, (), {})
         self.packet = getattr(self.function, "overloadpacket", None)
         self.inputs: list[Node] = []
-        _mapped(lambda given: self.inputs.append(given) if isinstance(given, Node) else None, (self.arguments, self.keywords))
+        every = self.arguments, self.keywords
+        _mapped(lambda given: self.inputs.append(given) if isinstance(given, Node) else None, every)
         self.depends: frozenset[str] = frozenset([name] if name else []).union(*(node.depends for node in self.inputs))
 
     def __iter__(self) -> Iterator[Node]:
@@ -237,7 +238,8 @@ def evaluate(node: Node, *indices: Tensor, score: Tensor | None = None, others: 
             if step.function is None:
                 value = given[step.name] if step.name else others.get(id(step.tensor), step.tensor)
             else:
-                arguments, keywords = _mapped(lambda x: made[x] if isinstance(x, Node) else x, (step.arguments, step.keywords))
+                written = step.arguments, step.keywords
+                arguments, keywords = _mapped(lambda x: made[x] if isinstance(x, Node) else x, written)
                 if broadcast and step.packet is ATEN.index:
                     value = _Index.apply(arguments[0], *arguments[1])
                 else:
@@ -249,7 +251,8 @@ def evaluate(node: Node, *indices: Tensor, score: Tensor | None = None, others: 
     if broadcast:
         shapes = [[-1 if axis == place else 1 for axis in range(4)] for place in range(4)]
         return replay(*(index.view(shape) for index, shape in zip(indices or [ZERO] * 4, shapes, strict=True)), score)
-    return over_indices(replay, indices or (ZERO,) * 4, score, [score is not None or n in node.depends for n in INDICES])
+    used = [score is not None or name in node.depends for name in INDICES]
+    return over_indices(replay, indices or (ZERO,) * 4, score, used)
 
 
 ZERO = torch.zeros(1, dtype=torch.int64)
