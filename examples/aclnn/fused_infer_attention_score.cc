@@ -1,5 +1,5 @@
-// A step of serving two requests in one call: a chunk of 3 new rows after 2 keys, and one row after 6 keys. The rows are
-// packed, and the keys lie in pages of 4 rows in any order.
+// A step of serving two requests in one call: a chunk of 3 new rows after 2 keys, and one row after 6 keys. The rows
+// are packed, and the keys lie in pages of 4 rows in any order.
 #include "aclnnop/aclnn_fused_infer_attention_score_v3.h"
 #include "device.h"
 
