@@ -339,6 +339,8 @@ def test_places_that_do_not_fit_are_refused():
     wrong.block_tables = torch.where(biases.TABLE == 7, 8, biases.TABLE)
     refused(ValueError, start + r"block_tables\[2\]\[1\]=8, want 0..7", query, key, value, attn_bias=wrong)
     refused(ValueError, start + r"block_tables\[2\]\[1\]=8, want 0..7", query, key, value, attn_bias=wrong, p=0.5)
+    one = fmha.attn_bias.PagedBlockDiagonalPaddedKeysMask.from_seqlens([biases.M], [9], torch.tensor([[3]]), 64)
+    refused(ValueError, start + r"block_tables\[0\]\[0\]=3, want 0..0", query, key, value, attn_bias=one)
     unused = case.make()
     unused.block_tables = torch.where(biases.TABLE == 5, -1, biases.TABLE)
     assert torch.equal(

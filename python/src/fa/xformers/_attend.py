@@ -182,7 +182,7 @@ def _attend_in_place(
     caches = [t if t.stride(-1) == 1 else t.contiguous() for t in (key, value)]
     lengths, begins = (torch.tensor(numbers, dtype=torch.int32) for numbers in (packed.k_ends, packed.k_begins))
     table, slots = packed.table, None
-    if packed.page == key.shape[1]:  # a single page: sequences are any rows of it
+    if packed.page == key.shape[1] and not packed.table.any():  # sequences are any rows of a single page
         table, slots = None, torch.zeros(len(packed.k_ends), dtype=torch.int32)
     else:
         caches = [t[0].unflatten(0, (-1, packed.page)) for t in caches]
