@@ -93,7 +93,7 @@ void AttendedTiles::Visit(const KeyTiles& keys, const TileScratch& scratch, Forw
   const Edits edits{strips_, strips, scratch.bias};
   const int64_t columns = problem_.d + problem_.d_rope;
   const bool grouped = 2 * sk * (columns + problem_.dv) > kGroupedHeadBytes;
-  strips[0].kernels->attend_tiles({.k = keys.k,
+  strips[0].kernels->tile_loops->attend({.k = keys.k,
                                    .v = keys.v,
                                    .value_chunks = keys.value_chunks,
                                    .d = columns,

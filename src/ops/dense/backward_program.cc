@@ -1,5 +1,6 @@
 #include "ops/dense/backward_program.h"
 
+#include <string>
 #include <utility>
 
 #include "core/run/executor.h"
@@ -20,7 +21,8 @@ BackwardProgram::BackwardProgram(const Context& context, BoundAttentionGrad boun
       buffers_(bound_, plan_, table_, workspace_) {}
 
 tiling::PlanFacts BackwardProgram::Facts() const {
-  tiling::PlanFacts facts = FactsOf(bound_.forward.problem, machine_, plan_, {table_.widest().name});
+  const std::string kernels = std::string(table_.widest().name) + (buffers_.loops() ? "_gradient_tiles" : "");
+  tiling::PlanFacts facts = FactsOf(bound_.forward.problem, machine_, plan_, {kernels});
   facts.problem += UnusedRowsLine(bound_.forward);
   return facts;
 }
