@@ -12,6 +12,7 @@ OPERATIONS = (("forward", "f32", "full"), ("forward", "f32", "causal"), ("forwar
 OTHER_PAGES = (("intel-emerald-rapids/README.md", "Intel Emerald Rapids with AMX, 16 shared virtual CPUs, next to PyTorch"),
                ("models-amd-epyc-zen-4/README.md", "whole models, AMD EPYC (Zen 4)"),
                ("models-amd-epyc-zen-5/README.md", "whole models, AMD EPYC (Zen 5)"),
+               ("shares.md", "shares of the rate, and what features and calls cost"),
                ("ranks.md", "one call over up to 1024 ranks, predicted"))
 
 

@@ -54,6 +54,25 @@ ACL_FUNC_VISIBILITY aclnnStatus aclnnFlashAttentionScoreV3GetWorkspaceSize(
 ACL_FUNC_VISIBILITY aclnnStatus aclnnFlashAttentionScoreV3(void* workspace, uint64_t workspaceSize,
                                                            aclOpExecutor* executor, aclrtStream stream);
 
+/// This version has every layout, TND too: lengths are given if and only if inputLayout is "TND". queryRope and keyRope
+/// go with every layout. If keepProb is below 1 and dropMask is null, seed and offset choose the pairs that dropout
+/// keeps, with the generator of fa/options.h, whose numbers are not the device's. dScaleQ, dScaleK and dScaleV must be
+/// null and outDtype 0, since quantised tensors are not served.
+ACL_FUNC_VISIBILITY aclnnStatus aclnnFlashAttentionScoreV4GetWorkspaceSize(
+    const aclTensor* query, const aclTensor* key, const aclTensor* value, const aclTensor* realShiftOptional,
+    const aclTensor* dropMaskOptional, const aclTensor* paddingMaskOptional, const aclTensor* attenMaskOptional,
+    const aclTensor* queryRopeOptional, const aclTensor* keyRopeOptional, const aclTensor* dScaleQOptional,
+    const aclTensor* dScaleKOptional, const aclTensor* dScaleVOptional, const aclTensor* sinkOptional,
+    const aclIntArray* prefixOptional, const aclIntArray* actualSeqQLenOptional,
+    const aclIntArray* actualSeqKvLenOptional, const aclIntArray* qStartIdxOptional,
+    const aclIntArray* kvStartIdxOptional, double scaleValue, double keepProb, int64_t preTokens, int64_t nextTokens,
+    int64_t headNum, char* inputLayout, int64_t innerPrecise, int64_t sparseMode, int64_t outDtype, int64_t pseType,
+    char* softmaxOutLayout, int64_t seed, int64_t offset, const aclTensor* softmaxMaxOut,
+    const aclTensor* softmaxSumOut, const aclTensor* softmaxOutOut, const aclTensor* attentionOutOut,
+    uint64_t* workspaceSize, aclOpExecutor** executor);
+ACL_FUNC_VISIBILITY aclnnStatus aclnnFlashAttentionScoreV4(void* workspace, uint64_t workspaceSize,
+                                                           aclOpExecutor* executor, aclrtStream stream);
+
 /// This function takes packed sequences: inputLayout is "TND", and lengths are inclusive prefix sums. Zeros after the
 /// last sum stand for unused sequences; prefixOptional has entries for them too. Statistics [T,N,8] hold one block
 /// [N,Sq_b,8] per sequence, in the order of the sequences.

@@ -26,6 +26,7 @@
 #include <stdbool.h>
 
 #include "aclnn/aclnn_base.h"
+#include "aclnnop/aclnn_sparse_flash_attention_v2.h"
 
 #ifdef __cplusplus
 extern "C" {

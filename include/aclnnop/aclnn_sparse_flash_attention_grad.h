@@ -14,6 +14,7 @@
 #include <stdbool.h>
 
 #include "aclnn/aclnn_base.h"
+#include "aclnnop/aclnn_sparse_flash_attention_grad_v2.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -20,6 +20,7 @@
 #include <stdbool.h>
 
 #include "aclnn/aclnn_base.h"
+#include "aclnnop/aclnn_sparse_lightning_indexer_grad_kl_loss_v2.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -39,8 +39,10 @@ enum class LossReduction : uint8_t {
 
 /// The distribution that the indexer learns.
 enum class IndexerTarget : uint8_t {
-  kHeadMean,  ///< the mean over the heads of the attention's probabilities, as on the device
-  kL1,        ///< this mean divided by its sum over the row's selected keys, as DeepSeek-V3.2 defines it
+  /// the mean over the heads of the attention's probabilities, as on the device. With sinks, their sum over the heads
+  /// is divided by the number of heads minus the sum of the sinks' probabilities.
+  kHeadMean,
+  kL1,  ///< this mean divided by its sum over the row's selected keys, as DeepSeek-V3.2 defines it
 };
 
 /// Tensors of the KL loss on selected keys. Shapes are written for BSND; TND has [T, ...] for [B, S, ...]. A tensor
@@ -53,6 +55,8 @@ struct SparseIndexerLossArgs {
   TensorView sparse_indices;    ///< i32 or i64 [B, S1, 1, K], as in SparseAttentionArgs, block size 1
   TensorView softmax_max;  ///< result of SparseFlashAttention, with or without sinks: f32 [B, 1, S1, N] (TND [1, T, N])
   TensorView softmax_sum;  ///< result of SparseFlashAttention, f32 in the shape of softmax_max
+  TensorView sink;  ///< optional: the attention's sinks, f32 [N], not together with p_head_mean. Rows whose sinks
+                    ///< have all the weight have no loss and no gradients
   TensorView p_head_mean;  ///< optional result of SparseFlashAttention; if it is given, q, k, softmax_max and
                            ///< softmax_sum are not read
   std::span<const int64_t> lengths_q, lengths_kv;  ///< numbers of rows in use, as in SparseAttentionArgs

@@ -189,6 +189,7 @@ SparseIndexerLossArgs SparseLossArgs(CallArrays& arrays, const SparseIndexerLoss
   SparseIndexerLossArgs args;
   FillLoss(arrays, lengths_q, lengths_kv, &args);
   args.sparse_indices = arrays.In("sparse_indices");
+  args.sink = arrays.In("sink");
   args.p_head_mean = arrays.In("p_head_mean");
   return args;
 }

@@ -23,7 +23,7 @@ FACES = {
     "sinks=None",
     "npu_sparse_flash_attention_grad": "query, key, value, sparse_indices, d_out, out, softmax_max, softmax_sum, "
     "scale_value, sparse_block_size, query_rope=None, key_rope=None, actual_seq_qlen=None, actual_seq_kvlen=None, "
-    f"layout='BSND', sparse_mode=3, {_TOKENS}, attention_mode=0",
+    f"layout='BSND', sparse_mode=3, {_TOKENS}, attention_mode=0, *, sinks=None",
     "npu_lightning_indexer": "query, key, weights, *, actual_seq_lengths_query=None, actual_seq_lengths_key=None, "
     f"block_table=None, layout_query='BSND', layout_key='BSND', sparse_count=2048, sparse_mode=3, {_TOKENS}, "
     "return_value=False",
@@ -156,22 +156,34 @@ def test_sinks_of_arrays_and_of_the_loss():
     got = gradients.dq, gradients.dk, gradients.dq_rope, gradients.dk_rope, gradients.dsink
     for g, w in zip(got, wanted, strict=True):
         assert np.array_equal(g, w.numpy())
+    own = [torch.from_numpy(t) for t in (query, key, indices, forward.out, *forward[1:3], query_rope, key_rope, sink)]
+    of_face = torch_npu.npu_sparse_flash_attention_grad(
+        own[0], own[1], None, own[2], own[3], own[3], *own[4:6], SCALE, 1, *own[6:8], sinks=own[8]
+    )
+    assert of_face[2] is None
+    for g, w in zip(of_face[:2] + of_face[3:], got, strict=True):
+        assert np.array_equal(g.numpy(), w)
     assert fa.sparse_flash_attention_grad(
         query, key, None, indices, *[forward.out] * 2, *forward[1:3], **{**call, "sink": None}
     ).dsink is None
 
     index = [t.detach() for t in indexer_tensors()]
-    arguments = [torch.from_numpy(t) for t in (query, key)], [torch.from_numpy(t) for t in (indices, *forward[1:3])]
-    loss = [
-        torch_npu.npu_sparse_lightning_indexer_grad_kl_loss(
-            *arguments[0], *index, *arguments[1], SCALE, query_rope=leaves[2], key_rope=leaves[3], sinks=sinks
-        )
-        for sinks in (None, torch.from_numpy(sink))
-    ]
-    assert all(torch.equal(a, b) for a, b in zip(*loss, strict=True))
-    with pytest.raises(ValueError, match="sinks: torch.float32 of shape"):
-        torch_npu.npu_sparse_lightning_indexer_grad_kl_loss(
-            *arguments[0], *index, *arguments[1], SCALE, sinks=torch.zeros(3)
+    inputs = own[0], own[1], *index, own[2], *own[4:6]
+    rope = {"query_rope": own[6], "key_rope": own[7]}
+    of_sinks = torch_npu.npu_sparse_lightning_indexer_grad_kl_loss(*inputs, SCALE, **rope, sinks=own[8])
+    want = fa.sparse_lightning_indexer_grad_kl_loss(*inputs, scale=SCALE, **rope, sink=own[8])
+    assert all(torch.equal(a, b) for a, b in zip(of_sinks, want, strict=True))
+    # The statistics count the sinks and belong to these lists. So the target adds up to 1, as that of "l1" does. Both
+    # sums of K N probabilities are off by rounding.
+    of_l1 = fa.sparse_lightning_indexer_grad_kl_loss(*inputs, scale=SCALE, **rope, target="l1")
+    ignored = fa.sparse_lightning_indexer_grad_kl_loss(*inputs, scale=SCALE, **rope)
+    bound = B * S1 * K * N * 2.0**-20
+    assert abs(want.loss - of_l1.loss) <= bound < abs(want.loss - ignored.loss)
+    with pytest.raises(ValueError, match=rf"sinks\.shape\[0\]=3, want {N} \(query\.shape\[2\]\)"):
+        torch_npu.npu_sparse_lightning_indexer_grad_kl_loss(*inputs, SCALE, **rope, sinks=torch.zeros(3))
+    with pytest.raises(ValueError, match="sink: given together with p_head_mean"):
+        fa.sparse_lightning_indexer_grad_kl_loss(
+            *inputs, scale=SCALE, sink=own[8], p_head_mean=torch.from_numpy(forward.p_head_mean)
         )
 
 
@@ -547,7 +559,7 @@ def test_opcheck():
     lse = (*indexer_tensors(), None, None, "BSND", 3)
     torch.library.opcheck(_torch_sparse_ops.dense_indexer_lse, lse, test_utils=shapes)
     inputs, _ = attention_and_indexer()
-    loss = _torch_sparse_ops.LossCall(*inputs, None, None, None, None, "BSND", 0.25, 3)
+    loss = _torch_sparse_ops.LossCall(*inputs, None, None, torch.randn(N), None, None, "BSND", 0.25, 3)
     torch.library.opcheck(_torch_sparse_ops.sparse_indexer_loss, tuple(loss), test_utils=shapes)
 
 

@@ -3,6 +3,8 @@
 #include "aclnn/runtime/executor.h"
 #include "aclnnop/aclnn_flash_attention_score.h"
 
+using fa::aclnn::DropoutOf;
+using fa::aclnn::IsPacked;
 using fa::aclnn::PrepareForward;
 
 aclnnStatus aclnnFlashAttentionScoreGetWorkspaceSize(
@@ -106,6 +108,58 @@ aclnnStatus aclnnFlashAttentionScoreV3GetWorkspaceSize(
 }
 
 FA_DEFINE_EXECUTE(aclnnFlashAttentionScoreV3)
+
+aclnnStatus aclnnFlashAttentionScoreV4GetWorkspaceSize(
+    const aclTensor* query, const aclTensor* key, const aclTensor* value, const aclTensor* realShiftOptional,
+    const aclTensor* dropMaskOptional, const aclTensor* paddingMaskOptional, const aclTensor* attenMaskOptional,
+    const aclTensor* queryRopeOptional, const aclTensor* keyRopeOptional, const aclTensor* dScaleQOptional,
+    const aclTensor* dScaleKOptional, const aclTensor* dScaleVOptional, const aclTensor* sinkOptional,
+    const aclIntArray* prefixOptional, const aclIntArray* actualSeqQLenOptional,
+    const aclIntArray* actualSeqKvLenOptional, const aclIntArray* qStartIdxOptional,
+    const aclIntArray* kvStartIdxOptional, double scaleValue, double keepProb, int64_t preTokens, int64_t nextTokens,
+    int64_t headNum, char* inputLayout, int64_t /*innerPrecise*/, int64_t sparseMode, int64_t outDtype, int64_t pseType,
+    char* softmaxOutLayout, int64_t seed, int64_t offset, const aclTensor* softmaxMaxOut,
+    const aclTensor* softmaxSumOut, const aclTensor* softmaxOutOut, const aclTensor* attentionOutOut,
+    uint64_t* workspaceSize, aclOpExecutor** executor) {
+  return PrepareForward(
+      {.query = query,
+       .query_rope = queryRopeOptional,
+       .key = key,
+       .key_rope = keyRopeOptional,
+       .value = value,
+       .real_shift = realShiftOptional,
+       .drop_mask = dropMaskOptional,
+       .padding_mask = paddingMaskOptional,
+       .atten_mask = attenMaskOptional,
+       .sink = sinkOptional,
+       .softmax_max_out = softmaxMaxOut,
+       .softmax_sum_out = softmaxSumOut,
+       .softmax_out_out = softmaxOutOut,
+       .attention_out_out = attentionOutOut},
+      {.packed = IsPacked(inputLayout),
+       .prefix = prefixOptional,
+       .actual_seq_q_len = actualSeqQLenOptional,
+       .actual_seq_kv_len = actualSeqKvLenOptional,
+       .q_start_idx = qStartIdxOptional,
+       .kv_start_idx = kvStartIdxOptional,
+       .scale_value = scaleValue,
+       .keep_prob = keepProb,
+       .pre_tokens = preTokens,
+       .next_tokens = nextTokens,
+       .head_num = headNum,
+       .input_layout = inputLayout,
+       .sparse_mode = sparseMode,
+       .pse_type = pseType,
+       .softmax_layout_name = "softmaxOutLayout",
+       .softmax_layout = softmaxOutLayout,
+       .version4 = true,
+       .scales = {{"dScaleQ", dScaleQOptional}, {"dScaleK", dScaleKOptional}, {"dScaleV", dScaleVOptional}},
+       .out_dtype = outDtype,
+       .dropout = DropoutOf(dropMaskOptional, keepProb, seed, offset)},
+      workspaceSize, executor);
+}
+
+FA_DEFINE_EXECUTE(aclnnFlashAttentionScoreV4)
 
 aclnnStatus aclnnFlashAttentionVarLenScoreGetWorkspaceSize(
     const aclTensor* query, const aclTensor* key, const aclTensor* value, const aclTensor* realShiftOptional,

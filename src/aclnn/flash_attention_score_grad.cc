@@ -3,6 +3,8 @@
 #include "aclnn/runtime/executor.h"
 #include "aclnnop/aclnn_flash_attention_score_grad.h"
 
+using fa::aclnn::DropoutOf;
+using fa::aclnn::IsPacked;
 using fa::aclnn::PrepareBackward;
 
 aclnnStatus aclnnFlashAttentionScoreGradGetWorkspaceSize(
@@ -126,6 +128,71 @@ aclnnStatus aclnnFlashAttentionScoreGradV3GetWorkspaceSize(
 }
 
 FA_DEFINE_EXECUTE(aclnnFlashAttentionScoreGradV3)
+
+aclnnStatus aclnnFlashAttentionScoreGradV4GetWorkspaceSize(
+    const aclTensor* query, const aclTensor* keyIn, const aclTensor* value, const aclTensor* dy,
+    const aclTensor* pseShiftOptional, const aclTensor* dropMaskOptional, const aclTensor* paddingMaskOptional,
+    const aclTensor* attenMaskOptional, const aclTensor* softmaxMaxOptional, const aclTensor* softmaxSumOptional,
+    const aclTensor* softmaxInOptional, const aclTensor* attentionInOptional, const aclTensor* sinkInOptional,
+    const aclTensor* queryRopeOptional, const aclTensor* keyRopeOptional, const aclTensor* dScaleQOptional,
+    const aclTensor* dScaleKOptional, const aclTensor* dScaleVOptional, const aclTensor* dScaleDyOptional,
+    const aclTensor* dScaleOOptional, const aclIntArray* prefixOptional, const aclIntArray* actualSeqQLenOptional,
+    const aclIntArray* actualSeqKvLenOptional, const aclIntArray* qStartIdxOptional,
+    const aclIntArray* kvStartIdxOptional, double scaleValue, double keepProb, int64_t preTokens, int64_t nextTokens,
+    int64_t headNum, char* inputLayout, char* softmaxInLayout, int64_t /*innerPrecise*/, int64_t sparseMode,
+    int64_t pseType, int64_t seed, int64_t offset, int64_t outDtype, const aclTensor* dqOut, const aclTensor* dkOut,
+    const aclTensor* dvOut, const aclTensor* dqRopeOut, const aclTensor* dkRopeOut, const aclTensor* dpseOut,
+    const aclTensor* dsinkOut, uint64_t* workspaceSize, aclOpExecutor** executor) {
+  return PrepareBackward({.query = query,
+                          .query_rope = queryRopeOptional,
+                          .key_in = keyIn,
+                          .key_in_rope = keyRopeOptional,
+                          .value = value,
+                          .dy = dy,
+                          .pse_shift = pseShiftOptional,
+                          .drop_mask = dropMaskOptional,
+                          .padding_mask = paddingMaskOptional,
+                          .atten_mask = attenMaskOptional,
+                          .softmax_max = softmaxMaxOptional,
+                          .softmax_sum = softmaxSumOptional,
+                          .softmax_in = softmaxInOptional,
+                          .attention_in = attentionInOptional,
+                          .sink_in = sinkInOptional,
+                          .dq_out = dqOut,
+                          .dq_rope_out = dqRopeOut,
+                          .dk_out = dkOut,
+                          .dk_rope_out = dkRopeOut,
+                          .dv_out = dvOut,
+                          .dpse_out = dpseOut,
+                          .dsink_out = dsinkOut},
+                         {.packed = IsPacked(inputLayout),
+                          .prefix = prefixOptional,
+                          .actual_seq_q_len = actualSeqQLenOptional,
+                          .actual_seq_kv_len = actualSeqKvLenOptional,
+                          .q_start_idx = qStartIdxOptional,
+                          .kv_start_idx = kvStartIdxOptional,
+                          .scale_value = scaleValue,
+                          .keep_prob = keepProb,
+                          .pre_tokens = preTokens,
+                          .next_tokens = nextTokens,
+                          .head_num = headNum,
+                          .input_layout = inputLayout,
+                          .sparse_mode = sparseMode,
+                          .pse_type = pseType,
+                          .softmax_layout_name = "softmaxInLayout",
+                          .softmax_layout = softmaxInLayout,
+                          .version4 = true,
+                          .scales = {{"dScaleQ", dScaleQOptional},
+                                     {"dScaleK", dScaleKOptional},
+                                     {"dScaleV", dScaleVOptional},
+                                     {"dScaleDy", dScaleDyOptional},
+                                     {"dScaleO", dScaleOOptional}},
+                          .out_dtype = outDtype,
+                          .dropout = DropoutOf(dropMaskOptional, keepProb, seed, offset)},
+                         workspaceSize, executor);
+}
+
+FA_DEFINE_EXECUTE(aclnnFlashAttentionScoreGradV4)
 
 aclnnStatus aclnnFlashAttentionUnpaddingScoreGradGetWorkspaceSize(
     const aclTensor* query, const aclTensor* keyIn, const aclTensor* value, const aclTensor* dy,

@@ -1,4 +1,5 @@
-// aclnnSparseLightningIndexerGradKLLoss and aclnnDenseLightningIndexerGradKLLoss -> the plans of fa/indexer_loss.h.
+// aclnnSparseLightningIndexerGradKLLoss, its V2 and aclnnDenseLightningIndexerGradKLLoss -> the plans of
+// fa/indexer_loss.h.
 #include "fa/indexer_loss.h"
 
 #include <memory>
@@ -6,6 +7,7 @@
 #include "aclnn/operations/sparse_operation.h"
 #include "aclnnop/aclnn_dense_lightning_indexer_grad_kl_loss.h"
 #include "aclnnop/aclnn_sparse_lightning_indexer_grad_kl_loss.h"
+#include "aclnnop/aclnn_sparse_lightning_indexer_grad_kl_loss_v2.h"
 
 namespace fa::aclnn {
 namespace {
@@ -13,7 +15,7 @@ namespace {
 /// The parameters of both losses. A member is null if the called loss has no such parameter.
 struct LossTensors {
   const aclTensor *query, *key, *query_index, *key_index, *weights, *sparse_indices, *softmax_max, *softmax_sum;
-  const aclTensor *softmax_max_index, *softmax_sum_index, *query_rope, *key_rope;
+  const aclTensor *softmax_max_index, *softmax_sum_index, *query_rope, *key_rope, *sinks;
   const aclIntArray *lengths_q, *lengths_kv;
   const aclTensor *dq_index, *dk_index, *dweights, *loss;
 };
@@ -79,6 +81,7 @@ aclnnStatus PrepareLoss(typename SparseOperation<Args, Options>::Planner planner
   }
   operation->Input("queryRope", tensors.query_rope, &Args::q_rope);
   operation->Input("keyRope", tensors.key_rope, &Args::k_rope);
+  if constexpr (kSparse) operation->Input("sinks", tensors.sinks, &Args::sink);
   operation->LengthsQ("actualSeqLengthsQuery", tensors.lengths_q);
   operation->LengthsKv("actualSeqLengthsKey", tensors.lengths_kv);
   operation->Output("dQueryIndex", tensors.dq_index, &Args::dq_index);
@@ -97,9 +100,25 @@ aclnnStatus aclnnSparseLightningIndexerGradKLLossGetWorkspaceSize(
     const aclTensor* query, const aclTensor* key, const aclTensor* queryIndex, const aclTensor* keyIndex,
     const aclTensor* weights, const aclTensor* sparseIndices, const aclTensor* softmaxMax, const aclTensor* softmaxSum,
     const aclTensor* queryRope, const aclTensor* keyRope, const aclIntArray* actualSeqLengthsQuery,
-    const aclIntArray* actualSeqLengthsKey, double scaleValue, char* layout, int64_t sparseMode, int64_t /*pre_tokens*/,
-    int64_t /*next_tokens*/, bool /*deterministic*/, const aclTensor* dQueryIndex, const aclTensor* dKeyIndex,
+    const aclIntArray* actualSeqLengthsKey, double scaleValue, char* layout, int64_t sparseMode, int64_t pre_tokens,
+    int64_t next_tokens, bool deterministic, const aclTensor* dQueryIndex, const aclTensor* dKeyIndex,
     const aclTensor* dWeights, const aclTensor* loss, uint64_t* workspaceSize, aclOpExecutor** executor) {
+  return aclnnSparseLightningIndexerGradKLLossV2GetWorkspaceSize(
+      query, key, queryIndex, keyIndex, weights, sparseIndices, softmaxMax, softmaxSum, queryRope, keyRope,
+      actualSeqLengthsQuery, actualSeqLengthsKey, /*sinks=*/nullptr, scaleValue, layout, sparseMode, pre_tokens,
+      next_tokens, deterministic, dQueryIndex, dKeyIndex, dWeights, loss, workspaceSize, executor);
+}
+
+FA_DEFINE_EXECUTE(aclnnSparseLightningIndexerGradKLLoss)
+
+aclnnStatus aclnnSparseLightningIndexerGradKLLossV2GetWorkspaceSize(
+    const aclTensor* query, const aclTensor* key, const aclTensor* queryIndex, const aclTensor* keyIndex,
+    const aclTensor* weights, const aclTensor* sparseIndices, const aclTensor* softmaxMax, const aclTensor* softmaxSum,
+    const aclTensor* queryRope, const aclTensor* keyRope, const aclIntArray* actualSeqLengthsQuery,
+    const aclIntArray* actualSeqLengthsKey, const aclTensor* sinks, double scaleValue, char* layout, int64_t sparseMode,
+    int64_t /*pre_tokens*/, int64_t /*next_tokens*/, bool /*deterministic*/, const aclTensor* dQueryIndex,
+    const aclTensor* dKeyIndex, const aclTensor* dWeights, const aclTensor* loss, uint64_t* workspaceSize,
+    aclOpExecutor** executor) {
   return GuardedOperator([&]() -> aclnnStatus {
     return PrepareLoss<fa::SparseIndexerLossArgs, fa::SparseIndexerLossOptions>(
         fa::PlanSparseLightningIndexerGradKLLoss,
@@ -115,6 +134,7 @@ aclnnStatus aclnnSparseLightningIndexerGradKLLossGetWorkspaceSize(
          .softmax_sum_index = nullptr,
          .query_rope = queryRope,
          .key_rope = keyRope,
+         .sinks = sinks,
          .lengths_q = actualSeqLengthsQuery,
          .lengths_kv = actualSeqLengthsKey,
          .dq_index = dQueryIndex,
@@ -125,7 +145,7 @@ aclnnStatus aclnnSparseLightningIndexerGradKLLossGetWorkspaceSize(
   });
 }
 
-FA_DEFINE_EXECUTE(aclnnSparseLightningIndexerGradKLLoss)
+FA_DEFINE_EXECUTE(aclnnSparseLightningIndexerGradKLLossV2)
 
 aclnnStatus aclnnDenseLightningIndexerGradKLLossGetWorkspaceSize(
     const aclTensor* query, const aclTensor* key, const aclTensor* queryIndex, const aclTensor* keyIndex,
@@ -150,6 +170,7 @@ aclnnStatus aclnnDenseLightningIndexerGradKLLossGetWorkspaceSize(
          .softmax_sum_index = softmaxSumIndex,
          .query_rope = queryRope,
          .key_rope = keyRope,
+         .sinks = nullptr,
          .lengths_q = actualSeqLengthsQuery,
          .lengths_kv = actualSeqLengthsKey,
          .dq_index = dQueryIndex,

@@ -1,4 +1,4 @@
-// aclnnSparseFlashAttention -> fa::PlanSparseFlashAttention.
+// aclnnSparseFlashAttention and its V2 -> fa::PlanSparseFlashAttention.
 #include "fa/sparse_flash_attention.h"
 
 #include <memory>
@@ -6,6 +6,7 @@
 
 #include "aclnn/operations/sparse_operation.h"
 #include "aclnnop/aclnn_sparse_flash_attention.h"
+#include "aclnnop/aclnn_sparse_flash_attention_v2.h"
 
 namespace fa::aclnn {
 namespace {
@@ -34,9 +35,24 @@ aclnnStatus aclnnSparseFlashAttentionGetWorkspaceSize(
     const aclTensor* query, const aclTensor* key, const aclTensor* value, const aclTensor* sparseIndices,
     const aclTensor* blockTable, const aclTensor* actualSeqLengthsQuery, const aclTensor* actualSeqLengthsKv,
     const aclTensor* queryRope, const aclTensor* keyRope, double scaleValue, int64_t sparseBlockSize, char* layoutQuery,
-    char* layoutKv, int64_t sparseMode, int64_t /*preTokens*/, int64_t /*nextTokens*/, int64_t attentionMode,
+    char* layoutKv, int64_t sparseMode, int64_t preTokens, int64_t nextTokens, int64_t attentionMode,
     bool returnSoftmaxLse, const aclTensor* attentionOutOut, const aclTensor* softmaxMaxOut,
     const aclTensor* softmaxSumOut, uint64_t* workspaceSize, aclOpExecutor** executor) {
+  return aclnnSparseFlashAttentionV2GetWorkspaceSize(
+      query, key, value, sparseIndices, blockTable, actualSeqLengthsQuery, actualSeqLengthsKv, queryRope, keyRope,
+      /*sinks=*/nullptr, scaleValue, sparseBlockSize, layoutQuery, layoutKv, sparseMode, preTokens, nextTokens,
+      attentionMode, returnSoftmaxLse, attentionOutOut, softmaxMaxOut, softmaxSumOut, workspaceSize, executor);
+}
+
+FA_DEFINE_EXECUTE(aclnnSparseFlashAttention)
+
+aclnnStatus aclnnSparseFlashAttentionV2GetWorkspaceSize(
+    const aclTensor* query, const aclTensor* key, const aclTensor* value, const aclTensor* sparseIndices,
+    const aclTensor* blockTable, const aclTensor* actualSeqLengthsQuery, const aclTensor* actualSeqLengthsKv,
+    const aclTensor* queryRope, const aclTensor* keyRope, const aclTensor* sinks, double scaleValue,
+    int64_t sparseBlockSize, char* layoutQuery, char* layoutKv, int64_t sparseMode, int64_t /*preTokens*/,
+    int64_t /*nextTokens*/, int64_t attentionMode, bool returnSoftmaxLse, const aclTensor* attentionOutOut,
+    const aclTensor* softmaxMaxOut, const aclTensor* softmaxSumOut, uint64_t* workspaceSize, aclOpExecutor** executor) {
   return GuardedOperator([&]() -> aclnnStatus {
     aclnnStatus error = CheckNotNull({{"query", query},
                                       {"key", key},
@@ -66,6 +82,7 @@ aclnnStatus aclnnSparseFlashAttentionGetWorkspaceSize(
     operation->LengthsKv("actualSeqLengthsKv", actualSeqLengthsKv);
     operation->Input("queryRope", queryRope, &Args::q_rope);
     operation->Input("keyRope", keyRope, &Args::k_rope);
+    operation->Input("sinks", sinks, &Args::sink);
     operation->Output("attentionOut", attentionOutOut, &Args::out);
     operation->OutputIf(returnSoftmaxLse, "softmaxMax", softmaxMaxOut, &Args::softmax_max);
     operation->OutputIf(returnSoftmaxLse, "softmaxSum", softmaxSumOut, &Args::softmax_sum);
@@ -73,4 +90,4 @@ aclnnStatus aclnnSparseFlashAttentionGetWorkspaceSize(
   });
 }
 
-FA_DEFINE_EXECUTE(aclnnSparseFlashAttention)
+FA_DEFINE_EXECUTE(aclnnSparseFlashAttentionV2)

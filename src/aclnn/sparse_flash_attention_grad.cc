@@ -1,10 +1,11 @@
-// aclnnSparseFlashAttentionGrad -> fa::PlanSparseFlashAttentionGrad.
+// aclnnSparseFlashAttentionGrad and its V2 -> fa::PlanSparseFlashAttentionGrad.
 #include "fa/sparse_flash_attention_grad.h"
 
 #include <memory>
 
 #include "aclnn/operations/sparse_operation.h"
 #include "aclnnop/aclnn_sparse_flash_attention_grad.h"
+#include "aclnnop/aclnn_sparse_flash_attention_grad_v2.h"
 
 using namespace fa::aclnn;  // NOLINT(google-build-using-namespace): the functions below are its C interface
 
@@ -13,10 +14,28 @@ aclnnStatus aclnnSparseFlashAttentionGradGetWorkspaceSize(
     const aclTensor* dOut, const aclTensor* out, const aclTensor* softmaxMax, const aclTensor* softmaxSum,
     const aclTensor* actualSeqLengthsQueryOptional, const aclTensor* actualSeqLengthsKvOptional,
     const aclTensor* queryRopeOptional, const aclTensor* keyRopeOptional, double scaleValue, int64_t sparseBlockSize,
-    char* layoutOptional, int64_t sparseMode, int64_t /*preTokens*/, int64_t /*nextTokens*/, bool /*deterministic*/,
+    char* layoutOptional, int64_t sparseMode, int64_t preTokens, int64_t nextTokens, bool deterministic,
     const aclTensor* dQueryOut, const aclTensor* dKeyOut, const aclTensor* dValueOut,
     const aclTensor* dQueryRopeOutOptional, const aclTensor* dKeyRopeOutOptional, uint64_t* workspaceSize,
     aclOpExecutor** executor) {
+  return aclnnSparseFlashAttentionGradV2GetWorkspaceSize(
+      query, key, value, sparseIndices, dOut, out, softmaxMax, softmaxSum, /*sinksOptional=*/nullptr,
+      actualSeqLengthsQueryOptional, actualSeqLengthsKvOptional, queryRopeOptional, keyRopeOptional, scaleValue,
+      sparseBlockSize, layoutOptional, sparseMode, preTokens, nextTokens, deterministic, dQueryOut, dKeyOut, dValueOut,
+      dQueryRopeOutOptional, dKeyRopeOutOptional, /*dSinksOutOptional=*/nullptr, workspaceSize, executor);
+}
+
+FA_DEFINE_EXECUTE(aclnnSparseFlashAttentionGrad)
+
+aclnnStatus aclnnSparseFlashAttentionGradV2GetWorkspaceSize(
+    const aclTensor* query, const aclTensor* key, const aclTensor* value, const aclTensor* sparseIndices,
+    const aclTensor* dOut, const aclTensor* out, const aclTensor* softmaxMax, const aclTensor* softmaxSum,
+    const aclTensor* sinksOptional, const aclTensor* actualSeqLengthsQueryOptional,
+    const aclTensor* actualSeqLengthsKvOptional, const aclTensor* queryRopeOptional, const aclTensor* keyRopeOptional,
+    double scaleValue, int64_t sparseBlockSize, char* layoutOptional, int64_t sparseMode, int64_t /*preTokens*/,
+    int64_t /*nextTokens*/, bool /*deterministic*/, const aclTensor* dQueryOut, const aclTensor* dKeyOut,
+    const aclTensor* dValueOut, const aclTensor* dQueryRopeOutOptional, const aclTensor* dKeyRopeOutOptional,
+    const aclTensor* dSinksOutOptional, uint64_t* workspaceSize, aclOpExecutor** executor) {
   using Args = fa::SparseAttentionGradArgs;
   return GuardedOperator([&]() -> aclnnStatus {
     aclnnStatus error = CheckNotNull({{"query", query},
@@ -36,6 +55,9 @@ aclnnStatus aclnnSparseFlashAttentionGradGetWorkspaceSize(
       error = CheckNotNull({{"dQueryRope", dQueryRopeOutOptional}, {"dKeyRope", dKeyRopeOutOptional}});
     }
     if (error != ACLNN_SUCCESS) return error;
+    if (sinksOptional != nullptr && dSinksOutOptional == nullptr) {
+      return Report(fa::Status::InvalidArgument("dSinks: missing, want it with sinks"));
+    }
     const auto layout = SparseLayoutOf("layout", layoutOptional);
     if (!layout.ok()) return Report(layout.status());
     const auto mask = SparseMaskOf(sparseMode);
@@ -52,6 +74,7 @@ aclnnStatus aclnnSparseFlashAttentionGradGetWorkspaceSize(
     operation->Input("out", out, &Args::out);
     operation->Input("softmaxMax", softmaxMax, &Args::softmax_max);
     operation->Input("softmaxSum", softmaxSum, &Args::softmax_sum);
+    operation->Input("sinks", sinksOptional, &Args::sink);
     operation->LengthsQ("actualSeqLengthsQuery", actualSeqLengthsQueryOptional);
     operation->LengthsKv("actualSeqLengthsKv", actualSeqLengthsKvOptional);
     operation->Input("queryRope", queryRopeOptional, &Args::q_rope);
@@ -61,8 +84,9 @@ aclnnStatus aclnnSparseFlashAttentionGradGetWorkspaceSize(
     operation->Output("dValue", dValueOut, &Args::dv);
     operation->Output("dQueryRope", dQueryRopeOutOptional, &Args::dq_rope);
     operation->Output("dKeyRope", dKeyRopeOutOptional, &Args::dk_rope);
+    operation->Output("dSinks", dSinksOutOptional, &Args::dsink);
     return Release(std::move(operation), workspaceSize, executor);
   });
 }
 
-FA_DEFINE_EXECUTE(aclnnSparseFlashAttentionGrad)
+FA_DEFINE_EXECUTE(aclnnSparseFlashAttentionGradV2)

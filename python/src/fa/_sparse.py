@@ -363,6 +363,7 @@ def sparse_lightning_indexer_grad_kl_loss(
     sparse_mode: int = 3,
     query_rope: Any = None,
     key_rope: Any = None,
+    sink: Any = None,
     p_head_mean: Any = None,
     lengths_q: Iterable[int] | None = None,
     lengths_kv: Iterable[int] | None = None,
@@ -378,7 +379,10 @@ def sparse_lightning_indexer_grad_kl_loss(
         q, k, query_rope, key_rope, sparse_indices, softmax_max, softmax_sum, scale: arguments and results of
             `sparse_flash_attention` with block_size 1.
         query_index, key_index, weights: arguments of `lightning_indexer`: [B, S1, N, D], [B, S2, 1, D], [B, S1, N].
-        p_head_mean: a result of `sparse_flash_attention`. With it the attention's scores are not computed again.
+        sink: the sinks of `sparse_flash_attention`, float32 [N]. The heads' probabilities of a key are then summed, and
+            divided by the number of heads minus the sum of the sinks' probabilities.
+        p_head_mean: a result of `sparse_flash_attention` without sinks. With it the attention's scores are not computed
+            again.
         reduction: "sum" over tokens or "mean".
         target: "head-mean", the mean of the heads' probabilities, or "l1", this mean divided by its sum over the
             selection.
@@ -397,6 +401,7 @@ def sparse_lightning_indexer_grad_kl_loss(
         "sparse_indices": sparse_indices,
         "softmax_max": softmax_max,
         "softmax_sum": softmax_sum,
+        "sink": sink,
         "p_head_mean": p_head_mean,
     }
     given = {

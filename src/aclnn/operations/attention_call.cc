@@ -56,9 +56,15 @@ void FillWithLastSum(std::vector<int64_t>& sums) {
 }
 
 Status BindLengths(const AttentionCall& call, AttentionSettings& settings) {
-  if (!call.packed) return Status::Ok();
+  auto by_sequence = StatisticsBySequence(call);
+  if (!by_sequence.ok()) return by_sequence.status();
+  settings.statistics_by_sequence = call.packed && *by_sequence;
   for (const auto& [name, array, lengths] : {std::tuple{"actualSeqQLen", call.actual_seq_q_len, &settings.cu_q},
                                              std::tuple{"actualSeqKvLen", call.actual_seq_kv_len, &settings.cu_kv}}) {
+    if (!call.packed && array == nullptr) continue;
+    if (!call.packed) {
+      return Status::InvalidArgument(std::string(name) + ": given, want none (inputLayout " + call.input_layout + ")");
+    }
     if (array == nullptr) {
       return Status::InvalidArgument(std::string(name) + ": missing, want inclusive prefix sums (inputLayout TND)");
     }
@@ -67,13 +73,28 @@ Status BindLengths(const AttentionCall& call, AttentionSettings& settings) {
     *lengths = std::move(*values);
     FillWithLastSum(*lengths);
   }
-  auto by_sequence = StatisticsBySequence(call);
-  if (!by_sequence.ok()) return by_sequence.status();
-  settings.statistics_by_sequence = *by_sequence;
   return Status::Ok();
 }
 
+Status CheckNotQuantised(const AttentionCall& call) {
+  for (const auto& [name, scale] : call.scales) {
+    if (scale != nullptr) return Status::InvalidArgument(name + std::string(": quantised tensors are not served"));
+  }
+  if (call.out_dtype == 0) return Status::Ok();
+  return Status::InvalidArgument("outDtype=" + std::to_string(call.out_dtype) +
+                                 ", want 0: quantised tensors are not served");
+}
+
 }  // namespace
+
+std::optional<PhiloxState> DropoutOf(const aclTensor* drop_mask, double keep_prob, int64_t seed, int64_t offset) {
+  if (drop_mask != nullptr || static_cast<float>(keep_prob) == 1) return {};
+  return PhiloxState{.seed = static_cast<uint64_t>(seed), .offset = static_cast<uint64_t>(offset)};
+}
+
+bool IsPacked(const char* input_layout) {
+  return input_layout != nullptr && std::string_view(input_layout) == Name(Layout::kTND);
+}
 
 Result<bool> StatisticsBySequence(const AttentionCall& call) {
   const std::string_view layout = call.softmax_layout == nullptr ? "" : call.softmax_layout;
@@ -89,7 +110,9 @@ Result<AttentionSettings> SettingsOf(const AttentionCall& call, bool mask_given)
   const std::optional<Layout> layout = LayoutOf(call.input_layout, call.packed);
   if (!layout) {
     return Status::InvalidArgument("inputLayout=\"" + std::string(call.input_layout) + "\", want " +
-                                   (call.packed ? "\"TND\"" : "\"BNSD\", \"BSND\", \"BSH\" or \"SBH\""));
+                                   (call.packed     ? "\"TND\""
+                                    : call.version4 ? "\"BNSD\", \"BSND\", \"BSH\", \"SBH\" or \"TND\""
+                                                    : "\"BNSD\", \"BSND\", \"BSH\" or \"SBH\""));
   }
   options.layout = *layout;
   if (call.head_num <= 0) {
@@ -102,6 +125,8 @@ Result<AttentionSettings> SettingsOf(const AttentionCall& call, bool mask_given)
   options.pse_type = static_cast<PseType>(call.pse_type);
   options.scale = static_cast<float>(call.scale_value);
   options.keep_prob = static_cast<float>(call.keep_prob);
+  options.dropout = call.dropout;
+  FA_RETURN_IF_ERROR(CheckNotQuantised(call));
   auto mask = MaskOf(call, mask_given);
   if (!mask.ok()) return mask.status();
   options.mask = std::move(*mask);

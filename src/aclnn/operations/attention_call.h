@@ -2,6 +2,8 @@
 #define FA_ACLNN_ATTENTION_CALL_H_
 
 #include <cstdint>
+#include <optional>
+#include <utility>
 #include <vector>
 
 #include "acl/acl.h"
@@ -27,7 +29,20 @@ struct AttentionCall {
   int64_t pse_type = 1;
   const char* softmax_layout_name = "";  ///< what the operator calls `softmax_layout`
   const char* softmax_layout = nullptr;  ///< the operator's softmax layout; null means ""
+
+  // Members of FlashAttentionScoreV4 and its gradient, which are one operator for every layout.
+  bool version4 = false;
+  std::vector<std::pair<const char*, const aclTensor*>> scales = {};  ///< of quantised tensors, which are refused
+  int64_t out_dtype = 0;
+  std::optional<PhiloxState> dropout = {};  ///< if keepProb is below 1 and no dropMask is given
 };
+
+/// Returns the state of the generator that draws the bits of dropout in version 4, if dropMask does not hold them.
+[[nodiscard]] std::optional<PhiloxState> DropoutOf(const aclTensor* drop_mask, double keep_prob, int64_t seed,
+                                                   int64_t offset);
+
+/// Returns whether inputLayout names the layout of packed sequences.
+[[nodiscard]] bool IsPacked(const char* input_layout);
 
 /// The parameters of AttentionCall in the library's terms.
 struct AttentionSettings {

@@ -135,6 +135,10 @@ aclnnStatus PrepareBackward(const BackwardTensors& tensors, const AttentionCall&
                                             {"workspaceSize", workspace_size},
                                             {"executor", executor}});
     if (error != ACLNN_SUCCESS) return error;
+    if (call.version4 && (tensors.sink_in == nullptr) != (tensors.dsink_out == nullptr)) {
+      return Report(Status::InvalidArgument(tensors.sink_in == nullptr ? "dsink: given, want none without sinkIn"
+                                                                       : "dsink: missing, want it with sinkIn"));
+    }
     Operands operands;
     const BackwardSlots slots = AddOperands(tensors, call, operands);
     if (!operands.status().ok()) return Report(operands.status());

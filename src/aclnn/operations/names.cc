@@ -101,6 +101,8 @@ constexpr Rename kSparseNames[] = {
     {"lengths_kv", "actualSeqLengthsKey"},
     {"scale", "scaleValue"},
     {"block_size", "sparseBlockSize"},
+    {"sink", "sinks"},
+    {"dsink", "dSinks"},
 };
 constexpr Rename kSparseForwardNames[] = {
     {"out", "attentionOut"}, {"lengths_kv", "actualSeqLengthsKv"}, {"layout", "layoutQuery"}};

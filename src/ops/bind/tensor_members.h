@@ -177,7 +177,7 @@ constexpr auto TensorMembers<SparseIndexerLossArgs>() {
   return Joined(std::array{FA_REQUIRED_INPUT(q), FA_REQUIRED_INPUT(k), FA_INPUT(q_rope), FA_INPUT(k_rope)},
                 kIndexerInputs<Args>,
                 std::array{FA_REQUIRED_INPUT(sparse_indices), FA_REQUIRED_INPUT(softmax_max),
-                           FA_REQUIRED_INPUT(softmax_sum), FA_INPUT(p_head_mean)},
+                           FA_REQUIRED_INPUT(softmax_sum), FA_INPUT(sink), FA_INPUT(p_head_mean)},
                 kLossOutputs<Args>);
 }
 

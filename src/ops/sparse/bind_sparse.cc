@@ -74,7 +74,7 @@ Status SparseBinding::BindInputs(int64_t dv_of_out) {
   bound_.attention.scale = *scale;
   bound_.attention.has_sink = args_.sink.data != nullptr;
   if (bound_.attention.has_sink) {
-    FA_RETURN_IF_ERROR(tensors_.CheckHeadValues("sink", args_.sink));
+    FA_RETURN_IF_ERROR(tensors_.CheckHeadValues("sink", args_.sink, {tensors_.heads(), {"q", tensors_.leading()}}));
   }
   FA_RETURN_IF_ERROR(tensors_.CheckIndices(args_.indices));
   bound_.lists = KeyLists(args_.indices, packed(), options_.block_size);
@@ -224,7 +224,7 @@ Status SparseBinding::BindBackward(const SparseAttentionGradArgs& args, BoundSpa
   grad.has_dsink = args.dsink.data != nullptr;
   if (grad.has_dsink) {
     if (!attention.has_sink) return Unwanted("dsink", "sink");
-    FA_RETURN_IF_ERROR(tensors_.CheckHeadValues("dsink", args.dsink));
+    FA_RETURN_IF_ERROR(tensors_.CheckHeadValues("dsink", args.dsink, heads));
     FA_RETURN_IF_ERROR(CheckWritable("dsink", args.dsink));
   }
   if (!attention.has_rope) return Status::Ok();

@@ -169,9 +169,9 @@ Status SparseTensors::CheckRowStatistic(const char* name, const TensorView& tens
   return CheckShape(name, tensor, {{batch_, {query_, 0}}, one}, {{q_rows_, {query_, 1}}});
 }
 
-Status SparseTensors::CheckHeadValues(const char* name, const TensorView& tensor) const {
+Status SparseTensors::CheckHeadValues(const char* name, const TensorView& tensor, WantedSize heads) const {
   if (tensor.dtype != DType::kF32) return WrongType(name, tensor.dtype, "f32");
-  return CheckShape(name, tensor, {}, {{heads_, {query_, leading()}}});
+  return CheckShape(name, tensor, {}, {heads});
 }
 
 Status SparseTensors::CheckIndices(const TensorView& indices) const {

@@ -58,7 +58,7 @@ class SparseTensors {
   /// Checks a row statistic, f32 [B, 1, S1] (TND [1, T]).
   [[nodiscard]] Status CheckRowStatistic(const char* name, const TensorView& tensor) const;
   /// Checks a tensor f32 [N], with one value per query head.
-  [[nodiscard]] Status CheckHeadValues(const char* name, const TensorView& tensor) const;
+  [[nodiscard]] Status CheckHeadValues(const char* name, const TensorView& tensor, WantedSize heads) const;
   /// Checks the lists of keys, i32 or i64 [B, S1, 1, K] with any K.
   [[nodiscard]] Status CheckIndices(const TensorView& indices) const;
   /// Works like CheckQuerySide, for an output. No two elements of an output may share memory.

@@ -88,13 +88,13 @@ const std::vector<uint8_t>& CompressedMask(int64_t sparse_mode) {
 }
 
 const char* Name(ForwardVersion version) {
-  static constexpr const char* kNames[] = {"Score",    "ScoreV2",  "ScoreV3",  "VarLen",
+  static constexpr const char* kNames[] = {"Score",    "ScoreV2",  "ScoreV3",  "ScoreV4", "VarLen",
                                            "VarLenV2", "VarLenV3", "VarLenV4", "VarLenV5"};
   return kNames[static_cast<size_t>(version)];
 }
 
 const char* Name(BackwardVersion version) {
-  static constexpr const char* kNames[] = {"Grad",        "GradV2",      "GradV3",      "Unpadding",
+  static constexpr const char* kNames[] = {"Grad",        "GradV2",      "GradV3",      "GradV4",     "Unpadding",
                                            "UnpaddingV2", "UnpaddingV3", "UnpaddingV4", "UnpaddingV5"};
   return kNames[static_cast<size_t>(version)];
 }
@@ -117,6 +117,13 @@ aclnnStatus GetWorkspaceSize(ForwardVersion version, const ForwardParameters& p,
           p.query, p.key, p.value, p.pse, p.drop_mask, p.padding_mask, p.atten_mask, p.sink, p.prefix, p.q_start,
           p.kv_start, p.scale, p.keep_prob, p.pre, p.next, p.heads, Text(p.layout), p.inner_precise, p.sparse_mode,
           p.pse_type, p.softmax_max, p.softmax_sum, p.softmax_out, p.out, size, executor);
+    case ForwardVersion::kScoreV4:
+      return aclnnFlashAttentionScoreV4GetWorkspaceSize(
+          p.query, p.key, p.value, p.pse, p.drop_mask, p.padding_mask, p.atten_mask, p.query_rope, p.key_rope,
+          p.scales[0], p.scales[1], p.scales[2], p.sink, p.prefix, p.q_lengths, p.kv_lengths, p.q_start, p.kv_start,
+          p.scale, p.keep_prob, p.pre, p.next, p.heads, Text(p.layout), p.inner_precise, p.sparse_mode, p.out_dtype,
+          p.pse_type, Text(p.softmax_layout), p.seed, p.offset, p.softmax_max, p.softmax_sum, p.softmax_out, p.out,
+          size, executor);
     case ForwardVersion::kVarLen:
       return aclnnFlashAttentionVarLenScoreGetWorkspaceSize(
           p.query, p.key, p.value, p.pse, p.drop_mask, p.padding_mask, p.atten_mask, p.prefix, p.q_lengths,
@@ -155,6 +162,7 @@ aclnnStatus Execute(ForwardVersion version, void* workspace, uint64_t size, aclO
     case ForwardVersion::kScore: return aclnnFlashAttentionScore(workspace, size, executor, stream);
     case ForwardVersion::kScoreV2: return aclnnFlashAttentionScoreV2(workspace, size, executor, stream);
     case ForwardVersion::kScoreV3: return aclnnFlashAttentionScoreV3(workspace, size, executor, stream);
+    case ForwardVersion::kScoreV4: return aclnnFlashAttentionScoreV4(workspace, size, executor, stream);
     case ForwardVersion::kVarLen: return aclnnFlashAttentionVarLenScore(workspace, size, executor, stream);
     case ForwardVersion::kVarLenV2: return aclnnFlashAttentionVarLenScoreV2(workspace, size, executor, stream);
     case ForwardVersion::kVarLenV3: return aclnnFlashAttentionVarLenScoreV3(workspace, size, executor, stream);
@@ -183,6 +191,13 @@ aclnnStatus GetWorkspaceSize(BackwardVersion version, const BackwardParameters& 
           p.softmax_in, p.attention_in, p.sink, p.prefix, p.q_start, p.kv_start, p.scale, p.keep_prob, p.pre, p.next,
           p.heads, Text(p.layout), p.inner_precise, p.sparse_mode, p.pse_type, p.dq, p.dk, p.dv, p.dpse, p.dsink, size,
           executor);
+    case BackwardVersion::kGradV4:
+      return aclnnFlashAttentionScoreGradV4GetWorkspaceSize(
+          p.query, p.key, p.value, p.dy, p.pse, p.drop_mask, p.padding_mask, p.atten_mask, p.softmax_max, p.softmax_sum,
+          p.softmax_in, p.attention_in, p.sink, p.query_rope, p.key_rope, p.scales[0], p.scales[1], p.scales[2],
+          p.scales[3], p.scales[4], p.prefix, p.q_lengths, p.kv_lengths, p.q_start, p.kv_start, p.scale, p.keep_prob,
+          p.pre, p.next, p.heads, Text(p.layout), Text(p.softmax_layout), p.inner_precise, p.sparse_mode, p.pse_type,
+          p.seed, p.offset, p.out_dtype, p.dq, p.dk, p.dv, p.dq_rope, p.dk_rope, p.dpse, p.dsink, size, executor);
     case BackwardVersion::kUnpadding:
       return aclnnFlashAttentionUnpaddingScoreGradGetWorkspaceSize(
           p.query, p.key, p.value, p.dy, p.pse, p.drop_mask, p.padding_mask, p.atten_mask, p.softmax_max, p.softmax_sum,
@@ -223,6 +238,7 @@ aclnnStatus Execute(BackwardVersion version, void* workspace, uint64_t size, acl
     case BackwardVersion::kGrad: return aclnnFlashAttentionScoreGrad(workspace, size, executor, stream);
     case BackwardVersion::kGradV2: return aclnnFlashAttentionScoreGradV2(workspace, size, executor, stream);
     case BackwardVersion::kGradV3: return aclnnFlashAttentionScoreGradV3(workspace, size, executor, stream);
+    case BackwardVersion::kGradV4: return aclnnFlashAttentionScoreGradV4(workspace, size, executor, stream);
     case BackwardVersion::kUnpadding: return aclnnFlashAttentionUnpaddingScoreGrad(workspace, size, executor, stream);
     case BackwardVersion::kUnpaddingV2:
       return aclnnFlashAttentionUnpaddingScoreGradV2(workspace, size, executor, stream);

@@ -1,6 +1,7 @@
 #ifndef FA_TESTS_ACLNN_FACE_CALL_H_
 #define FA_TESTS_ACLNN_FACE_CALL_H_
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -53,12 +54,15 @@ struct AttentionParameters {
   int64_t sparse_mode = 0;
   int64_t pse_type = 1;
   std::string softmax_layout;
+  int64_t seed = 0, offset = 0, out_dtype = 0;  ///< of version 4
+  std::array<const aclTensor*, 5> scales = {};  ///< of version 4: dScaleQ, K, V, Dy and O
 };
 
 enum class ForwardVersion : uint8_t {
   kScore,
   kScoreV2,
   kScoreV3,
+  kScoreV4,
   kVarLen,
   kVarLenV2,
   kVarLenV3,
@@ -77,6 +81,7 @@ enum class BackwardVersion : uint8_t {
   kGrad,
   kGradV2,
   kGradV3,
+  kGradV4,
   kUnpadding,
   kUnpaddingV2,
   kUnpaddingV3,

@@ -41,6 +41,10 @@ AttentionParameters ParametersOf(const ForwardCase& c, Handles& handles) {
   }
   p.scale = c.scale_value();
   p.keep_prob = c.keep_prob;
+  if (const auto state = OptionsOf(c).dropout) {
+    p.seed = static_cast<int64_t>(state->seed);
+    p.offset = static_cast<int64_t>(state->offset);
+  }
   p.sparse_mode = c.sparse_mode ? c.mask.mode : 0;
   if (c.sparse_mode) {
     p.pre = c.mask.pre;
@@ -58,12 +62,12 @@ aclTensor* AttenMaskOf(const ForwardCase& c, const TensorView& dense_mask, Handl
   return handles.Tensor(const_cast<uint8_t*>(mask.data()), ACL_BOOL, {static_cast<int64_t>(mask.size()) / 2048, 2048});
 }
 
-bool AsOnTheDevice(ForwardCase* c) {
-  if (c->layout == Layout::kBNSD_BSND || (c->d_rope > 0 && !c->packed())) return false;
+bool AsOnTheDevice(ForwardCase* c, bool version4) {
+  if (c->layout == Layout::kBNSD_BSND || (c->d_rope > 0 && !c->packed() && !version4)) return false;
   if (c->mask.mode == reference::MaskRule::kRows) return false;
   c->softcap = 0;
   c->sink_form = reference::SinkForm::kPerHead;
-  if (c->dropout == DropoutForm::kSeed) {
+  if (c->dropout == DropoutForm::kSeed && !version4) {
     c->dropout = DropoutForm::kNone;
     c->keep_prob = 1;
   }

@@ -18,7 +18,7 @@ namespace fa::test {
 [[nodiscard]] aclTensor* AttenMaskOf(const ForwardCase& c, const TensorView& dense_mask, Handles& handles);
 
 /// Removes from a case what the device's interface cannot express. @return whether a case is left
-[[nodiscard]] bool AsOnTheDevice(ForwardCase* c);
+[[nodiscard]] bool AsOnTheDevice(ForwardCase* c, bool version4 = false);
 
 /// The device's statistics [B,N,Sq,8] or [T,N,8], stored in the order that the constructor is given.
 class Statistics {

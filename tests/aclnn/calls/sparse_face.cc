@@ -63,6 +63,21 @@ aclnnStatus GetWorkspaceSize(SparseOperator op, const SparseParameters& p, uint6
           p.query, p.key, p.value, p.indices, p.block_table, p.q_lengths, p.kv_lengths, p.query_rope, p.key_rope,
           p.scale, p.block_size, layout, layout_kv, p.sparse_mode, p.pre, p.next, p.attention_mode, p.return_lse, p.out,
           p.max, p.sum, size, executor);
+    case SparseOperator::kForwardV2:
+      return aclnnSparseFlashAttentionV2GetWorkspaceSize(
+          p.query, p.key, p.value, p.indices, p.block_table, p.q_lengths, p.kv_lengths, p.query_rope, p.key_rope,
+          p.sinks, p.scale, p.block_size, layout, layout_kv, p.sparse_mode, p.pre, p.next, p.attention_mode,
+          p.return_lse, p.out, p.max, p.sum, size, executor);
+    case SparseOperator::kBackwardV2:
+      return aclnnSparseFlashAttentionGradV2GetWorkspaceSize(
+          p.query, p.key, p.value, p.indices, p.d_out, p.out, p.max, p.sum, p.sinks, p.q_lengths, p.kv_lengths,
+          p.query_rope, p.key_rope, p.scale, p.block_size, layout, p.sparse_mode, p.pre, p.next, p.deterministic, p.dq,
+          p.dk, p.dv, p.dq_rope, p.dk_rope, p.d_sinks, size, executor);
+    case SparseOperator::kSparseLossV2:
+      return aclnnSparseLightningIndexerGradKLLossV2GetWorkspaceSize(
+          p.query, p.key, p.query_index, p.key_index, p.weights, p.indices, p.max, p.sum, p.query_rope, p.key_rope,
+          p.q_array, p.kv_array, p.sinks, p.scale, layout, p.sparse_mode, p.pre, p.next, p.deterministic, p.dq_index,
+          p.dk_index, p.dweights, p.loss, size, executor);
     case SparseOperator::kBackward:
       return aclnnSparseFlashAttentionGradGetWorkspaceSize(
           p.query, p.key, p.value, p.indices, p.d_out, p.out, p.max, p.sum, p.q_lengths, p.kv_lengths, p.query_rope,
@@ -97,6 +112,10 @@ aclnnStatus GetWorkspaceSize(SparseOperator op, const SparseParameters& p, uint6
 aclnnStatus Execute(SparseOperator op, void* workspace, uint64_t size, aclOpExecutor* executor, aclrtStream stream) {
   switch (op) {
     case SparseOperator::kForward: return aclnnSparseFlashAttention(workspace, size, executor, stream);
+    case SparseOperator::kForwardV2: return aclnnSparseFlashAttentionV2(workspace, size, executor, stream);
+    case SparseOperator::kBackwardV2: return aclnnSparseFlashAttentionGradV2(workspace, size, executor, stream);
+    case SparseOperator::kSparseLossV2:
+      return aclnnSparseLightningIndexerGradKLLossV2(workspace, size, executor, stream);
     case SparseOperator::kBackward: return aclnnSparseFlashAttentionGrad(workspace, size, executor, stream);
     case SparseOperator::kIndexer: return aclnnLightningIndexer(workspace, size, executor, stream);
     case SparseOperator::kIndexerGrad: return aclnnLightningIndexerGrad(workspace, size, executor, stream);
@@ -139,6 +158,7 @@ SparseParameters ParametersOf(const SparseAttentionArgs& args, const SparseAtten
   p.return_lse = p.max != nullptr && p.sum != nullptr;
   p.scale = ScaleOf(options.scale, args.q, args.q_rope);
   p.block_size = options.block_size;
+  p.sinks = handles.Tensor(args.sink);
   return p;
 }
 
@@ -165,6 +185,8 @@ SparseParameters ParametersOf(const SparseAttentionGradArgs& args, const SparseA
   p.dk_rope = handles.Tensor(args.dk_rope);
   p.scale = ScaleOf(options.scale, args.q, args.q_rope);
   p.block_size = options.block_size;
+  p.sinks = handles.Tensor(args.sink);
+  p.d_sinks = handles.Tensor(args.dsink);
   return p;
 }
 
@@ -223,6 +245,7 @@ SparseParameters ParametersOf(const SparseIndexerLossArgs& args, const SparseInd
   SetRule(options, p);
   SetLossParameters(args, options, handles, p);
   p.indices = handles.Tensor(args.sparse_indices);
+  p.sinks = handles.Tensor(args.sink);
   return p;
 }
 

@@ -23,11 +23,14 @@ namespace fa::test {
 
 enum class SparseOperator : uint8_t {
   kForward,
+  kForwardV2,
   kBackward,
+  kBackwardV2,
   kIndexer,
   kIndexerGrad,
   kIndexerLse,
   kSparseLoss,
+  kSparseLossV2,
   kDenseLoss
 };
 
@@ -40,6 +43,7 @@ struct SparseParameters {
   const aclTensor *dq = nullptr, *dk = nullptr, *dv = nullptr, *dq_rope = nullptr, *dk_rope = nullptr;
   const aclTensor *weights = nullptr, *values = nullptr, *dy = nullptr, *dweights = nullptr;
   const aclTensor *query_index = nullptr, *key_index = nullptr, *max_index = nullptr, *sum_index = nullptr;
+  const aclTensor *sinks = nullptr, *d_sinks = nullptr;
   const aclTensor *dq_index = nullptr, *dk_index = nullptr, *loss = nullptr;
   double scale = 1;
   int64_t block_size = 1, sparse_mode = 3, pre = -5, next = 9, attention_mode = 2, count = 0, head_num = 0;

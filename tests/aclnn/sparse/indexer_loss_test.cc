@@ -52,6 +52,31 @@ TEST(AclnnIndexerLoss, EveryCaseGivesTheBitsOfCpp) {
               Axis{"dtype", {DType::kF32, DType::kF16, DType::kBF16}});
 }
 
+TEST(AclnnIndexerLoss, Version2TakesSinks) {
+  for (const bool sink : {false, true}) {
+    LossCase c = Usual(false, DType::kBF16);
+    c.sink = sink;
+    const LossCall cpp(c), face(c);
+    ASSERT_TRUE(cpp.Run(nullptr).ok()) << c;
+    Handles handles;
+    const SparseParameters p = ParametersOf(face, handles);
+    ASSERT_EQ(RunFace(SparseOperator::kSparseLossV2, p), ACL_SUCCESS) << aclGetRecentErrMsg();
+    EXPECT_TRUE(SameBits(face.Outputs(), cpp.Outputs())) << c;
+  }
+}
+
+TEST(AclnnIndexerLoss, SinksOfOtherHeadsAreNamed) {
+  const LossCall call(Usual(false));
+  Handles handles;
+  SparseParameters p = ParametersOf(call, handles);
+  std::vector<float> sinks(5);
+  p.sinks = handles.Tensor(sinks.data(), ACL_FLOAT, {5});
+  uint64_t size = 0;
+  aclOpExecutor* executor = nullptr;
+  EXPECT_EQ(GetWorkspaceSize(SparseOperator::kSparseLossV2, p, &size, &executor), ACLNN_ERR_PARAM_INVALID);
+  EXPECT_THAT(aclGetRecentErrMsg(), HasSubstr("sinks.shape[0]=5, want 4 (query.shape[2])"));
+}
+
 struct Mistake {
   const char* name;
   bool dense;

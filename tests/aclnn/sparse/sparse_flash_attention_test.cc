@@ -61,6 +61,21 @@ TEST(AclnnSparseFlashAttention, EveryCaseGivesTheBitsOfCpp) {
   }
 }
 
+SparseCase WithSinks(DType dtype) {
+  SparseCase c = Usual(dtype);
+  c.sink = true;
+  return c;
+}
+
+TEST(AclnnSparseFlashAttention, Version2TakesSinks) {
+  for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
+    test::ExpectBitsOfCpp<SparseCall>(SparseOperator::kForwardV2, WithSinks(dtype));
+    test::ExpectBitsOfCpp<SparseCall>(SparseOperator::kForwardV2, Usual(dtype));
+    test::ExpectBitsOfCpp<SparseGradCall>(SparseOperator::kBackwardV2, WithSinks(dtype));
+    test::ExpectBitsOfCpp<SparseGradCall>(SparseOperator::kBackwardV2, Usual(dtype));
+  }
+}
+
 TEST(AclnnSparseFlashAttention, KeysInPages) {
   for (const Layout layout : {Layout::kBSND, Layout::kTND}) {
     for (const int64_t page_rows : {16, 5}) {
@@ -287,15 +302,30 @@ const Mistake kBackwardMistakes[] = {
      }},
 };
 
+const Mistake kForwardV2Mistakes[] = {
+    {"SinksOfOtherHeads", ACLNN_ERR_PARAM_INVALID, "sinks.shape[0]=2, want 3 (query.shape[2])",
+     [](auto* p, Handles* h) { p->sinks = h->Tensor(Anything(), ACL_FLOAT, {2}); }},
+    {"SinksOfAnotherType", ACLNN_ERR_PARAM_INVALID, "sinks.dtype=bf16, want f32",
+     [](auto* p, Handles* h) { p->sinks = h->Tensor(Anything(), ACL_BF16, {3}); }},
+};
+
+const Mistake kBackwardV2Mistakes[] = {
+    {"NoGradientOfTheSinks", ACLNN_ERR_PARAM_INVALID, "dSinks: missing, want it with sinks",
+     [](auto* p, auto*) { p->d_sinks = nullptr; }},
+    {"NoSinks", ACLNN_ERR_PARAM_INVALID, "dSinks: given, want none", [](auto* p, auto*) { p->sinks = nullptr; }},
+    {"GradientOfOtherHeads", ACLNN_ERR_PARAM_INVALID, "dSinks.shape[0]=4, want 3 (query.shape[2])",
+     [](auto* p, Handles* h) { p->d_sinks = h->Tensor(Anything(), ACL_FLOAT, {4}); }},
+};
+
 template <typename Call>
-void ExpectRefused(const Mistake& mistake) {
-  const Call call(Usual());
+void ExpectRefused(const Mistake& mistake, SparseOperator op = kOperator<Call>, const SparseCase& c = Usual()) {
+  const Call call(c);
   Handles handles;
   SparseParameters p = ParametersOf(call.args(), call.options(), handles);
   mistake.make(&p, &handles);
   uint64_t size = 0;
   aclOpExecutor* executor = nullptr;
-  EXPECT_EQ(GetWorkspaceSize(kOperator<Call>, p, &size, &executor), mistake.code) << mistake.name;
+  EXPECT_EQ(GetWorkspaceSize(op, p, &size, &executor), mistake.code) << mistake.name;
   EXPECT_THAT(aclGetRecentErrMsg(), HasSubstr(mistake.message)) << mistake.name;
   EXPECT_EQ(executor, nullptr) << mistake.name;
 }
@@ -306,6 +336,14 @@ TEST(AclnnSparseFlashAttention, MistakesAreNamedInTheFirstPhase) {
 
 TEST(AclnnSparseFlashAttentionGrad, MistakesAreNamedInTheFirstPhase) {
   for (const Mistake& mistake : kBackwardMistakes) ExpectRefused<SparseGradCall>(mistake);
+}
+
+TEST(AclnnSparseFlashAttention, MistakesWithSinksAreNamedInTheFirstPhase) {
+  const SparseCase c = WithSinks(DType::kF32);
+  for (const Mistake& mistake : kForwardV2Mistakes) ExpectRefused<SparseCall>(mistake, SparseOperator::kForwardV2, c);
+  for (const Mistake& mistake : kBackwardV2Mistakes) {
+    ExpectRefused<SparseGradCall>(mistake, SparseOperator::kBackwardV2, c);
+  }
 }
 
 /// Expects that the first phase succeeds, that the operator fails on the stream with `message`, and that nothing was

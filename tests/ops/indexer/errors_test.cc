@@ -195,6 +195,13 @@ const Mistake<LossArgs, LossOptions> kLossMistakes[] = {
      [](LossArgs* a, LossOptions*) { a->softmax_max.shape[3] = 3; }},
     {"LengthBeyondTheTensor", "lengths_kv[1]=41, want 0..40 (k_index.shape[1])",
      [](LossArgs* a, LossOptions*) { a->lengths_kv = kTooMany; }},
+    {"SinkOfOtherHeads", "sink.shape[0]=3, want 4 (q.shape[2])",
+     [](LossArgs* a, LossOptions*) { a->sink.shape = {3}; }},
+    {"SinkOfAnotherType", "sink.dtype=f16, want f32", [](LossArgs* a, LossOptions*) { a->sink.dtype = DType::kF16; }},
+    {"SinkWithTheHeadMean", "sink: given together with p_head_mean",
+     [](LossArgs* a, LossOptions*) { a->p_head_mean = a->softmax_max; }},
+    {"LossIsSink", "loss: shares memory with sink",
+     [](LossArgs* a, LossOptions*) { a->loss.data = const_cast<void*>(a->sink.data); }},
     {"LossIsWeights", "loss: shares memory with weights",
      [](LossArgs* a, LossOptions*) { a->loss.data = const_cast<void*>(a->weights.data); }},
     {"DkIsKeyIndex", "dk_index: shares memory with k_index",
@@ -204,7 +211,7 @@ const Mistake<LossArgs, LossOptions> kLossMistakes[] = {
 class RefusedLoss : public ::testing::TestWithParam<Mistake<LossArgs, LossOptions>> {};
 
 TEST_P(RefusedLoss, NamesTheArgumentAndWritesNothing) {
-  const LossCall call(LossCase{.tokens = Spoilt(), .d_rope = 8});
+  const LossCall call(LossCase{.tokens = Spoilt(), .d_rope = 8, .sink = true});
   LossArgs args = call.sparse_args();
   LossOptions options = call.options();
   GetParam().make(&args, &options);

@@ -39,6 +39,7 @@ std::ostream& operator<<(std::ostream& out, const LossCase& c) {
   out << c.tokens << (c.dense ? " dense" : "") << " heads " << c.heads << "/" << c.heads_kv << " of " << c.d << "+"
       << c.d_rope << " index " << c.heads_index << " of " << c.d_index;
   if (c.f32_weights) out << " f32 weights";
+  if (c.sink) out << " sink";
   if (c.head_mean) out << " head mean";
   if (c.foreign_statistics) out << " foreign statistics";
   if (c.l1) out << " L1";
@@ -76,6 +77,10 @@ reference::LossProblem MakeReferenceProblem(const LossCase& c) {
   p.attention.k = DrawRows(t, t.lengths.sk, c.heads_kv, c.d, Tag::kK, t.dtype);
   p.attention.q_rope = DrawRows(t, t.lengths.sq, c.heads, c.d_rope, Tag::kQRope, t.dtype);
   p.attention.k_rope = DrawRows(t, t.lengths.sk, c.heads_kv, c.d_rope, Tag::kKRope, t.dtype);
+  for (int64_t n = 0; c.sink && n < c.heads; ++n) {
+    // A sink weighs about as much as a few keys.
+    p.attention.sink.push_back(RoundTo(DType::kF32, 1 + RandomNormal(t.seed, Tag::kSink, {n})));
+  }
   p.indexer = {.heads = c.heads_index, .d = c.d_index, .selection = p.attention.selection};
   p.indexer.q = DrawRows(t, t.lengths.sq, c.heads_index, c.d_index, Tag::kQIndex, t.dtype);
   p.indexer.k = DrawRows(t, t.lengths.sk, 1, c.d_index, Tag::kKIndex, t.dtype);
@@ -136,6 +141,8 @@ LossCall::LossCall(const LossCase& c, reference::LossProblem values)
   } else {
     lists_ = tensors_.MakeLists(values_.attention.selection.indices);
   }
+  if (c.sink) sink_ = Tensor(DType::kF32, {c.heads}, {}, c.tokens.placement);
+  for (int64_t n = 0; n < std::ssize(values_.attention.sink); ++n) sink_.Set(n, values_.attention.sink[n]);
   if (c.head_mean) {
     head_mean_ = tensors_.MakeFlatQuerySide(DType::kF32, c.tokens.slots);
     tensors_.FillQueries(values_.p_head_mean, head_mean_);
@@ -169,6 +176,7 @@ SparseIndexerLossArgs LossCall::sparse_args() const {
   SparseIndexerLossArgs args;
   FillShared(&args);
   args.sparse_indices = lists_.tensor.view();
+  args.sink = sink_.view();
   args.p_head_mean = head_mean_.tensor.view();
   return args;
 }
@@ -207,6 +215,7 @@ Snapshot LossCall::TakeSnapshot(bool outputs_may_change) const {
                                  &head_mean_, &max_index_, &sum_index_}) {
     snapshot.Add(input->tensor);
   }
+  snapshot.Add(sink_);
   for (const Tensor* output : {&dq_index_.tensor, &dk_index_.tensor, &dweights_.tensor, &loss_}) {
     snapshot.Add(*output);
     if (outputs_may_change) snapshot.Allow(*output);

@@ -22,6 +22,7 @@ struct LossCase {
   int64_t heads = 4, heads_kv = 1, d = 16, d_rope = 0;  ///< sizes of the attention
   int64_t heads_index = 3, d_index = 16;
   bool f32_weights = false;  ///< whether weights are f32; otherwise they have the type of q
+  bool sink = false;         ///< whether the attention has sinks, in the sparse loss only
   bool head_mean = false;    ///< whether p_head_mean is given, in the sparse loss only
   /// The statistics belong to another selection, so the probabilities of a row do not add up to 1.
   bool foreign_statistics = false;
@@ -70,12 +71,13 @@ class LossCall {
   TokenTensors tensors_;
   RowTensor q_, k_, q_rope_, k_rope_, q_index_, k_index_, weights_, lists_, max_, sum_, head_mean_, max_index_,
       sum_index_, dq_index_, dk_index_, dweights_;
-  Tensor loss_;
+  Tensor sink_, loss_;
 };
 
 /// Returns the reference's outputs and how far f32 results may be off. Let e be the error of a score of the attention
 /// or of the indexer (support/compare/tolerance.h, ScoreTolerance), and u = 2^-24:
-/// - p is a mean of exponentials, computed from given statistics. Each is off by e + exp's error + 4 u (|max| + |ln
+/// - p is a weighted sum of exponentials, computed from given statistics. Each is off by e + exp's error + 4 u (|max| +
+/// |ln
 ///   sum| + |score|). A p that is given as a tensor is exact. kL1 divides p by the sum of its row, whose terms have
 ///   these errors.
 /// - ln y is off by e of its score, by the mean of e weighted with y, and by the rounding of the shift.

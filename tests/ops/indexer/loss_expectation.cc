@@ -63,8 +63,8 @@ double SixSigmaOfScore(const reference::SparseProblem& p, int64_t token, int64_t
   return SixSigmaOfSum(p.d + p.d_rope, squares * p.scale * p.scale, p.Score(token, head, key));
 }
 
-/// Returns how far p of one key may be off, where p is the mean of the heads' probabilities.
-double HeadMeanError(const reference::LossProblem& problem, int64_t token, int64_t key) {
+/// Returns how far p of one key may be off, where p is `share` times the sum of the heads' probabilities.
+double TargetError(const reference::LossProblem& problem, int64_t token, int64_t key, double share) {
   const reference::SparseProblem& p = problem.attention;
   double error = 0;
   for (int64_t n = 0; n < p.heads; ++n) {
@@ -76,7 +76,7 @@ double HeadMeanError(const reference::LossProblem& problem, int64_t token, int64
                             4 * kUnit * (std::fabs(max) + std::fabs(std::log(sum)) + std::fabs(score));
     error += std::exp(score - max) / sum * relative + static_cast<double>(FLT_MIN);
   }
-  return error / static_cast<double>(p.heads);
+  return error * share;
 }
 
 RowErrors ErrorsOf(const reference::LossProblem& problem, int64_t b, int64_t t, const reference::LossRow& row,
@@ -89,7 +89,7 @@ RowErrors ErrorsOf(const reference::LossProblem& problem, int64_t b, int64_t t, 
   double largest = 0, mean_score_error = 0;
   for (size_t x = 0; x < keys.size(); ++x) {
     const int64_t key = s.FirstKey(b) + keys[x].key;
-    errors.p.push_back(problem.p_head_mean.empty() ? HeadMeanError(problem, token, key) : 0);
+    errors.p.push_back(problem.p_head_mean.empty() ? TargetError(problem, token, key, row.share) : 0);
     score_errors.push_back(ScoreTolerance(problem.indexer, token, key, dtype));
     largest = std::max(largest, std::fabs(row.score[x]));
     mean_score_error += row.y[x] * score_errors.back();
@@ -140,7 +140,7 @@ void AddTargetErrors(const reference::LossProblem& problem, int64_t b, int64_t t
       const int64_t key = p.selection.FirstKey(b) + keys[x].key;
       const double score = p.Score(token, n, key);
       const double mean = row.p[x] * (problem.l1 ? row.p_sum : 1);
-      const double share = mean == 0 ? 0 : std::exp(score - max) / sum / static_cast<double>(p.heads) / mean;
+      const double share = mean == 0 ? 0 : std::exp(score - max) / sum * row.share / mean;
       error->AddIndependent(weights[x] * share * (SixSigmaOfScore(p, token, n, key) + 4 * kUnit * std::fabs(score)));
       error->by_scale += weights[x] * share * score;
       of_shift += weights[x] * share;

@@ -52,7 +52,11 @@ TEST_P(IndexerLoss, EveryReductionAndTarget) {
     c.foreign_statistics = foreign;
     c.tokens.dtype = dtype;
     Check(c);
-    c.head_mean = !GetParam();
+    if (GetParam()) return;
+    c.sink = true;
+    Check(c);
+    c.sink = false;
+    c.head_mean = true;
     Check(c);
   };
   ForEachCase(check, Axis{"dtype", kTokenDTypes}, Axis{"l1", {false, true}}, Axis{"mean", {false, true}},
@@ -169,6 +173,26 @@ TEST(SparseIndexerLoss, UncheckedInvalidEntriesAreSkipped) {
   std::vector<int64_t>& indices = values.attention.selection.indices;
   for (size_t x = 0; x < indices.size(); x += 3) indices[x] = kInvalid[x / 3 % std::size(kInvalid)];
   EXPECT_TRUE(LossIsTheReference(LossCall(c, std::move(values))));
+}
+
+// A row whose sinks have all the weight has no target, whatever its list holds.
+TEST(SparseIndexerLoss, RowsOfSinksAloneHaveNoLossAndNoGradients) {
+  for (const bool l1 : {false, true}) {
+    LossCase c = Usual(false);
+    c.sink = true;
+    c.l1 = l1;
+    reference::LossProblem values = MakeReferenceProblem(c), without_keys = values;
+    constexpr int64_t kToken = 2;
+    for (int64_t n = 0; n < c.heads; ++n) values.max[kToken * c.heads + n] = values.attention.sink[n];
+    std::fill_n(values.sum.begin() + kToken * c.heads, c.heads, 1.0);
+    std::fill_n(without_keys.attention.selection.indices.begin() + kToken * c.tokens.slots, c.tokens.slots, -1);
+    const LossCall call(c, std::move(values)), want(c, std::move(without_keys));
+    for (const Isa isa : IsaLevels()) {
+      ASSERT_TRUE(call.Run(ContextOf(isa)).ok());
+      ASSERT_TRUE(want.Run(ContextOf(isa)).ok());
+      EXPECT_TRUE(SameBits(call.Outputs(), want.Outputs())) << IsaName(isa) << " " << c;
+    }
+  }
 }
 
 // If p_head_mean is given, the attention's tensors are not read. They may be absent or hold anything.

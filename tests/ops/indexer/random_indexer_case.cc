@@ -28,6 +28,7 @@ LossCase RandomLossCase(uint64_t seed, bool dense) {
   c.d_index = random.OneOf<int64_t>({1, 8, 24, 64, 128});
   c.f32_weights = random.Pick(0, 1) == 1;
   c.head_mean = !dense && random.Pick(0, 2) == 0;
+  c.sink = !dense && !c.head_mean && random.Pick(0, 2) == 0;
   c.foreign_statistics = random.Pick(0, 3) == 0;
   c.l1 = random.Pick(0, 1) == 1;
   c.mean = random.Pick(0, 1) == 1;

@@ -10,14 +10,26 @@ namespace {
 /// In the loss, this value replaces smaller values of p and y. In the gradients it does not.
 constexpr double kSmallest = 1e-8;
 
-double HeadMean(const LossProblem& problem, int64_t token, int64_t key) {
+/// The sum over the heads of a key's probability.
+double HeadSum(const LossProblem& problem, int64_t token, int64_t key) {
   const SparseProblem& p = problem.attention;
   double sum = 0;
   for (int64_t n = 0; n < p.heads; ++n) {
     const int64_t row = token * p.heads + n;
     sum += std::exp(p.Score(token, n, key) - problem.max[row]) / problem.sum[row];
   }
-  return sum / static_cast<double>(p.heads);
+  return sum;
+}
+
+/// The factor of that sum in the target: 1 / (heads - sum of the sinks' probabilities).
+double Share(const LossProblem& problem, int64_t token) {
+  const SparseProblem& p = problem.attention;
+  auto weight = static_cast<double>(p.heads);
+  for (int64_t n = 0; n < std::ssize(p.sink); ++n) {
+    const int64_t row = token * p.heads + n;
+    weight -= std::exp(p.sink[n] - problem.max[row]) / problem.sum[row];
+  }
+  return 1 / weight;
 }
 
 }  // namespace
@@ -26,9 +38,10 @@ LossRow RowOfLoss(const LossProblem& problem, int64_t b, int64_t t) {
   const Selection& s = problem.attention.selection;
   const int64_t token = s.FirstToken(b) + t;
   LossRow row;
+  if (problem.p_head_mean.empty()) row.share = Share(problem, token);
   for (const SelectedKey& at : problem.KeysOf(b, t)) {
     const int64_t key = s.FirstKey(b) + at.key;
-    row.p.push_back(problem.p_head_mean.empty() ? HeadMean(problem, token, key)
+    row.p.push_back(problem.p_head_mean.empty() ? row.share * HeadSum(problem, token, key)
                                                 : problem.p_head_mean[token * s.slots + at.slot]);
     row.score.push_back(problem.indexer.Score(token, key));
   }

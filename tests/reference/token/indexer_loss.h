@@ -35,7 +35,8 @@ struct LossResult {
 /// One row of the loss: for each of its keys, the target p, the indexer's distribution y and the indexer's score.
 struct LossRow {
   std::vector<double> p, y, score;
-  double p_sum = 0;  ///< sum of the heads' mean probabilities, by which kL1 divides the target
+  double p_sum = 0;  ///< sum of p before kL1 divides p by this sum
+  double share = 1;  ///< factor of the heads' probabilities in p
 };
 
 [[nodiscard]] LossRow RowOfLoss(const LossProblem& problem, int64_t b, int64_t t);

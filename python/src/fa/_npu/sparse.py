@@ -52,13 +52,6 @@ def _check_attention(attention_mode: int) -> None:
         raise ValueError(f"invalid argument: attention_mode={attention_mode}, want 0 or 2")
 
 
-def _check_sinks(sinks: Tensor | None, query: Tensor) -> None:
-    if sinks is None or (sinks.dtype == torch.float32 and sinks.shape == query.shape[-2:-1]):
-        return
-    shape, want = list(sinks.shape), list(query.shape[-2:-1])
-    raise ValueError(f"invalid argument: sinks: {sinks.dtype} of shape {shape}, want float32 of {want} (query)")
-
-
 def _own_value(key: Tensor, value: Tensor | None) -> Tensor | None:
     """Returns None if `value` is None, is the key, or has the key's memory and no gradient. dk then contains the
     value's gradient. Otherwise returns `value`."""
@@ -157,16 +150,18 @@ def npu_sparse_flash_attention_grad(
     pre_tokens: int = _MAX_TOKENS,
     next_tokens: int = _MAX_TOKENS,
     attention_mode: int = 0,
-) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None, Tensor | None]:
-    """Computes the gradients dq, dk, dv, dq_rope, dk_rope of `npu_sparse_flash_attention`. The gradient of an absent
-    argument is None. Without a value, dk contains the value's gradient too. Softmax statistics that include sinks give
-    the gradients of a call with sinks. Only autograd gives the gradient of the sinks. d_out and out are [B, S1, N, Dv],
-    TND [T, N, Dv]."""
+    *,
+    sinks: Tensor | None = None,
+) -> tuple[Tensor | None, ...]:
+    """Computes the gradients dq, dk, dv, dq_rope, dk_rope of `npu_sparse_flash_attention`, and dsinks if `sinks` is
+    given, which torch_npu does not know. The gradient of an absent argument is None. Without a value, dk contains the
+    value's gradient too. Softmax statistics that include sinks give the gradients of a call with sinks. d_out and out
+    are [B, S1, N, Dv], TND [T, N, Dv]."""
     _check_attention(attention_mode)
     call = SparseCall(
         query_rope=query_rope,
         key_rope=key_rope,
-        sink=None,
+        sink=sinks,
         sparse_indices=sparse_indices,
         block_table=None,
         lengths_q=_lengths(actual_seq_qlen),
@@ -181,7 +176,8 @@ def npu_sparse_flash_attention_grad(
             query, key, value, out, d_out, softmax_max, softmax_sum, *call
         )
     arguments = (query, key, value, query_rope, key_rope)
-    return tuple(None if of is None else gradient for gradient, of in zip(gradients[:5], arguments, strict=True))
+    found = tuple(None if of is None else gradient for gradient, of in zip(gradients[:5], arguments, strict=True))
+    return found if sinks is None else (*found, gradients[5])
 
 
 @checked
@@ -396,8 +392,8 @@ def npu_sparse_lightning_indexer_grad_kl_loss(
             `npu_sparse_flash_attention`.
         query_index, key_index, weights: arguments of `npu_lightning_indexer`: [B, S1, N, D], [B, S2, 1, D],
             [B, S1, N].
-        sinks: the sinks of the attention, or None. Their type and shape are checked. Their values are not read, because
-            softmax_max and softmax_sum include them.
+        sinks: the sinks of the attention, float32 [N], or None. With them the heads' probabilities of a key are summed,
+            and divided by the number of heads minus the sum of the sinks' probabilities.
 
     Returns:
         d_query_index, d_key_index, d_weights and the loss (float32, one element), summed over tokens.
@@ -405,7 +401,6 @@ def npu_sparse_lightning_indexer_grad_kl_loss(
     Raises:
         ValueError: an argument is wrong.
     """
-    _check_sinks(sinks, query)
     call = LossCall(
         query=query,
         key=key,
@@ -417,6 +412,7 @@ def npu_sparse_lightning_indexer_grad_kl_loss(
         softmax_sum=softmax_sum,
         query_rope=query_rope,
         key_rope=key_rope,
+        sink=sinks,
         lengths_q=_lengths(actual_seq_qlen),
         lengths_kv=_lengths(actual_seq_klen),
         layout=_check_layout("layout", layout),

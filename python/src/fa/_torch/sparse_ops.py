@@ -182,6 +182,7 @@ class LossCall(NamedTuple):
     softmax_sum: Tensor
     query_rope: Optional[Tensor]
     key_rope: Optional[Tensor]
+    sink: Optional[Tensor]
     lengths_q: Optional[Tensor]
     lengths_kv: Optional[Tensor]
     layout: str

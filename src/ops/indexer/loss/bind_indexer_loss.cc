@@ -122,9 +122,14 @@ Status BindSparse(const SparseIndexerLossArgs& args, const SparseIndexerLossOpti
   bound.problem.lists = KeyLists(args.sparse_indices, tensors.packed(), /*block_size_of_call=*/1);
   bound.check_indices = options.check_indices;
   bound.problem.has_mean = args.p_head_mean.data != nullptr;
+  LossAttention& attention = bound.problem.attention;
+  attention.has_sink = args.sink.data != nullptr;
   if (!bound.problem.has_mean) {
-    return BindAttention(AttentionOf(args), tensors, options.scale, /*one_key_head=*/true, bound.problem.attention);
+    FA_RETURN_IF_ERROR(BindAttention(AttentionOf(args), tensors, options.scale, /*one_key_head=*/true, attention));
+    if (!attention.has_sink) return Status::Ok();
+    return tensors.CheckHeadValues("sink", args.sink, {attention.heads, {"q", tensors.leading()}});
   }
+  if (attention.has_sink) return Status::InvalidArgument(Arg("sink").Says("given together with ") + Arg("p_head_mean"));
   FA_RETURN_IF_ERROR(
       tensors.CheckQuerySide("p_head_mean", args.p_head_mean, DType::kF32,
                              {{bound.problem.lists.entries, {"sparse_indices", tensors.leading() + 1}}}));
@@ -197,6 +202,7 @@ Status CheckIndexerLossRunArgs(const BoundIndexerLoss& bound, const DenseIndexer
 LossRows RowsOf(const BoundIndexerLoss& bound, const SparseIndexerLossArgs& args) {
   LossRows rows = SharedRows(bound, args);
   rows.mean = {args.p_head_mean.data, bound.mean};
+  rows.sink = static_cast<const float*>(args.sink.data);
   rows.indices = {args.sparse_indices.data, bound.problem.lists.rows};
   return rows;
 }

@@ -18,6 +18,7 @@ struct LossAttention {
   layout::Rows q, k, q_rope, k_rope;
   layout::Stats max, sum;  ///< in the layouts of SparseStatisticOf
   float scale = 1;
+  bool has_sink = false;  ///< in the sparse loss only
 
   /// Returns the statistic of one head for a row.
   [[nodiscard]] float Statistic(const layout::StatsView& of, int64_t batch, int64_t head, int64_t row) const {
@@ -60,6 +61,7 @@ struct LossRows {
   layout::StatsView max, sum;
   layout::StatsView max_index = {}, sum_index = {};
   layout::RowsView mean = {};
+  const float* sink = nullptr;    ///< [heads]
   layout::RowsView indices = {};  ///< lists of keys; the list of a query token is the row at (b, 0, s)
   IndexerGradViews gradients;
   float* loss = nullptr;

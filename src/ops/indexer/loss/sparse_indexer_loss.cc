@@ -148,7 +148,8 @@ class LossTile {
 
  private:
   void RunToken(int64_t number, int worker) const;
-  void BeginAttention(const ops::SparseToken& at, const Scratch& scratch) const;
+  [[nodiscard]] double KeysWeight(const ops::SparseToken& at) const;
+  void BeginAttention(const ops::SparseToken& at, double keys_weight, const Scratch& scratch) const;
   void AddProbabilities(const ops::KeyPlace& place, std::span<const int32_t> keys, const Scratch& scratch,
                         float* p) const;
   [[nodiscard]] ops::GatherPanels Kept(const Scratch& scratch, int64_t first) const {
@@ -165,8 +166,23 @@ class LossTile {
   ops::KeySumTasks::Run run_;
 };
 
-/// Packs queries and statistics of a token.
-void LossTile::BeginAttention(const ops::SparseToken& at, const Scratch& scratch) const {
+/// Returns the sum over the heads of the weight that sinks leave to keys. Without sinks this is the number of heads.
+double LossTile::KeysWeight(const ops::SparseToken& at) const {
+  const ops::LossAttention& attention = problem_.attention;
+  auto weight = static_cast<double>(attention.heads);
+  if (!attention.has_sink) return weight;
+  const int64_t row = problem_.shape.sequences.Row(at);
+  for (int64_t head = 0; head < attention.heads; ++head) {
+    const double of_sink =
+        ops::ExpBelow<double>(rows_.sink[head], attention.Statistic(rows_.max, at.sequence, head, row));
+    weight -= of_sink / attention.Statistic(rows_.sum, at.sequence, head, row);
+  }
+  return weight;
+}
+
+/// Packs queries and statistics of a token. The probabilities of a key, summed over the heads, are divided by
+/// `keys_weight`.
+void LossTile::BeginAttention(const ops::SparseToken& at, double keys_weight, const Scratch& scratch) const {
   const ops::LossAttention& attention = problem_.attention;
   const int64_t row = problem_.shape.sequences.Row(at);
   program_.heads.Pack(ops::HeadsAt(rows_.q, at.sequence, 0, row), attention.d, scratch.panel);
@@ -174,14 +190,14 @@ void LossTile::BeginAttention(const ops::SparseToken& at, const Scratch& scratch
     program_.heads.Pack(ops::HeadsAt(rows_.q_rope, at.sequence, 0, row), attention.d_rope, scratch.panel_rope);
   }
   std::fill_n(scratch.shift, program_.heads.lanes(), std::numeric_limits<float>::infinity());
-  std::fill_n(scratch.shares, attention.heads, 1.0F / static_cast<float>(attention.heads));
+  std::fill_n(scratch.shares, attention.heads, static_cast<float>(1 / keys_weight));
   for (int64_t head = 0; head < attention.heads; ++head) {
     scratch.shift[head] = ops::RowShift(attention.Statistic(rows_.max, at.sequence, head, row),
                                         attention.Statistic(rows_.sum, at.sequence, head, row));
   }
 }
 
-/// Adds to p[key] the mean over the heads of the attention's probabilities.
+/// Adds to p[key] the attention's probabilities, summed over the heads with scratch.shares.
 void LossTile::AddProbabilities(const ops::KeyPlace& place, std::span<const int32_t> keys, const Scratch& scratch,
                                 float* p) const {
   const ops::LossAttention& attention = problem_.attention;
@@ -212,9 +228,14 @@ void LossTile::RunToken(int64_t number, int worker) const {
   ops::OrderedCommit::Turn turn(run_.commit(), at.sequence,
                                 shape.sequences.list[static_cast<size_t>(at.sequence)].first_token, number);
   gradient.Begin(at, rows_.index, scratch.token);
-  if (!problem_.has_mean) BeginAttention(at, scratch);
-  const ops::SelectedKeys selected =
+  ops::SelectedKeys selected =
       scratch.selection.Select(rows_.indices.At(at.sequence, 0, row), shape.sequences.Limit(at));
+  if (!problem_.has_mean) {
+    const double keys_weight = KeysWeight(at);
+    // There is no target if sinks have all the weight.
+    if (keys_weight <= 0) selected.count = 0;
+    BeginAttention(at, keys_weight, scratch);
+  }
 
   const int64_t block_k = program_.plan.block_k;
   const auto for_blocks = [&](const auto& visit) {

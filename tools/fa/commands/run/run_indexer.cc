@@ -100,6 +100,7 @@ void AddRunIndexerLoss(CLI::App& run) {
        {"--sparse-indices", &Loss::sparse_indices, kIndices},
        {"--softmax-max", &Loss::softmax_max, "Row maximum of sparse-forward, float32 [B,1,S1,N], TND [1,T,N]"},
        {"--softmax-sum", &Loss::softmax_sum, "Row sum of sparse-forward, same shape"},
+       {"--sink", &Loss::sink, "The sinks of sparse-forward, float32 [N]", FileUse::kOptional},
        {"--p-head-mean", &Loss::p_head_mean, "Output of sparse-forward; without it the mean is computed again",
         FileUse::kOptional}});
   command.flags.push_back(AddIndexFlags);
