@@ -89,19 +89,19 @@ void GradientTiles::Visit(const GradientColumn& column, const ColumnStrips& stri
   if (visited.size() == 0) return;
   const Edits edits{score_tile_, column, owners.data()};
   owners[0]->kernels->tile_loops->gradients({.k = reinterpret_cast<const char*>(column.k),
-                                      .v = reinterpret_cast<const char*>(column.v),
-                                      .k_pairs = reinterpret_cast<const char*>(column.k_pairs),
-                                      .d = columns,
-                                      .dv = problem_.dv,
-                                      .factor = score_tile_.passes().scale().exp2_factor,
-                                      .strips = visited.data(),
-                                      .strip_count = visited.size(),
-                                      .accumulate = column.accumulate,
-                                      .memory = column.memory,
-                                      .edit = Edit,
-                                      .context = &edits,
-                                      .fetch = column.fetch,
-                                      .fetch_lines = core::CeilDiv(column.lines, blocks)});
+                                             .v = reinterpret_cast<const char*>(column.v),
+                                             .k_pairs = reinterpret_cast<const char*>(column.k_pairs),
+                                             .d = columns,
+                                             .dv = problem_.dv,
+                                             .factor = score_tile_.passes().scale().exp2_factor,
+                                             .strips = visited.data(),
+                                             .strip_count = visited.size(),
+                                             .accumulate = column.accumulate,
+                                             .memory = column.memory,
+                                             .edit = Edit,
+                                             .context = &edits,
+                                             .fetch = column.fetch,
+                                             .fetch_lines = core::CeilDiv(column.lines, blocks)});
 }
 
 }  // namespace fa::ops

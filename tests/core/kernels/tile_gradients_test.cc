@@ -82,17 +82,17 @@ class Column {
     }
     const TileScope scope;
     Tiles().strips[0].tile_loops->gradients({.k = reinterpret_cast<const char*>(k_tiles_.data()),
-                                      .v = reinterpret_cast<const char*>(v_tiles_.data()),
-                                      .k_pairs = reinterpret_cast<const char*>(k_pairs_.data()),
-                                      .d = d_,
-                                      .dv = dv_,
-                                      .factor = kFactor,
-                                      .strips = strips.data(),
-                                      .strip_count = kStrips,
-                                      .accumulate = accumulate,
-                                      .memory = reinterpret_cast<char*>(memory_.data()),
-                                      .edit = Edit,
-                                      .context = this});
+                                             .v = reinterpret_cast<const char*>(v_tiles_.data()),
+                                             .k_pairs = reinterpret_cast<const char*>(k_pairs_.data()),
+                                             .d = d_,
+                                             .dv = dv_,
+                                             .factor = kFactor,
+                                             .strips = strips.data(),
+                                             .strip_count = kStrips,
+                                             .accumulate = accumulate,
+                                             .memory = reinterpret_cast<char*>(memory_.data()),
+                                             .edit = Edit,
+                                             .context = this});
   }
   /// Runs the kernels that compute one product after the other.
   void RunProducts(bool accumulate, Gradients& to) {

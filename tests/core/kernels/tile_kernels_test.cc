@@ -128,19 +128,19 @@ class Attended {
     }
     const TileScope scope;
     Tiles().strips[0].tile_loops->attend({.k = reinterpret_cast<const char*>(k_tiles_.data()),
-                                    .v = reinterpret_cast<const char*>(v_tiles_.data()),
-                                    .value_chunks = chunks,
-                                    .d = d_,
-                                    .dv = dv_,
-                                    .factor = kFactor,
-                                    .strips = strips.data(),
-                                    .strip_count = kStrips,
-                                    .whole_sums = whole_sums_,
-                                    .group = group,
-                                    .chunks = blocks,
-                                    .memory = reinterpret_cast<char*>(memory_.data()),
-                                    .edit = Edit,
-                                    .context = this});
+                                          .v = reinterpret_cast<const char*>(v_tiles_.data()),
+                                          .value_chunks = chunks,
+                                          .d = d_,
+                                          .dv = dv_,
+                                          .factor = kFactor,
+                                          .strips = strips.data(),
+                                          .strip_count = kStrips,
+                                          .whole_sums = whole_sums_,
+                                          .group = group,
+                                          .chunks = blocks,
+                                          .memory = reinterpret_cast<char*>(memory_.data()),
+                                          .edit = Edit,
+                                          .context = this});
   }
   /// Returns whether the lane of a strip sees a key.
   [[nodiscard]] bool Sees(int64_t strip, int64_t lane, int64_t key) const {

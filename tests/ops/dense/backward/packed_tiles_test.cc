@@ -40,10 +40,7 @@ const Feature kFeatures[] = {
        c->forward.lengths = EqualLengths(1, 300, 300);
        c->forward.mask.mode = 3;
      }},
-    {"Window", true,
-     [](BackwardCase* c) {
-       c->forward.mask = {.mode = 4, .pre = 20, .next = 3};
-     }},
+    {"Window", true, [](BackwardCase* c) { c->forward.mask = {.mode = 4, .pre = 20, .next = 3}; }},
     {"DenseMask", true, [](BackwardCase* c) { c->forward.dense_mask = MaskForm::kPlane; }},
     {"DenseMaskThatDropsMost", true,
      [](BackwardCase* c) {
