@@ -348,8 +348,8 @@ TEST(BackwardPlan, ColumnsOfOneFullHeadGetSmallerTilesWhenManyWorkersShareIt) {
 // A causal column runs its row groups one after the other, and a row group its columns. The tile unit's tiles of 256
 // rows have half as many row groups as columns.
 TEST(BackwardPlan, CausalHeadsOnTheTileUnitGetSmallerTilesWhenManyWorkersShareThem) {
-  AttentionProblem problem = MakeProblem(
-      {.lengths = {{4096, 4096}}, .heads = 4, .heads_kv = 4, .d = 128, .dv = 128, .mask = Mask::Causal()});
+  AttentionProblem problem =
+      MakeProblem({.lengths = {{4096, 4096}}, .heads = 4, .heads_kv = 4, .d = 128, .dv = 128, .mask = Mask::Causal()});
   problem.dtype = DType::kBF16;
   const auto plan = [&](int workers) {
     Machine machine = MakeMachine(workers);
