@@ -4,6 +4,7 @@
 #include <cassert>
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "core/integer.h"
@@ -83,6 +84,10 @@ class BackwardBuffers {
   }
   /// Returns whether the kernels' loop `gradient_tiles` computes tiles.
   [[nodiscard]] bool loops() const { return loops_; }
+  /// Returns the name of the kernels for plans in words.
+  [[nodiscard]] std::string KernelName(const core::kernels::KernelTable& table) const {
+    return std::string(table.widest().name) + (loops_ ? "_gradient_tiles" : "");
+  }
   /// Returns the offset, in floats, of key `begin` in BackwardSlot::k or KeySums::k. With kernels of pairs, `begin` is
   /// the first key of a column. There lie pairs of rows of K and, for `gradient_tiles`, tiles of K and then of V.
   [[nodiscard]] int64_t KeyOffset(int64_t begin) const {

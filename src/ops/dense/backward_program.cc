@@ -1,6 +1,5 @@
 #include "ops/dense/backward_program.h"
 
-#include <string>
 #include <utility>
 
 #include "core/run/executor.h"
@@ -21,8 +20,7 @@ BackwardProgram::BackwardProgram(const Context& context, BoundAttentionGrad boun
       buffers_(bound_, plan_, table_, workspace_) {}
 
 tiling::PlanFacts BackwardProgram::Facts() const {
-  const std::string kernels = std::string(table_.widest().name) + (buffers_.loops() ? "_gradient_tiles" : "");
-  tiling::PlanFacts facts = FactsOf(bound_.forward.problem, machine_, plan_, {kernels});
+  tiling::PlanFacts facts = FactsOf(bound_.forward.problem, machine_, plan_, {buffers_.KernelName(table_)});
   facts.problem += UnusedRowsLine(bound_.forward);
   return facts;
 }
