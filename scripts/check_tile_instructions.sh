@@ -8,7 +8,8 @@
 # The inner loops of the forward and of the outer products are those of a program that was timed on an Emerald Rapids
 # (docs/kernels.md). On a CPU without the unit only their instructions can be counted: per step four products, two
 # loads with the hint and two without. Beside them are, per row of 16 queries and two keys, the operations of two
-# exponentials (one fraction, four multiply-adds and one scaling each), one cut and one sum.
+# exponentials (one fraction, four multiply-adds and one scaling each). The forward has one cut and one sum more. The
+# backward, whose loop was not timed, has two multiply-adds per element more and two roundings.
 set -eu
 
 manifest=$1/isa_objects.txt
@@ -43,15 +44,17 @@ expect_block() {
   expect_none "$1" '	call'
 }
 
-# expect_phase NAME ROWS: of the TilePhase of that name, each step is code without a branch. A later step of a phase has
-# four products, two loads with the hint, two without, no other tile instruction, and beside them ROWS rows of the
-# softmax or none. A first step stores four sums at most, and loads or clears four. No vector is spilled.
+# expect_phase NAME VECTORS: of the TilePhase of that name, each step is code without a branch. A later step of a phase
+# has four products, two loads with the hint, two without, no other tile instruction, and beside them no vectors or the
+# numbers of instructions that VECTORS lists. A first step stores four sums at most, and loads or clears four. No vector
+# is spilled.
 expect_phase() {
-  steps=$(echo "$whole" | awk -v name="TilePhase<$1>" -v rows="$2" '
+  steps=$(echo "$whole" | awk -v name="TilePhase<$1>" -v beside="$2" '
     function count(op) { return op in n ? n[op] : 0 }
     function end_of_code() {
       if (count("tdpbf16ps") == 4 && count("tilezero") == 0 && count("tilestored") == 0 && count("tileloadd") == 2) {
-        vectors = count("vreduceps") " " count("vscalefps") " " count("fma") " " count("vpshufb") " " count("vdpbf16ps")
+        vectors = count("vreduceps") " " count("vscalefps") " " count("fma") " " count("vpshufb") " " \
+          count("vdpbf16ps") " " count("vcvtne2ps2bf16") " " count("vpermw")
         if (count("tileloaddt1") == 2) ++later[vectors]
       }
       if (count("tdpbf16ps") == 4 && count("tilestored") == 4) ++first[count("tilezero") " " count("tileloadd")]
@@ -67,8 +70,7 @@ expect_phase() {
       if (op ~ /^j/) end_of_code()
     }
     END {
-      beside = 2 * rows " " 2 * rows " " 8 * rows " " rows " " rows
-      print later["0 0 0 0 0"] + 0, later[beside] + 0, (first["4 2"] > 0), (first["0 6"] > 0), wrong + 0
+      print later["0 0 0 0 0 0 0"] + 0, later[beside] + 0, (first["4 2"] > 0), (first["0 6"] > 0), wrong + 0
     }')
   want="1 1 1 1 0"
   [ "$steps" = "$want" ] || fail "TilePhase<$1>: later steps alone and with rows, first steps that clear and that load," \
@@ -95,9 +97,12 @@ while read -r isa object; do
   */int8_*) expect_block 'DotsOfSignedUnsignedBytes' tdpbsud ;;
   *)
     expect_block 'DotsOfPairs' tdpbf16ps
-    x='(fa::core::kernels::avx512_amx::(anonymous namespace)::Streamed)0'
-    for rows in 2 4 8 16; do expect_phase "$rows, false, $x" "$rows"; done
-    expect_phase "0, false, ${x%0}1" 0
+    in='fa::core::kernels::avx512_amx::(anonymous namespace)::'
+    for r in 2 4 8 16; do
+      expect_phase "${in}CutSoftmax<false>, $r, (${in}Streamed)0" "$((2 * r)) $((2 * r)) $((8 * r)) $r $r 0 0"
+      expect_phase "${in}TileGradient, $r, (${in}Streamed)0" "$((2 * r)) $((2 * r)) $((12 * r)) 0 0 $((2 * r)) $r"
+    done
+    expect_phase "${in}NoVectors, 0, (${in}Streamed)1" "0 0 0 0 0 0 0"
     ;;
   esac
 done <"$manifest"

@@ -215,12 +215,12 @@ Json MeasureTorch(const Machine& machine) {
   return results;
 }
 
-/// Times the kernels of scores and products for heads of 128 columns.
+/// Times the kernels of scores and products for heads of 128 columns, and the loops of the tile unit.
 Json MeasureKernels(const Machine& machine) {
   constexpr double kMinTime = 0.02;
   const double limit = 3 * kKernelShare * machine.options.seconds;
   const Outcome outcome = Run(fmt::format("{} --benchmark_format=json --benchmark_min_time={} "
-                                          "--benchmark_filter='BM_(scores|product|outer).*/d128'",
+                                          "--benchmark_filter='BM_((scores|product|outer).*/d128|tile_.*)'",
                                           machine.Program("kernels_benchmark"), kMinTime),
                               limit, machine.Quietest(1));
   return outcome.ok() ? Json::parse(outcome.out)["benchmarks"] : Json::array();

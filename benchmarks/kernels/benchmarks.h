@@ -12,6 +12,8 @@ namespace fa::core::kernels {
 void RegisterLine(const KernelTable& table, const StripKernels& kernels);
 void RegisterRowKernels(const KernelTable& table);
 void RegisterPairRows(const KernelTable& table);
+/// Registers the loops of a level with a tile unit.
+void RegisterTileLoops(const KernelTable& table);
 /// Registers the int8 kernels of one line of kernels.inc.
 void RegisterInt8Line(const Int8Table& table, const Int8Kernels& kernels);
 

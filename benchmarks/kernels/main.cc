@@ -40,6 +40,7 @@ void RegisterAll() {
     for (int s = 0; pairs.row_state != nullptr && s < pairs.strip_count; ++s) RegisterLine(pairs, pairs.row_state[s]);
     if (pairs.heads_in_place != nullptr) RegisterLine(pairs, *pairs.heads_in_place);
     RegisterPairRows(pairs);
+    if (pairs.rows->attends_tiles) RegisterTileLoops(pairs);
   }
 }
 

@@ -194,7 +194,7 @@ struct AttendedHeads {
   bool any_float = false;    ///< if it multiplies f32: whether it also takes f16 and bf16 heads
 };
 
-/// A strip of `attend_tiles`. It has 32 lanes.
+/// A strip of TileLoops::attend. It has 32 lanes.
 struct TileAttendStrip {
   const float* panel = nullptr;            ///< the queries as pack_queries packs them
   int64_t begin = 0, end = 0;              ///< its chunks of 32 keys
@@ -210,7 +210,7 @@ struct TileAttendStrip {
   bool settled = false;  ///< whether every lane has its row_max
 };
 
-/// The arguments of `attend_tiles`. d and dv are multiples of kColumns.
+/// The arguments of TileLoops::attend. d and dv are multiples of kColumns.
 struct TileAttendArgs {
   static constexpr int64_t kColumns = 32, kKeys = 32;              ///< keys of a chunk
   static constexpr int64_t kScoreBytes = 4096, kStepBytes = 2048;  ///< a chunk's scores; its probabilities
@@ -233,6 +233,38 @@ struct TileAttendArgs {
   /// kMaskedScore, too.
   void (*edit)(const void* context, int64_t strip, int64_t chunk, float* s) = nullptr;
   const void* context = nullptr;
+};
+
+/// A strip of TileLoops::gradients. It has 32 lanes.
+struct TileGradientStrip {
+  const float *panel = nullptr, *do_panel = nullptr;  ///< Q and dO as pack_queries packs them
+  int64_t begin = 0, end = 0;                         ///< its chunks of 32 keys
+  int64_t plain_begin = 0, plain_end = 0;             ///< as in TileAttendStrip
+  const float *shift = nullptr, *delta = nullptr;     ///< as backward_softmax takes them
+  float* dq = nullptr;                                ///< [d][32]
+  /// P and dS in the layout that pair_lanes writes, from chunk 0 on. Of a strip's chunks, all keys are written.
+  float *p_lanes = nullptr, *ds_lanes = nullptr;
+};
+
+/// The arguments of TileLoops::gradients. d and dv are multiples of TileAttendArgs::kColumns.
+struct TileGradientArgs {
+  static constexpr int64_t kMemoryBytes = 2 * TileAttendArgs::kMostRing * TileAttendArgs::kScoreBytes +
+                                          2 * TileAttendArgs::kMostChunks * TileAttendArgs::kStepBytes;
+  static constexpr int64_t group = 1, chunks = 4;  ///< as in TileAttendArgs
+
+  const char *k = nullptr, *v = nullptr;  ///< all d columns of K and all dv columns of V as pack_key_tiles writes them
+  const char* k_pairs = nullptr;          ///< K as pair_rows writes it, of finite elements only if a pair is masked
+  int64_t d = 0, dv = 0;
+  float factor = 0;
+  TileGradientStrip* strips = nullptr;
+  int64_t strip_count = 0;
+  bool accumulate = false;  ///< whether dQ is added to what the strips have; else it starts at 0
+  char* memory = nullptr;   ///< kMemoryBytes, for scores, dP and dS
+  // As in TileAttendArgs.
+  void (*edit)(const void* context, int64_t strip, int64_t chunk, float* s) = nullptr;
+  const void* context = nullptr;
+  FetchList* fetch = nullptr;  ///< a hint: each 32 x 32 block of sums prefetches the list's next `fetch_lines` lines
+  int64_t fetch_lines = 0;
 };
 
 /// What planning must know about the kernels of one strip width at one level. It comes from a line of kernels.inc and
@@ -361,6 +393,14 @@ struct FewRowLoops {
   }
 };
 
+/// The loops of the tile unit over all keys of some strips.
+struct TileLoops {
+  /// Computes scores, softmax and product.
+  void (*attend)(const TileAttendArgs& args) = nullptr;
+  /// Computes P, dS and dQ of a backward, with the bits of scores, backward_pairs and product.
+  void (*gradients)(const TileGradientArgs& args) = nullptr;
+};
+
 /// The kernels of a strip or of few rows. Few rows have the panel [row][d] and the output state [row][dv]; a strip with
 /// state_by_row has the state [row][dv]. A panel of few rows serves keys of the queries' type and f32 keys. It takes
 /// `width` floats per column, like a strip's panel.
@@ -409,9 +449,7 @@ struct StripFunctions {
   PairTiles pairs = {};
   FewRowLoops few_rows = {};
 
-  /// Computes scores, softmax and product of all keys of some strips. Only the tile unit's widest strips have this loop
-  /// (RowFacts::attends_tiles).
-  void (*attend_tiles)(const TileAttendArgs& args) = nullptr;
+  const TileLoops* tile_loops = nullptr;  ///< only the tile unit's widest strips have them (RowFacts::attends_tiles)
 };
 
 /// The kernels of one strip width on one level. The functions are null for a level that this CPU lacks.
@@ -449,7 +487,7 @@ inline constexpr int64_t kTileLanes = 16;
 struct RowFacts {
   int64_t panel_lanes = 0;  ///< floats of a vector of the panels that pack_rows writes
   int64_t pair_group = 2;   ///< rows of a group of pair_rows
-  /// Whether the widest strip has `attend_tiles`, for heads of whole groups of kColumns, and `outer` takes c_group.
+  /// Whether the widest strip has tile_loops, for heads of whole groups of kColumns, and `outer` takes c_group.
   bool attends_tiles = false;
 
   /// Returns how many floats a row takes in a panel that pack_rows writes: `columns`, rounded up to whole vectors.

@@ -93,20 +93,20 @@ void AttendedTiles::Visit(const KeyTiles& keys, const TileScratch& scratch, Forw
   const Edits edits{strips_, strips, scratch.bias};
   const int64_t columns = problem_.d + problem_.d_rope;
   const bool grouped = 2 * sk * (columns + problem_.dv) > kGroupedHeadBytes;
-  strips[0].kernels->attend_tiles({.k = keys.k,
-                                   .v = keys.v,
-                                   .value_chunks = keys.value_chunks,
-                                   .d = columns,
-                                   .dv = problem_.dv,
-                                   .factor = passes.scale().exp2_factor,
-                                   .strips = attended.data(),
-                                   .strip_count = attended.size(),
-                                   .whole_sums = tells,
-                                   .group = grouped ? kAttendedGroup : 1,
-                                   .chunks = grouped ? TileAttendArgs::kMostChunks : kAttendedChunks,
-                                   .memory = scratch.attended,
-                                   .edit = Edit,
-                                   .context = &edits});
+  strips[0].kernels->tile_loops->attend({.k = keys.k,
+                                         .v = keys.v,
+                                         .value_chunks = keys.value_chunks,
+                                         .d = columns,
+                                         .dv = problem_.dv,
+                                         .factor = passes.scale().exp2_factor,
+                                         .strips = attended.data(),
+                                         .strip_count = attended.size(),
+                                         .whole_sums = tells,
+                                         .group = grouped ? kAttendedGroup : 1,
+                                         .chunks = grouped ? TileAttendArgs::kMostChunks : kAttendedChunks,
+                                         .memory = scratch.attended,
+                                         .edit = Edit,
+                                         .context = &edits});
 }
 
 /// Returns the chunks of keys that a strip visits.

@@ -2,6 +2,7 @@
 
 #include "core/run/executor.h"
 #include "core/saturating.h"
+#include "ops/dense/gradient_tiles.h"
 #include "ops/tile/strip.h"
 
 namespace fa::ops {
@@ -52,6 +53,7 @@ BackwardBuffers::BackwardBuffers(const BoundAttentionGrad& bound, const tiling::
       block_k_(plan.block_k),
       paired_keys_(table.rows->PairedRows(plan.slot_keys)),
       pairs_(table.pairs()),
+      loops_(GradientTiles::Takes(table, bound)),
       copies_k_(pairs_ || bound.forward.has_rope || !DenseF32(bound.forward.k, bound.forward.problem.d)),
       copies_v_(!pairs_ && !DenseF32(bound.forward.v, columns_v_)),
       caps_(bound.forward.caps()),
@@ -111,7 +113,8 @@ BackwardSlot BackwardBuffers::LaySlot(Carver& carver) const {
 BackwardScratch BackwardBuffers::LayScratch(Carver& carver) const {
   return {.tiles = GradTiles(carver, pairs_, tile_lanes_, block_k_),
           .capped = carver.Floats(caps_ ? kMaxStripWidth * block_k_ : 0),
-          .bias = carver.Floats(stage_bias_ ? kMaxStripWidth * block_k_ : 0)};
+          .bias = carver.Floats(stage_bias_ ? kMaxStripWidth * block_k_ : 0),
+          .loop = carver.Array<char>(loops_ ? core::kernels::TileGradientArgs::kMemoryBytes : 0)};
 }
 
 BackwardSlot BackwardBuffers::Slot(std::byte* workspace, int32_t slot) const {

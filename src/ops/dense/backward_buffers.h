@@ -4,6 +4,7 @@
 #include <cassert>
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "core/integer.h"
@@ -29,7 +30,8 @@ struct BackwardSlot {
   float* d_out = nullptr;     ///< panels of pack_rows
   float* dk = nullptr;        ///< rows [d + d_rope], or KeyColumns of them
   float* dv = nullptr;        ///< rows [dv], or KeyColumns of them
-  /// Rows [d + d_rope], or pairs of rows for kernels of pairs. Unused if kernels read the caller's rows.
+  /// Rows [d + d_rope], or columns with copies for kernels of pairs (BackwardBuffers::KeyOffset). Unused if kernels
+  /// read the caller's rows.
   float* k = nullptr;
   float* v = nullptr;  ///< rows [dv]; unused if kernels read the caller's rows
 };
@@ -53,6 +55,7 @@ struct BackwardScratch {
   GradTiles tiles;
   float* capped = nullptr;  ///< one strip's capped scores
   float* bias = nullptr;    ///< staged rows of a compressed pse
+  char* loop = nullptr;     ///< GradientColumn::memory
 };
 
 /// The offsets of a backward plan's buffers in its workspace.
@@ -79,12 +82,22 @@ class BackwardBuffers {
     if (own && groups_sums_) return {KeyColumns::kGroup, slot_keys_ * KeyColumns::kGroup};
     return {columns, KeyColumns::kGroup};
   }
-  /// Returns the offset, in floats, of key `begin` in BackwardSlot::k or KeySums::k. With kernels of pairs, `begin`
-  /// must be even.
+  /// Returns whether the kernels' loop `gradient_tiles` computes tiles.
+  [[nodiscard]] bool loops() const { return loops_; }
+  /// Returns the name of the kernels for plans in words.
+  [[nodiscard]] std::string KernelName(const core::kernels::KernelTable& table) const {
+    return std::string(table.widest().name) + (loops_ ? "_gradient_tiles" : "");
+  }
+  /// Returns the offset, in floats, of key `begin` in BackwardSlot::k or KeySums::k. With kernels of pairs, `begin` is
+  /// the first key of a column. There lie pairs of rows of K and, for `gradient_tiles`, tiles of K and then of V.
   [[nodiscard]] int64_t KeyOffset(int64_t begin) const {
     assert(begin >= 0 && (!pairs_ || begin % 2 == 0));
-    return (pairs_ ? begin / 2 : begin) * columns_qk_;
+    if (!pairs_) return begin * columns_qk_;
+    return begin / 2 * (columns_qk_ + (loops_ ? columns_qk_ + columns_v_ : 0));
   }
+  /// Return the floats from a column's pairs of K to its tiles of K and of V.
+  [[nodiscard]] int64_t KeyTiles() const { return block_k_ / 2 * columns_qk_; }
+  [[nodiscard]] int64_t ValueTiles() const { return 2 * KeyTiles(); }
 
   /// Return f32 sums to which tiles of several slots add, or null if the call does not need the sum.
   [[nodiscard]] float* RowDelta(std::byte* workspace) const { return At(workspace, row_delta_); }  ///< [b][n][sq]
@@ -109,7 +122,7 @@ class BackwardBuffers {
   int64_t slot_count_, workers_;
   int64_t slot_rows_, slot_keys_, tile_lanes_, block_k_;
   int64_t paired_keys_;  ///< number of keys of a slot, rounded up to a whole group of pairs
-  bool pairs_, copies_k_, copies_v_, caps_, stage_bias_;
+  bool pairs_, loops_, copies_k_, copies_v_, caps_, stage_bias_;
   bool groups_sums_;  ///< whether dK and dV in slots have grouped columns
   size_t run_state_, slots_, slot_bytes_, scratch_, scratch_bytes_;
   size_t row_delta_ = kAbsent, row_slope_ = kAbsent, key_bias_ = kAbsent, pair_bias_ = kAbsent;

@@ -20,7 +20,7 @@ BackwardProgram::BackwardProgram(const Context& context, BoundAttentionGrad boun
       buffers_(bound_, plan_, table_, workspace_) {}
 
 tiling::PlanFacts BackwardProgram::Facts() const {
-  tiling::PlanFacts facts = FactsOf(bound_.forward.problem, machine_, plan_, {table_.widest().name});
+  tiling::PlanFacts facts = FactsOf(bound_.forward.problem, machine_, plan_, {buffers_.KernelName(table_)});
   facts.problem += UnusedRowsLine(bound_.forward);
   return facts;
 }

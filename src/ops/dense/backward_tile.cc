@@ -32,6 +32,7 @@ namespace {
 
 using core::kernels::OuterArgs;
 using core::kernels::StripKernels;
+using core::kernels::TileAttendArgs;
 using tiling::Interval;
 
 bool AllFinite(const core::kernels::RowKernels& kernels, const core::kernels::RowBlock& rows, int64_t count,
@@ -49,12 +50,6 @@ bool AllFinite(const core::kernels::RowKernels& kernels, const core::kernels::Ro
 
 }  // namespace
 
-/// A strip whose s and dp begin with the first key of the column.
-struct BackwardTile::ColumnStrip : GradStrip {
-  Interval keys = {};  ///< visited keys of the column
-  bool may_meet_masked = false;
-};
-
 struct BackwardTile::Tile {
   const tiling::BackwardItem& item;
   const tiling::Sequence& sequence;
@@ -66,7 +61,7 @@ struct BackwardTile::Tile {
   int64_t first_row = 0;  ///< row of `first_key` in dK and dV
   /// Whether this tile starts dK and dV of the column at 0, and whether it rounds them at the end.
   bool begins_sums, ends_sums;
-  StripArray<ColumnStrip, kMaxTileStrips> strips = {};
+  ColumnStrips strips = {};
   KeyRows keys = {};
   KeyRows keys_of_dq = {};  ///< the column's K for the product dS^T K
   /// Whether all values of the column's K are finite, and whether those of the rows' Q and dO are. Masked pairs are
@@ -79,6 +74,7 @@ struct BackwardTile::Tile {
   const tiling::BackwardItem* next = nullptr;
   FetchRuns::Run runs[6] = {};  ///< the panels that the next tile reads
   core::kernels::FetchList fetch = {};
+  int64_t fetch_lines = 0;  ///< how many lines `fetch` has
 
   [[nodiscard]] int64_t rows() const { return item.row_end - item.row_begin; }
   /// Returns the number of `key` in the slot.
@@ -95,7 +91,8 @@ BackwardTile::BackwardTile(const tiling::AttentionProblem& problem, const tiling
       buffers_(buffers),
       workspace_(workspace),
       sums_(sums),
-      score_tile_(problem, table, rows.scores) {}
+      score_tile_(problem, table, rows.scores),
+      gradient_tiles_(problem, score_tile_) {}
 
 void BackwardTile::operator()(int32_t task, int worker) {
   // Tasks from items.size() on are joins, which do no work.
@@ -220,16 +217,57 @@ void BackwardTile::OpenColumn(const Tile& tile) const {
     }
   }
   if (buffers_.copies_v()) copy(rows_.v, problem_.dv, tile.slot.v + begin * problem_.dv, problem_.dv);
+  if (!buffers_.loops()) return;
+  float* copies = tile.slot.k + buffers_.KeyOffset(begin);
+  const auto pack = [&](const layout::RowsView& tensor, int64_t width, float* to, int64_t of_row) {
+    table_.rows->pack_key_tiles(BlockAt(tensor, tile.item.sequence, tile.item.head_kv, row), keys, width, to,
+                                of_row * TileAttendArgs::kKeys / 2);
+  };
+  float* k = copies + buffers_.KeyTiles();
+  pack(rows_.k, problem_.d, k, columns);
+  if (problem_.d_rope > 0) pack(rows_.k_rope, problem_.d_rope, k + problem_.d * TileAttendArgs::kKeys / 2, columns);
+  pack(rows_.v, problem_.dv, copies + buffers_.ValueTiles(), problem_.dv);
 }
 
 void BackwardTile::Accumulate(Tile& tile) const {
   BindKeys(tile);
   TileFetch rows;
   if (tile.next != nullptr) FetchNext(tile, rows);
+  const bool loops = TakesLoop(tile);
+  if (loops) LoopGradients(tile);
   for (int64_t s = 0; s < tile.strips.size(); ++s) {
-    if (!tile.strips[s].keys.empty()) StripGradients(tile, tile.strips[s]);
+    ColumnStrip& strip = tile.strips[s];
+    if (strip.keys.empty() || (loops && strip.kernels->tile_loops != nullptr)) continue;
+    StripGradients(tile, strip);
   }
   ColumnGradients(tile);
+}
+
+/// Returns whether the kernels' loop computes the tile's widest strips. It multiplies masked pairs by 0. If an element
+/// that it would multiply is not finite, the other kernels compute the tile, with the same bits.
+bool BackwardTile::TakesLoop(Tile& tile) const {
+  if (!buffers_.loops()) return false;
+  for (int64_t s = 0; s < tile.strips.size(); ++s) {
+    if (gradient_tiles_.MayMeetMasked(tile.strips[s], tile.column)) return KeysFinite(tile) && QueryPanelsFinite(tile);
+  }
+  return true;
+}
+
+void BackwardTile::LoopGradients(Tile& tile) const {
+  const float* copies = tile.slot.k + buffers_.KeyOffset(tile.SlotKey(tile.column.begin));
+  const GradInputs inputs = Inputs();
+  gradient_tiles_.Visit({.keys = tile.column,
+                         .k_pairs = copies,
+                         .k = copies + buffers_.KeyTiles(),
+                         .v = copies + buffers_.ValueTiles(),
+                         .inputs = inputs,
+                         .q_offset = tile.sequence.q_offset,
+                         .accumulate = !tile.item.first_of_rows,
+                         .staging = tile.scratch.bias,
+                         .memory = tile.scratch.loop,
+                         .fetch = tile.fetch_lines > 0 ? &tile.fetch : nullptr,
+                         .lines = tile.fetch_lines},
+                        tile.strips);
 }
 
 /// Finds where K and V of the tile's column lie for each product.
@@ -275,6 +313,7 @@ void BackwardTile::FetchNext(Tile& tile, TileFetch& rows) const {
       lines = rows.lines();
       break;
   }
+  tile.fetch_lines = lines;
   if (lines == 0) return;
   // Each strip has three products, for the scores, dP and dQ. Every product prefetches the same number of lines.
   for (core::kernels::RowBlock* rows_of : {&tile.keys.k, &tile.keys.v, &tile.keys_of_dq.k}) {

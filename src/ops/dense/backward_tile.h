@@ -6,6 +6,7 @@
 #include "core/kernels/kernel_types.h"
 #include "ops/bind/bind_attention_grad.h"
 #include "ops/dense/backward_buffers.h"
+#include "ops/dense/gradient_tiles.h"
 #include "ops/tile/fetch_runs.h"
 #include "ops/tile/grad_strip.h"
 #include "ops/tile/score_tile.h"
@@ -43,7 +44,6 @@ class BackwardTile {
 
  private:
   struct Tile;
-  struct ColumnStrip;
 
   [[nodiscard]] int64_t SlotRow(const tiling::BackwardItem& item) const;
   [[nodiscard]] GradInputs Inputs() const;
@@ -53,6 +53,8 @@ class BackwardTile {
   void BindKeys(Tile& tile) const;
   void FetchNext(Tile& tile, TileFetch& rows) const;
   [[nodiscard]] FetchRuns PanelsOfNext(Tile& tile) const;
+  [[nodiscard]] bool TakesLoop(Tile& tile) const;
+  void LoopGradients(Tile& tile) const;
   void StripGradients(Tile& tile, ColumnStrip& strip) const;
   void ClearKeys(const Tile& tile, tiling::Interval keys) const;
   [[nodiscard]] KeyColumns SumsOfKeys(int64_t columns) const { return buffers_.SumsOfKeys(columns, sums_ == nullptr); }
@@ -76,6 +78,7 @@ class BackwardTile {
   std::byte* workspace_;
   const KeySums* sums_;
   ScoreTile score_tile_;
+  GradientTiles gradient_tiles_;
 };
 
 }  // namespace fa::ops

@@ -122,7 +122,7 @@ void GradChain::AddFlops(tiling::BackwardPlan& plan) const {
 }
 
 tiling::PlanFacts GradChain::Facts() const {
-  return FactsOf(bound_.forward.problem, machine_, graph_.plan, {table_.widest().name});
+  return FactsOf(bound_.forward.problem, machine_, graph_.plan, {buffers_.KernelName(table_)});
 }
 
 /// Counts the receives that a poll may start, and one send per chunk for each unit in flight.

@@ -51,17 +51,24 @@ int64_t ChooseBlockK(const AttentionProblem& problem, Isa isa) {
 }
 
 // Predicts the share of the workers' time that goes into matrix products. In this model all workers work on one
-// (sequence, kv head) pair. Row groups add their columns in ascending order, and each worker starts one row group after
-// the previous worker.
+// (sequence, kv head) pair. If row groups add their columns in ascending order, each worker starts one row group after
+// the previous worker. If they take columns from the last key to the first, all columns start at once, but a row group
+// takes its columns one after the other, and a column its row groups.
 double PredictedUse(const Sequence& sequence, int64_t group, const BackwardShape& shape, int64_t strip_rows,
                     int64_t workers) {
   const auto columns = static_cast<double>(CeilDiv(sequence.sk, shape.block_k));
   const auto row_groups = static_cast<double>(group * CeilDiv(sequence.sq, shape.block_q));
+  const auto groups = static_cast<double>(shape.block_q / strip_rows * (shape.block_k / kKeyStep));
+  const double products = groups / (groups + static_cast<double>(kTileOverheadGroups));
+  if (ColumnsDescend(sequence.rule)) {
+    const double kept = static_cast<double>(sequence.rule.KeptPairs({0, sequence.sq})) /
+                        (static_cast<double>(sequence.sq) * static_cast<double>(sequence.sk));
+    const double steps = kept * columns * row_groups / static_cast<double>(workers);
+    return std::min(1.0, steps / std::max(columns, row_groups)) * products;
+  }
   const double at_once = std::min(columns, static_cast<double>(workers));
   const double steps = columns * row_groups / at_once;
-  const auto groups = static_cast<double>(shape.block_q / strip_rows * (shape.block_k / kKeyStep));
-  return steps / (steps + at_once - 1) * at_once / static_cast<double>(workers) * groups /
-         (groups + static_cast<double>(kTileOverheadGroups));
+  return steps / (steps + at_once - 1) * at_once / static_cast<double>(workers) * products;
 }
 
 int64_t ChooseBlockQ(const AttentionProblem& problem, const Machine& machine, const BackwardInterleave& interleave,
@@ -79,9 +86,7 @@ int64_t ChooseBlockQ(const AttentionProblem& problem, const Machine& machine, co
   }
   const int64_t most_rows = std::min(whole_strips(FullBlockQ(MultipliesTiles(problem, machine.isa)) + strip - 1),
                                      core::RoundUp(longest, strip));
-  // If row groups take columns from the last key to the first, all columns can start at once, so smaller tiles gain
-  // nothing.
-  if (heaviest == nullptr || interleave.band == 1 || ColumnsDescend(heaviest->rule)) return most_rows;
+  if (heaviest == nullptr || interleave.band == 1) return most_rows;
   const double flops_per_row = BackwardFlopsPerPair(problem) * static_cast<double>(block_k);
   const auto use = [&](int64_t block_q) {
     return PredictedUse(*heaviest, problem.group(), {block_q, block_k, {}}, strip, interleave.band);

@@ -9,60 +9,15 @@
 #include <utility>
 #include <vector>
 
-#include "core/amx_emulated.h"
 #include "core/integer.h"
-#include "core/kernels/bf16_matrix.h"
 #include "core/kernels/kernel_facts.h"
-#include "core/kernels/kernel_fixture.h"
+#include "core/kernels/tile_fixture.h"
 #include "core/kernels/tile_use.h"
-#include "core/kernels/tiles_on_avx512.h"
 
 namespace fa::core::kernels {
 namespace {
 
-const KernelTable* tiles = nullptr;  // the table under test
-const KernelTable& Tiles() { return *tiles; }
-
-/// GetParam(): whether the kernels have the vectors of AVX-512, or those of the portable level. The unit is emulated.
-class TileKernels : public testing::TestWithParam<bool> {
- protected:
-  void SetUp() override {
-    tiles = GetParam() ? TilesOnAvx512() : &Kernels(kAmxEmulated, DType::kBF16);
-    if (tiles == nullptr) GTEST_SKIP() << "this CPU has no AVX512-BF16";
-  }
-};
-INSTANTIATE_TEST_SUITE_P(Vectors, TileKernels, testing::Values(false, true),
-                         [](const auto& info) { return info.param ? "Avx512" : "Portable"; });
-
-/// Rows of bf16 numbers without gaps.
-struct Rows {
-  Rows(int64_t count, int64_t columns, uint32_t seed) : stride(columns) {
-    std::mt19937 random(seed);
-    std::normal_distribution<float> normal;
-    bits.resize(static_cast<size_t>(count * columns));
-    for (uint16_t& value : bits) value = BitsOf(normal(random));
-  }
-  [[nodiscard]] RowBlock block() const { return {bits.data(), DType::kBF16, stride}; }
-  [[nodiscard]] uint16_t at(int64_t r, int64_t c) const { return bits[static_cast<size_t>(r * stride + c)]; }
-  [[nodiscard]] uint16_t& at(int64_t r, int64_t c) { return bits[static_cast<size_t>(r * stride + c)]; }
-  int64_t stride;
-  std::vector<uint16_t> bits;
-};
-
-std::vector<float> Paired(const Rows& rows, int64_t count) {
-  const RowKernels& kernels = *Tiles().rows;
-  std::vector<float> words(static_cast<size_t>(kernels.PairedFloats(count, rows.stride)), kNan);
-  kernels.pair_rows(rows.block(), count, rows.stride, words.data(), rows.stride);
-  return words;
-}
-
-std::vector<float> Panel(const StripKernels& kernels, const Rows& q, int64_t count) {
-  std::vector<const void*> lanes;
-  for (int64_t i = 0; i < count; ++i) lanes.push_back(q.bits.data() + i * q.stride);
-  std::vector<float> panel(static_cast<size_t>(kernels.PanelRows(q.stride) * kernels.width));
-  kernels.pack_queries({lanes.data(), DType::kBF16, count}, q.stride, 1, panel.data());
-  return panel;
-}
+INSTANTIATE_TEST_SUITE_P(Vectors, TileKernels, testing::Values(false, true), TileKernels::Name);
 
 TEST_P(TileKernels, AreOneOrTwoTilesOfLanes) {
   ASSERT_EQ(Tiles().strip_count, 2);
@@ -172,20 +127,20 @@ class Attended {
                                         .whole_sum = whole_sums_ ? row(4) : nullptr};
     }
     const TileScope scope;
-    Tiles().strips[0].attend_tiles({.k = reinterpret_cast<const char*>(k_tiles_.data()),
-                                    .v = reinterpret_cast<const char*>(v_tiles_.data()),
-                                    .value_chunks = chunks,
-                                    .d = d_,
-                                    .dv = dv_,
-                                    .factor = kFactor,
-                                    .strips = strips.data(),
-                                    .strip_count = kStrips,
-                                    .whole_sums = whole_sums_,
-                                    .group = group,
-                                    .chunks = blocks,
-                                    .memory = reinterpret_cast<char*>(memory_.data()),
-                                    .edit = Edit,
-                                    .context = this});
+    Tiles().strips[0].tile_loops->attend({.k = reinterpret_cast<const char*>(k_tiles_.data()),
+                                          .v = reinterpret_cast<const char*>(v_tiles_.data()),
+                                          .value_chunks = chunks,
+                                          .d = d_,
+                                          .dv = dv_,
+                                          .factor = kFactor,
+                                          .strips = strips.data(),
+                                          .strip_count = kStrips,
+                                          .whole_sums = whole_sums_,
+                                          .group = group,
+                                          .chunks = blocks,
+                                          .memory = reinterpret_cast<char*>(memory_.data()),
+                                          .edit = Edit,
+                                          .context = this});
   }
   /// Returns whether the lane of a strip sees a key.
   [[nodiscard]] bool Sees(int64_t strip, int64_t lane, int64_t key) const {

@@ -223,7 +223,7 @@ std::vector<PlannedCall> Calls() {
        [=](Context* c) { return Backward(prompt, kBF16, c); },
        {"f32_6x12_neon"},
        {"bf16_8x12_neon_bf16"},
-       {"bf16_32x32_avx512_amx"},
+       {"bf16_32x32_avx512_amx_gradient_tiles"},
        {"bf16_8x48_avx512_bf16"}},
       {"prompt f32",
        [=](Context* c) { return Prompt(prompt, kF32, c); },

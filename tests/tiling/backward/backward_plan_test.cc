@@ -345,6 +345,25 @@ TEST(BackwardPlan, ColumnsOfOneFullHeadGetSmallerTilesWhenManyWorkersShareIt) {
   EXPECT_EQ(block_q(Mask::Causal(), 16), 128);
 }
 
+// A causal column runs its row groups one after the other, and a row group its columns. The tile unit's tiles of 256
+// rows have half as many row groups as columns.
+TEST(BackwardPlan, CausalHeadsOnTheTileUnitGetSmallerTilesWhenManyWorkersShareThem) {
+  AttentionProblem problem =
+      MakeProblem({.lengths = {{4096, 4096}}, .heads = 4, .heads_kv = 4, .d = 128, .dv = 128, .mask = Mask::Causal()});
+  problem.dtype = DType::kBF16;
+  const auto plan = [&](int workers) {
+    Machine machine = MakeMachine(workers);
+    machine.isa = Isa::kAvx512Amx;
+    machine.strip_rows = 32;
+    return MakeBackwardPlan(problem, machine);
+  };
+  EXPECT_EQ(plan(4).block_q, 256);
+  EXPECT_EQ(plan(16).block_q, 256);
+  EXPECT_EQ(plan(64).block_q, 128);
+  EXPECT_GE(plan(64).efficiency, 0.69);  // 0.52 with tiles of 256 rows
+  EXPECT_GE(plan(128).efficiency, 0.5);  // 0.26
+}
+
 TEST(BackwardPlan, SlotsHoldTheLargestPair) {
   ForRandomBackwardPlans([](const AttentionProblem& problem, const Machine& machine, const BackwardPlan& plan) {
     int64_t pairs = 0;

@@ -24,11 +24,12 @@ FA_INLINE F BroadcastHalf(const char* p) {
 }
 FA_INLINE F LowerHalves(F words) { return AsF(_mm512_slli_epi32(AsI(words), 16)); }
 FA_INLINE F UpperHalves(F words) { return AsF(AndI(AsI(words), SetI(static_cast<int32_t>(0xffff0000u)))); }
+/// Takes elements in turn from the lower and the upper half of a vector.
+alignas(64) inline constexpr uint16_t kInTurn[32] = {0, 16, 1, 17, 2,  18, 3,  19, 4,  20, 5,  21, 6,  22, 7,  23,
+                                                     8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
 /// Returns words of `even` (the lower elements) and `odd`, rounded to nearest even. A NaN stays a NaN. This takes two
 /// operations; rounding each vector by itself would take six.
 FA_INLINE F RoundToPairs(F even, F odd) {
-  alignas(64) static constexpr uint16_t kInTurn[32] = {0, 16, 1, 17, 2,  18, 3,  19, 4,  20, 5,  21, 6,  22, 7,  23,
-                                                       8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
   const I halves = reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(odd, even));
   return AsF(_mm512_permutexvar_epi16(_mm512_load_si512(kInTurn), halves));
 }

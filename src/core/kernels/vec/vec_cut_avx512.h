@@ -1,4 +1,4 @@
-// What the softmax beside tile products (tile_attend.inc) adds to the functions of vec_avx512_bf16.h.
+// What the vectors beside tile products (tile_queues.inc) add to the functions of vec_avx512_bf16.h.
 
 #pragma once
 
@@ -8,6 +8,11 @@
 FA_INLINE F FractionOf(F x) { return _mm512_reduce_ps(x, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC); }
 /// Returns p * 2^floor(x).
 FA_INLINE F ScaleByFloor(F p, F x) { return _mm512_scalef_ps(p, x); }
+/// Returns whether two elements differ. A NaN differs from everything.
+FA_INLINE M Differ(F a, F b) { return _mm512_cmp_ps_mask(a, b, _CMP_NEQ_UQ); }
+/// These functions return 0 where `where` is not set.
+FA_INLINE F ScaleByFloorWhere(M where, F p, F x) { return _mm512_maskz_scalef_ps(where, p, x); }
+FA_INLINE F FmaWhere(M where, F a, F b, F c) { return _mm512_maskz_fmadd_ps(where, a, b, c); }
 
 /// Makes words of the upper halves of `even` (the lower elements) and `odd`. What is cut off is lost: 2 cycles less
 /// than RoundToPairs takes next to products. The constants stay in registers.
@@ -25,6 +30,29 @@ class CutToPairs {
   I move_ = _mm512_set4_epi32(static_cast<int32_t>(0x80800f0eu), static_cast<int32_t>(0x80800b0au),
                               static_cast<int32_t>(0x80800706u), static_cast<int32_t>(0x80800302u));
   __mmask64 lower_ = 0x3333333333333333u;
+};
+
+/// Rounds vectors of two rows, `even` and `odd`, to bf16 at once. The constant stays in a register.
+class RoundToRows {
+ public:
+  struct Rows {
+    I halves;
+    __attribute__((always_inline)) void Store(uint16_t* even, uint16_t* odd) const {
+      _mm256_storeu_si256(reinterpret_cast<__m256i*>(even), _mm512_castsi512_si256(halves));
+      _mm256_storeu_si256(reinterpret_cast<__m256i*>(odd), _mm512_extracti64x4_epi64(halves, 1));
+    }
+  };
+  __attribute__((always_inline)) RoundToRows() { asm("" : "+v"(in_turn_)); }
+  __attribute__((always_inline)) Rows operator()(F even, F odd) const {
+    return {reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(odd, even))};
+  }
+  /// Returns what RoundToPairs returns.
+  [[nodiscard]] __attribute__((always_inline)) F Words(const Rows& rows) const {
+    return AsF(_mm512_permutexvar_epi16(in_turn_, rows.halves));
+  }
+
+ private:
+  I in_turn_ = _mm512_load_si512(kInTurn);
 };
 
 /// While such an object lives, subnormal operands and results of the thread's vectors are zeros.

@@ -22,6 +22,9 @@ FA_INLINE F ScaleByFloor(F p, F x) {
   }
   return p;
 }
+FA_INLINE M Differ(F a, F b) { return a != b; }
+FA_INLINE F ScaleByFloorWhere(M where, F p, F x) { return Select(where, ScaleByFloor(p, x), Zero()); }
+FA_INLINE F FmaWhere(M where, F a, F b, F c) { return Select(where, Fma(a, b, c), Zero()); }
 
 class CutToPairs {
  public:
@@ -29,6 +32,19 @@ class CutToPairs {
     const I upper = AndI(AsI(odd), SetI(static_cast<int32_t>(0xffff0000u)));
     return AsF(XorI(upper, AndI(AsI(even) >> 16, SetI(0x0000ffff))));
   }
+};
+
+class RoundToRows {
+ public:
+  struct Rows {
+    F even, odd;
+    void Store(uint16_t* to_even, uint16_t* to_odd) const {
+      StoreRounded(to_even, even);
+      StoreRounded(to_odd, odd);
+    }
+  };
+  Rows operator()(F even, F odd) const { return {even, odd}; }
+  [[nodiscard]] F Words(const Rows& rows) const { return RoundToPairs(rows.even, rows.odd); }
 };
 
 /// Emulated instructions flush by themselves.
