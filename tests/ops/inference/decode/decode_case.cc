@@ -210,6 +210,7 @@ void DecodeProblem::MakeNumbers() {
   };
   if (case_.combined) {
     const int64_t columns = token ? d.max_sk() + case_.spare_k : d.d, rows = token ? d.batch() : d.heads_kv;
+    if (kind == Quantization::kPerTokenAndHead) return make({2, rows, d.heads_kv, columns}, 0);
     return make(kind == Quantization::kPerTensor ? Dims{2} : Dims{2, rows, columns}, 0);
   }
   for (const int side : {0, 1}) {
@@ -232,6 +233,7 @@ int64_t DecodeProblem::NumberAt(bool values, int64_t b, int64_t n, int64_t j, in
   if (case_.combined) {
     const int64_t side = values ? stride[0] : 0;
     if (shape.rank() == 1) return side;
+    if (shape.rank() == 4) return side + b * stride[1] + n * stride[2] + j;
     return case_.quantization == Quantization::kPerToken ? side + b * stride[1] + j : side + n * stride[1] + x;
   }
   const bool paged = !pages_.empty();
@@ -363,7 +365,7 @@ DecodeAttentionOptions DecodeProblem::options() const {
   options.scale = dense.scale;
   options.mask = dense.mask;
   CopyNumbers(dense, options);
-  if (case_.combined && case_.quantization == Quantization::kPerToken) options.antiquant = Antiquant::kPerToken;
+  if (case_.combined && IsPerToken(case_.quantization)) options.antiquant = Antiquant::kPerToken;
   return options;
 }
 

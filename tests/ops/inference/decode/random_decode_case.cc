@@ -43,7 +43,8 @@ void PickKeys(RandomChoices* random, DecodeCase* c) {
   c->format = random->OneOf({DType::kI8, DType::kF8E4M3, DType::kF8E5M2, DType::kI4x8});
   c->combined = random->Pick(0, 2) == 0;
   if (c->combined) {
-    c->quantization = random->OneOf({Quantization::kPerTensor, Quantization::kPerChannel, Quantization::kPerToken});
+    c->quantization = random->OneOf({Quantization::kPerTensor, Quantization::kPerChannel, Quantization::kPerToken,
+                                     Quantization::kPerTokenAndHead});
   } else {
     c->quantization = random->OneOf({Quantization::kPerTensor, Quantization::kPerChannel, Quantization::kPerToken,
                                      Quantization::kPerHead, Quantization::kPerPage, Quantization::kPerGroup,
