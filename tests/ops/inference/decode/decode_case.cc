@@ -45,8 +45,8 @@ std::ostream& operator<<(std::ostream& out, const DecodeCase& c) {
   return out << "keys " << static_cast<int>(c.keys) << " page_rows " << c.page_rows << " order " << c.page_order
              << " spare " << c.spare_q << "," << c.spare_k << " quantization " << static_cast<int>(c.quantization)
              << (c.combined ? " combined " : " apart ") << static_cast<int>(c.format) << " times " << c.scale_factor
-             << " numbers " << static_cast<int>(c.antiquant_dtype) << " offset " << c.antiquant_offset
-             << (c.int8_out ? " int8" : "") << " " << c.dense;
+             << " numbers " << static_cast<int>(c.antiquant_dtype) << " of " << c.group_columns << " offset "
+             << c.antiquant_offset << (c.int8_out ? " int8" : "") << " " << c.dense;
 }
 
 DecodeProblem::DecodeProblem(const DecodeCase& c, reference::Problem values) : case_(c), values_(std::move(values)) {
@@ -217,7 +217,7 @@ void DecodeProblem::MakeNumbers() {
     const int64_t columns = side == 0 ? d.d : d.dv;
     const int64_t groups = kind == Quantization::kPerChannel ? columns
                            : kind == Quantization::kPerGroup || kind == Quantization::kPerTokenAndGroup
-                               ? columns / std::gcd(columns, int64_t{16})
+                               ? columns / std::gcd(columns, case_.group_columns)
                                : 1;
     const int64_t pages = std::accumulate(pages_.begin(), pages_.end(), int64_t{3},
                                           [](int64_t sum, const auto& of) { return sum + std::ssize(of); });

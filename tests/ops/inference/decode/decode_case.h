@@ -41,6 +41,7 @@ struct DecodeCase {
   /// Whether scales lie in antiquant_scale, which takes only the values of Quantization up to kPerToken. Otherwise they
   /// lie in k_scale and v_scale.
   bool combined = true;
+  int64_t group_columns = 16;  ///< kPerGroup, kPerTokenAndGroup: a group has the most columns that divide this and D
   DType format = DType::kI8;  ///< the type of compressed keys and values
   double scale_factor = 1;    ///< a factor that multiplies all scales
   bool antiquant_offset = true;

@@ -186,8 +186,8 @@ TEST(Decode, PackedQueriesWithCompressedKeysAndOutputs) {
 }
 
 TEST(Decode, Int8KeysOfEveryFormAndQuantization) {
-  for (const Quantization quantization : {Quantization::kPerTensor, Quantization::kPerChannel, Quantization::kPerToken,
-                                          Quantization::kPerTokenAndHead}) {
+  for (const Quantization quantization :
+       {Quantization::kPerTensor, Quantization::kPerChannel, Quantization::kPerToken, Quantization::kPerTokenAndHead}) {
     int n = 0;
     for (const KeyForm form : kForms) {
       for (const DType dtype : kDTypes) {
