@@ -5,6 +5,7 @@ set(FA_LEVELS all CACHE STRING
 
 # fa_family lists the levels of this processor family. uses_<level> lists the levels whose sources run in calls on
 # <level>. word_<level> is the word for the level in /proc/cpuinfo.
+# avx512_vbmi has such a word too, but is no level.
 set(fa_family "")
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64)$")
   set(fa_family avx2 avx512 avx512_vnni avx512_bf16 avx512_amx)
@@ -18,6 +19,7 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64)$")
   set(word_avx512_vnni avx512_vnni)
   set(word_avx512_bf16 avx512_bf16)
   set(word_avx512_amx amx_tile)
+  set(word_avx512_vbmi avx512vbmi)
 elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "^(aarch64|arm64)$")
   set(fa_family neon neon_dotprod neon_bf16)
   set(uses_neon neon)

@@ -35,7 +35,7 @@ namespace fa {
 /// Shapes of antiquant_scale and antiquant_offset.
 enum class Antiquant : uint8_t {
   kPerTensorOrChannel,  ///< one number for all: [2]; or one per column: [2, Nkv, D], [2, Nkv, 1, D], [2, Nkv * D]
-  kPerToken,            ///< one number per key: [2, B, S]
+  kPerToken,            ///< one number per key: [2, B, S]; or one per key and head: [2, B, Nkv, S]
 };
 
 /// Tensors of a decode: few query rows against long keys. Shapes are written for BNSD; q and out have the shape of

@@ -84,6 +84,7 @@ def codes_of(kind, size):
     (3, (B, NKV, 1), f"[{B}, {NKV}, >={S}]", False),
     (3, (1, 1, S), f"[{B}, {NKV}, >={S}]", False),
     (1, (B + 1, S), f"[{B}, S]", True),
+    (3, (B, NKV + 1, S), f"[{B}, {NKV}, S]", True),
     (4, (1, PAGE), f"[9, {PAGE}]", True),
     (4, (9, PAGE + 1), f"[9, {PAGE}]", True),
     (5, (9, 1, PAGE), f"[9, {NKV}, {PAGE}]", True),
@@ -113,16 +114,18 @@ def test_separate_scales_count_instead_of_combined_ones():
         incre(torch.randn(B, N, 1, 32), *(codes_of(torch.int32, 32) for _ in range(2)))
 
 
-def test_scales_per_token_of_pages_may_have_more_rows():
+@pytest.mark.parametrize(("mode", "front"), [(1, (B,)), (3, (B, NKV))])
+def test_scales_per_token_of_pages_may_have_more_rows(mode, front):
     q = random_qkv(sq=1)[0]
     k, v = (codes_of(torch.int8, D).float() for _ in range(2))
     *pages, table = paged_pair(k, v)
     pages = [page.nan_to_num(99).to(torch.int8) for page in pages]
     rows = table.shape[1] * PAGE
-    scales = [0.02 + 0.01 * torch.rand(B, rows + more) for more in (3, 0)]
+    scales = [0.02 + 0.01 * torch.rand(*front, rows + more) for more in (3, 0)]
     call = {"key_antiquant_scale": scales[0], "value_antiquant_scale": scales[1], "block_table": table}
-    out, _ = fused(q, *pages, **call, key_antiquant_mode=1, value_antiquant_mode=1, block_size=PAGE)
-    k_scale, v_scale = (scale[:, None, :S, None] for scale in scales)
+    call |= {"key_antiquant_mode": mode, "value_antiquant_mode": mode, "block_size": PAGE}
+    out, _ = fused(q, *pages, **call)
+    k_scale, v_scale = (scale[..., :S].reshape(B, -1, S, 1) for scale in scales)
     assert_right(out, q, k * k_scale, v * v_scale)
 
 

@@ -84,7 +84,8 @@ aclnnStatus aclnnIncreFlashAttentionV3GetWorkspaceSize(
                         .scale_value = scaleValue,
                         .input_layout = inputLayout,
                         .num_key_value_heads = numKeyValueHeads,
-                        .block_size = blockSize},
+                        .block_size = blockSize,
+                        .has_antiquant_scale = true},
                        workspaceSize, executor);
 }
 
@@ -118,7 +119,8 @@ aclnnStatus aclnnIncreFlashAttentionV4GetWorkspaceSize(
                         .scale_value = scaleValue,
                         .input_layout = inputLayout,
                         .num_key_value_heads = numKeyValueHeads,
-                        .block_size = blockSize},
+                        .block_size = blockSize,
+                        .has_antiquant_scale = true},
                        workspaceSize, executor);
 }
 

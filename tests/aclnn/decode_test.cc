@@ -197,9 +197,24 @@ TEST(IncreErrors, Int4KeysWithoutScales) {
   const DecodeProblem problem(c);
   DecodeFace face(problem);
   face.p.antiquant_scale = nullptr;
-  for (const DecodeVersion version : kVersions) {
+  for (const DecodeVersion version : {DecodeVersion::kV3, DecodeVersion::kV4}) {
     EXPECT_EQ(RunFace(version, face.p), ACLNN_ERR_PARAM_INVALID);
     EXPECT_THAT(aclGetRecentErrMsg(), HasSubstr("antiquantScale: missing (key.dtype is i4x8)"));
+  }
+}
+
+TEST(IncreErrors, CompressedKeysInVersionsWithoutScales) {
+  for (const auto& [format, name] : {std::pair{DType::kI4x8, "i32"}, std::pair{DType::kI8, "i8"}}) {
+    DecodeCase c = Usual();
+    c.quantization = Quantization::kPerTensor;
+    c.format = format;
+    const DecodeProblem problem(c);
+    const DecodeFace face(problem);
+    const std::string want = std::string("key.dtype=") + name + ", want f16 (query)";
+    for (const DecodeVersion version : {DecodeVersion::kV1, DecodeVersion::kV2}) {
+      EXPECT_EQ(RunFace(version, face.p), ACLNN_ERR_PARAM_INVALID);
+      EXPECT_THAT(aclGetRecentErrMsg(), HasSubstr(want));
+    }
   }
 }
 

@@ -189,7 +189,7 @@ def decode_attention(
             groups|1]. A dimension of 1 holds for all. An offset has the shape of its scale.
         antiquant_scale, antiquant_offset: the same for both, instead of these. Entry 0 is for keys, entry 1 for values:
             [2], or per column [2, Nkv, D], [2, Nkv, 1, D] or [2, Nkv * D]; with antiquant_per_token per key,
-            [2, B, S].
+            [2, B, S], or per key and head, [2, B, Nkv, S].
         deq_scale1, quant_scale1, deq_scale2: scales that an int8 q needs and other types refuse. They mean the same as
             in `prompt_flash_attention`, which gives the same bits. A call with an int8 q takes no antiquant_scale,
             sink, softcap or lse.

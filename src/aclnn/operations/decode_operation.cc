@@ -33,6 +33,7 @@ struct DecodeSettings {
   DecodeAttentionOptions options;
   std::vector<int64_t> lengths_kv;
   int64_t heads_kv = 0;
+  bool has_antiquant_scale = false;
 };
 
 Result<DecodeSlots> AddOperands(const DecodeTensors& tensors, Operands& operands) {
@@ -80,6 +81,7 @@ Result<DecodeSettings> SettingsOf(const DecodeCall& call) {
                                    ", want 0 or a divisor of " + std::to_string(call.num_heads) + " (numHeads)");
   }
   settings.options.scale = static_cast<float>(call.scale_value);
+  settings.has_antiquant_scale = call.has_antiquant_scale;
   auto lengths = ValuesOf("actualSeqLengths", call.actual_seq_lengths);
   if (!lengths.ok()) return lengths.status();
   settings.lengths_kv = std::move(*lengths);
@@ -96,6 +98,8 @@ class DecodeOperation final : public PlannedOperation<DecodeAttentionArgs> {
   [[nodiscard]] Status Prepare(int64_t block_size) {
     if (operands_.IsEmpty(slots_.out)) return Status::Ok();
     turned_ = PagesAreTurned(block_size);
+    FA_RETURN_IF_ERROR(CheckTypes("key", slots_.k));
+    FA_RETURN_IF_ERROR(CheckTypes("value", slots_.v));
     FA_RETURN_IF_ERROR(CheckHeads());
     FA_RETURN_IF_ERROR(CheckBlockSize(block_size));
     FA_RETURN_IF_ERROR(CheckPadding());
@@ -145,6 +149,19 @@ class DecodeOperation final : public PlannedOperation<DecodeAttentionArgs> {
 
   // Returns how many numbers an element of these keys or values holds: 8 int4 numbers per int32, otherwise 1.
   [[nodiscard]] int64_t Packed(Slot slot) const { return operands_.In(slot, nullptr).dtype == DType::kI32 ? 8 : 1; }
+
+  // Refuses compressed keys or values if the version has no parameter for their scales.
+  [[nodiscard]] Status CheckTypes(const char* name, const std::vector<Slot>& slots) const {
+    if (settings_.has_antiquant_scale) return Status::Ok();
+    const DType query = operands_.In(slots_.q, nullptr).dtype;
+    for (size_t i = 0; i < slots.size(); ++i) {
+      const DType dtype = operands_.In(slots[i], nullptr).dtype;
+      if (dtype == query || (dtype != DType::kI8 && dtype != DType::kI32)) continue;
+      const std::string index = slots.size() > 1 ? "[" + std::to_string(i) + "]" : "";
+      return Status::InvalidArgument(name + index + ".dtype=" + Name(dtype) + ", want " + Name(query) + " (query)");
+    }
+    return Status::Ok();
+  }
 
   // numKeyValueHeads must be the number of key heads that the tensors have.
   [[nodiscard]] Status CheckHeads() const {

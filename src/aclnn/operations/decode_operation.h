@@ -34,6 +34,7 @@ struct DecodeCall {
   const char* input_layout = nullptr;
   int64_t num_key_value_heads = 0;
   int64_t block_size = 0;
+  bool has_antiquant_scale = false;  ///< whether the version has the parameter antiquantScale
 };
 
 /// Does the first phase of every version.

@@ -153,12 +153,13 @@ struct ProductArgs {
 }
 
 /// The numbers for which compressed elements x stand: (x + offset) * scale. Column c of row r has scale and offset
-/// number r * row_step + c / group. If group is 0, it has number r * row_step.
+/// number r * row_step + c / group * group_step. If group is 0, it has number r * row_step.
 struct Antiquantization {
   const float* scale = nullptr;
   const float* offset = nullptr;  ///< offsets; null: all offsets are 0
   int64_t row_step = 0;           ///< from one row to the next; 0: all rows have the same numbers
   int64_t group = 0;              ///< columns that share a number; 0: all columns of a row
+  int64_t group_step = 1;         ///< from one group to the next
 };
 
 /// The arguments of `attend` (FewRowLoops). K and V have the same type, one that AttendedHeads allows.
@@ -166,6 +167,7 @@ struct AttendArgs {
   /// The columns of a head must be a multiple of kColumns, and at most kMostColumns.
   static constexpr int64_t kColumns = 32, kMostColumns = 256;
   static constexpr int64_t kMostStep = 32;  ///< the most keys per step
+  static constexpr int64_t kMostGroups = kMostColumns / kColumns;
   [[nodiscard]] static constexpr bool Fits(int64_t columns) {
     return columns > 0 && columns % kColumns == 0 && columns <= kMostColumns;
   }
@@ -182,8 +184,9 @@ struct AttendArgs {
   /// into L1. The scores fetch the step's rows of V, and the product fetches the next step's rows of K. Lists of
   /// addresses then continue with kMostStep addresses after the last row.
   bool brings = false;
-  /// Only for `attend_compressed`: the numbers that elements of K and V stand for, per row or per column (group 0 or
-  /// 1).
+  /// Only for `attend_compressed`: the numbers that elements of K and V stand for. They belong to rows, to columns
+  /// (group 1), or to rows and groups: then row_step is 1, and at most kMostGroups groups have a multiple of kColumns
+  /// columns each.
   Antiquantization k_numbers = {}, v_numbers = {};
 };
 

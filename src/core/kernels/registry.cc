@@ -47,7 +47,8 @@ struct OwnKernels {
   void (*byte_float_words_by_bytes)(KernelSet&) noexcept = nullptr;  ///< the same if PermutesBytes()
 };
 
-// CMake defines FA_HAS_<LEVEL> for each level whose sources are in the build (FA_LEVELS).
+// CMake defines FA_HAS_<LEVEL> for each level whose sources are in the build (FA_LEVELS), and FA_ONLY_VBMI if the build
+// lacks the kernels for CPUs without AVX512_VBMI.
 constexpr OwnKernels kOwnKernels[] = {
     {.isa = Isa::kPortable,
      .f32 = portable::SetFunctions,
@@ -71,7 +72,9 @@ constexpr OwnKernels kOwnKernels[] = {
     {.isa = Isa::kAvx512Bf16,
      .pairs = avx512_bf16::SetFunctions,
      .attending = avx512_bf16::SetAttending,
+#ifndef FA_ONLY_VBMI
      .byte_float_words = avx512_bf16::SetByteFloatWords,
+#endif
      .byte_float_words_by_bytes = avx512_bf16::SetByteFloatWordsByBytes},
 #endif
 #ifdef FA_HAS_AVX512_AMX

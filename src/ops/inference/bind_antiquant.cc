@@ -31,9 +31,12 @@ Status CheckAntiquant(const DecodeBinding& call, const char* name, const TensorV
   const int64_t heads = problem.heads_kv, d = problem.d;
   if (call.options.antiquant == Antiquant::kPerToken) {
     const int64_t longest = LongestSequence(call);
-    if (shape.rank() == 3 && shape[0] == 2 && shape[1] == call.batch() && shape[2] >= longest) return Status::Ok();
-    return Status::InvalidArgument(Arg(name, ".shape").Is(Text(shape)) + ", want [2," + std::to_string(call.batch()) +
-                                   "," + std::to_string(longest) + "] (one per key)");
+    const bool of_heads = shape.rank() == 4 && shape[2] == heads;
+    const bool fits = (shape.rank() == 3 || of_heads) && shape[0] == 2 && shape[1] == call.batch();
+    if (fits && shape[shape.rank() - 1] >= longest) return Status::Ok();
+    const Dims per_key = {2, call.batch(), longest}, per_head = {2, call.batch(), heads, longest};
+    return Status::InvalidArgument(Arg(name, ".shape").Is(Text(shape)) + ", want " + Text(per_key) + " or " +
+                                   Text(per_head) + " (one per key)");
   }
   if (shape == Dims{2}) return Status::Ok();
   if (shape == Dims{2, heads, d} || shape == Dims{2, heads, 1, d} || shape == Dims{2, heads * d}) {
@@ -53,7 +56,8 @@ BoundNumbers NumbersOfSide(const DecodeBinding& call, const TensorView& tensor, 
   if (rank == 1) return numbers;
   if (call.options.antiquant == Antiquant::kPerToken) {
     numbers.rows.batch = stride[1];
-    numbers.rows.row = stride[2];
+    if (rank == 4) numbers.rows.head = stride[2];
+    numbers.rows.row = stride[rank - 1];
     return numbers;
   }
   numbers.group = stride[rank - 1];

@@ -22,10 +22,15 @@ float LoadNumber(const std::byte* data, DType dtype, int64_t at) {
 void CopyNumbers(const core::kernels::RowFunctions& kernels, const std::byte* from, DType dtype, int64_t stride,
                  int64_t n, float* to) {
   if (stride == 1) return kernels.widen({from, dtype, n}, 1, n, to, n);
+  if (dtype == DType::kF32) {  // the most frequent type
+    const auto* numbers = reinterpret_cast<const float*>(from);
+    for (int64_t i = 0; i < n; ++i) to[i] = numbers[i * stride];
+    return;
+  }
   for (int64_t i = 0; i < n; ++i) to[i] = LoadNumber(from, dtype, i * stride);
 }
 
-/// Reads the scales or the offsets of rows of a head.
+/// Reads the scales or the offsets of rows of a head. If they differ per row, those of one group follow each other.
 const float* Read(const Antiquants& of, const layout::HeadRows& head, int64_t group_stride,
                   const core::kernels::RowFunctions& kernels, Interval keys, int64_t columns, float* floats) {
   if (!of.per_row) {
@@ -41,16 +46,12 @@ const float* Read(const Antiquants& of, const layout::HeadRows& head, int64_t gr
     return reinterpret_cast<const float*>(head.At(keys.begin));
   }
   assert(keys.size() * of.groups <= kMostNumbers);
-  float* to = floats;
+  const int64_t group_bytes = group_stride * static_cast<int64_t>(SizeOf(head.dtype));
   for (int64_t key = keys.begin; key < keys.end;) {
     const int64_t end = head.RunEnd(key, keys.end, 0);
-    if (of.groups == 1) {
-      CopyNumbers(kernels, head.At(key), head.dtype, head.stride, end - key, to);
-      to += end - key;
-    } else {
-      for (int64_t row = key; row < end; ++row, to += of.groups) {
-        CopyNumbers(kernels, head.At(row), head.dtype, group_stride, of.groups, to);
-      }
+    for (int64_t group = 0; group < of.groups; ++group) {
+      CopyNumbers(kernels, head.At(key) + group * group_bytes, head.dtype, head.stride, end - key,
+                  floats + group * keys.size() + key - keys.begin);
     }
     key = end;
   }
@@ -61,8 +62,11 @@ const float* Read(const Antiquants& of, const layout::HeadRows& head, int64_t gr
 
 Antiquantization ReadAntiquants(const Antiquants& of, const core::kernels::RowFunctions& kernels, int64_t sequence,
                                 int64_t head_kv, Interval keys, int64_t columns, float* floats) {
-  Antiquantization by{.row_step = of.per_row ? of.groups : 0, .group = of.groups == 1 ? 0 : 1};
-  if (of.per_row && of.groups > 1) by.group = columns / of.groups;
+  Antiquantization by{.row_step = of.per_row ? 1 : 0, .group = of.groups == 1 ? 0 : 1};
+  if (of.per_row && of.groups > 1) {
+    by.group = columns / of.groups;
+    by.group_step = keys.size();
+  }
   by.scale = Read(of, of.scale.Head(sequence, head_kv, 0), of.scale_group, kernels, keys, columns, floats);
   if (of.offset.view.data != nullptr) {
     by.offset =

@@ -29,8 +29,12 @@ void WriteStatistic(const layout::MutableStatsView& to, int64_t b, int64_t n, in
   if (to.data != nullptr) to.Write(b, n, row, value);
 }
 
-/// Returns whether scales depend on both the row and the column. attend_compressed takes no such scales.
-bool PerRowAndGroup(const Antiquants& of) { return of.per_row && of.groups > 1; }
+/// Returns whether attend_compressed takes such scales of heads with `columns` columns.
+bool TakesNumbers(const Antiquants& of, int64_t columns) {
+  static_assert(ForwardStrips::kAttendKeys * AttendArgs::kMostGroups <= kMostNumbers);
+  if (!of.per_row || of.groups == 1) return true;
+  return of.groups <= AttendArgs::kMostGroups && columns / of.groups % AttendArgs::kColumns == 0;
+}
 
 /// Lists addresses of rows that lie in runs, one run at a time. Past the last of `rows` rows it lists the last row.
 void ListRows(const layout::HeadRows& head, Interval keys, int64_t rows, const void** to) {
@@ -137,8 +141,8 @@ int64_t ForwardStrips::AttendedEnd(const RunningStrip& strip, Interval keys) con
   const DType dtype = rows_.k.view.rows.dtype;
   const bool attends = strip.kernels->AttendsTo(dtype, problem_.d, problem_.dv) && rows_.v.view.rows.dtype == dtype &&
                        problem_.d_rope == 0 && !passes.changes_scores() && !passes.inputs().has_dense_mask() &&
-                       !passes.has_dropout() && !PerRowAndGroup(rows_.k_antiquants) &&
-                       !PerRowAndGroup(rows_.v_antiquants);
+                       !passes.has_dropout() && TakesNumbers(rows_.k_antiquants, problem_.d) &&
+                       TakesNumbers(rows_.v_antiquants, problem_.dv);
   if (!attends || keys.empty()) return keys.begin;
   // `attend` sums keys in another order than the other kernels. So the keys that it takes must not depend on how rows
   // are cut into tiles. If a tile lacks rows of the sequence, the bounds here are those of a tile with all rows.

@@ -108,10 +108,15 @@ struct CodeRows {
 
 /// The scales and offsets of K or V, with NaN behind them.
 struct Numbers {
-  enum class Per : uint8_t { kTensor, kRow, kColumn };
+  enum class Per : uint8_t { kTensor, kRow, kColumn, kRowAndGroup };
+  static constexpr int64_t kGroup = 32;  ///< columns of a group
 
-  Numbers(Per of, int64_t rows, int64_t columns, double size, bool with_offset, uint32_t seed) : per(of) {
-    const int64_t count = per == Per::kTensor ? 1 : per == Per::kRow ? rows : columns;
+  Numbers(Per of, int64_t all_rows, int64_t columns, double size, bool with_offset, uint32_t seed)
+      : per(of), rows(all_rows) {
+    const int64_t count = per == Per::kTensor   ? 1
+                          : per == Per::kRow    ? rows
+                          : per == Per::kColumn ? columns
+                                                : rows * columns / kGroup;
     std::mt19937 random(seed);
     std::uniform_real_distribution<float> near_one(0.5f, 1.5f);
     for (int64_t i = 0; i < count; ++i) {
@@ -122,14 +127,24 @@ struct Numbers {
     if (with_offset) offset.insert(offset.end(), 32, kNan);
   }
   [[nodiscard]] Antiquantization From(int64_t first) const {
-    const int64_t at = per == Per::kRow ? first : 0;
+    const bool of_rows = per == Per::kRow || per == Per::kRowAndGroup;
+    const int64_t at = of_rows ? first : 0;
     return {.scale = scale.data() + at,
             .offset = offset.empty() ? nullptr : offset.data() + at,
-            .row_step = per == Per::kRow ? 1 : 0,
-            .group = per == Per::kColumn ? 1 : 0};
+            .row_step = of_rows ? 1 : 0,
+            .group = per == Per::kColumn        ? 1
+                     : per == Per::kRowAndGroup ? kGroup
+                                                : 0,
+            .group_step = per == Per::kRowAndGroup ? rows : 1};
   }
   [[nodiscard]] size_t Of(int64_t row, int64_t column) const {
-    return static_cast<size_t>(per == Per::kTensor ? 0 : per == Per::kRow ? row : column);
+    switch (per) {
+      case Per::kTensor: return 0;
+      case Per::kRow: return static_cast<size_t>(row);
+      case Per::kColumn: return static_cast<size_t>(column);
+      case Per::kRowAndGroup: break;
+    }
+    return static_cast<size_t>(column / kGroup * rows + row);
   }
   [[nodiscard]] double Scale(int64_t row, int64_t column) const { return scale[Of(row, column)]; }
   [[nodiscard]] double Offset(int64_t row, int64_t column) const {
@@ -137,6 +152,7 @@ struct Numbers {
   }
 
   Per per;
+  int64_t rows;
   std::vector<float> scale, offset;
 };
 
@@ -279,13 +295,16 @@ void CompressedAttendTest::ExpectSoftmax(const State& state, const Matrix& q, co
     for (double& s : p) sum += s = std::exp2(kFactor * (s - max));
     ASSERT_NEAR(state.row_sum[static_cast<size_t>(row)], sum, (p_error + kEps * static_cast<double>(keys)) * sum);
     const bool v_by_column = of_v.per == Numbers::Per::kColumn;
-    const auto weight = [&](int64_t key) {
-      return p[static_cast<size_t>(key)] * (v_by_column ? 1 : std::fabs(of_v.Scale(key, 0)));
-    };
-    double largest = rounding.smallest;
-    for (int64_t key = 0; key < keys; ++key) largest = std::max(largest, weight(key));
+    double largest = 0;  // of the weights of a column's group
     for (int64_t c = 0; c < dv; ++c) {
       double want = 0, error = 0;
+      const auto weight = [&](int64_t key) {
+        return p[static_cast<size_t>(key)] * (v_by_column ? 1 : std::fabs(of_v.Scale(key, c)));
+      };
+      if (c % Numbers::kGroup == 0) {
+        largest = rounding.smallest;
+        for (int64_t key = 0; key < keys; ++key) largest = std::max(largest, weight(key));
+      }
       for (int64_t key = 0; key < keys; ++key) {
         const double x = v.at(key, c), offset = of_v.Offset(key, c), scale = of_v.Scale(key, c);
         const double of_column = v_by_column ? std::fabs(scale) : 1;
@@ -308,7 +327,8 @@ struct HeadColumns {
 };
 constexpr HeadColumns kHeadColumns[] = {{64, 64},  {128, 128}, {256, 256}, {96, 96},  {64, 96},
                                         {96, 160}, {128, 32},  {32, 32},   {256, 128}};
-constexpr Numbers::Per kPer[] = {Numbers::Per::kTensor, Numbers::Per::kRow, Numbers::Per::kColumn};
+constexpr Numbers::Per kPer[] = {Numbers::Per::kTensor, Numbers::Per::kRow, Numbers::Per::kColumn,
+                                 Numbers::Per::kRowAndGroup};
 
 TEST_P(CompressedAttendTest, EqualsTheDoubleSoftmaxWhereverTheKeysAreCut) {
   uint32_t seed = 0;
@@ -317,8 +337,8 @@ TEST_P(CompressedAttendTest, EqualsTheDoubleSoftmaxWhereverTheKeysAreCut) {
     for (const HeadColumns& heads : kHeadColumns) {
       const auto [d, dv] = heads;
       ++seed;
-      const Numbers of_k(kPer[seed % 3], keys, d, size, seed % 2 == 0, seed);
-      const Numbers of_v(kPer[seed / 3 % 3], keys, dv, size, seed / 2 % 2 == 0, seed + 1);
+      const Numbers of_k(kPer[seed % 4], keys, d, size, seed % 2 == 0, seed);
+      const Numbers of_v(kPer[seed / 4 % 4], keys, dv, size, seed / 2 % 2 == 0, seed + 1);
       const CodeRows k(format(), keys, d, 8, seed + 2), v(format(), keys, dv, 20, seed + 3);
       const Matrix q = Queries(d, seed + 4);
       const std::vector<float> panel = Pack(q, d);

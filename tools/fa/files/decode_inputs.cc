@@ -60,7 +60,9 @@ void AddDecodeFlags(CLI::App& command, DecodeFlags& flags) {
   file("--antiquant-scale", flags.antiquant_scale,
        "int8 keys stand for (x + offset) * scale: [2], or per column [2,Nkv,D]; entry 0 for keys, 1 for values");
   file("--antiquant-offset", flags.antiquant_offset, "Offset of these keys and values, same shape, default 0");
-  command.add_option("--antiquant-mode", flags.antiquant_mode, "0 (default): as above; 1: one per key, [2,B,S]")
+  command
+      .add_option("--antiquant-mode", flags.antiquant_mode,
+                  "0 (default): as above; 1: one per key, [2,B,S] or [2,B,Nkv,S]")
       ->type_name("N");
   file("--sink", flags.sink, "float32 [N] or [B|1,N,Sq], TND [T,N]: a virtual key of that score and value 0");
   file("--deq-scale1", flags.deq_scale1, "int8 queries: scale of Q K^T, one float32 or uint64");

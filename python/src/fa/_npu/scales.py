@@ -28,10 +28,10 @@ def separate_scales(
     for name, mode in zip(names.modes, modes, strict=True):
         if mode not in _MODES:
             raise ValueError(f"invalid argument: {name}={mode}, want one of {', '.join(map(str, _MODES))}")
-        if paged is not (mode in _PAGED_MODES) and mode not in (0, 1, 2):
-            want = "0, 1, 2, 4 or 5 with pages" if paged else "0 to 3 without pages"
-            raise ValueError(f"invalid argument: {name}={mode}, want {want}")
-    if paged and modes[0] != modes[1] and 1 in modes:
+        if not paged and mode in _PAGED_MODES:
+            raise ValueError(f"invalid argument: {name}={mode}, want 0 to 3 without pages")
+    of_sequences = paged and not {1, 3}.isdisjoint(modes)
+    if of_sequences and modes[0] != modes[1]:
         raise ValueError(f"invalid argument: {names.modes[1]}={modes[1]}, want {modes[0]} ({names.modes[0]})")
     pairs = tuple(zip(key_scales, value_scales, strict=True))
     for (own, other), pair in zip(zip(names.key, names.value, strict=True), pairs, strict=True):
@@ -50,9 +50,9 @@ def separate_scales(
     for side, scales, mode, sizes, name in sides:
         for part, scale, called in zip(("scale", "offset"), scales, name, strict=True):
             own[f"{side}_{part}"] = None if scale is None else _of_mode(scale, mode, sizes, called)
-    if modes != (1, 1) or not paged:
+    if not of_sequences:
         return own
-    # One scale per token of a sequence in pages is read in this form only.
+    # Scales of the tokens of sequences whose keys lie in pages are read in this form only.
     both = {part: tuple(own[f"{side}_{part}"] for side in "kv") for part in ("scale", "offset")}
     stacked = {f"antiquant_{part}": _stacked(pair) for part, pair in both.items()}
     return {**stacked, "antiquant_per_token": True}
@@ -132,7 +132,7 @@ def _of_mode(scale: Tensor, mode: int, sizes: KeySizes, name: str) -> Tensor:
             return scale.reshape(1, heads, 1, 1)
         want = f"[{heads}]"
     else:
-        per_row = sizes.paged and mode == 1  # of sequences, whose length the library checks
+        per_row = sizes.paged and mode in (1, 3)  # of sequences, whose length the library checks
         front = [sizes.sequences if per_row else sizes.batch, *([] if mode in (1, 4) else [heads])]
         more = mode in (1, 3)  # there may be numbers for more rows
         if len(shape) == len(front) + 2 and shape[0] == 1:
@@ -147,9 +147,10 @@ def _of_mode(scale: Tensor, mode: int, sizes: KeySizes, name: str) -> Tensor:
 
 
 def _stacked(pair: tuple[Tensor | None, Tensor | None]) -> Tensor | None:
-    """Returns scales per token of keys and of values, [B, 1, S, 1], as one tensor [2, B, S'], where S' is the smaller
-    number of rows. The library finds the one that has too few."""
+    """Returns scales per token of keys and of values, [B, 1|Nkv, S, 1], as one tensor [2, B, S'] or [2, B, Nkv, S'],
+    where S' is the smaller number of rows. The library finds the one that has too few."""
     if pair[0] is None:
         return None
     rows = min(t.shape[2] for t in pair)
-    return torch.stack([t[:, 0, :rows, 0] for t in pair])
+    stacked = torch.stack([t[:, :, :rows, 0] for t in pair])
+    return stacked[:, :, 0] if stacked.shape[2] == 1 else stacked

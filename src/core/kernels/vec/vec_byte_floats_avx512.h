@@ -4,24 +4,23 @@
 
 #include "core/kernels/vec/vec_avx512_bf16.h"
 
-/// The bf16 of the codes 0..127 of an 8-bit float with `kFraction` bits of fraction. The upper 128 codes have the other
-/// sign.
-template <int kFraction>
+/// The bf16 of the codes 0..127 of an 8-bit float with `fraction_bits` bits of fraction. The upper 128 codes have the
+/// other sign.
 struct ByteFloats {
   alignas(64) uint16_t of[128];
   alignas(64) uint8_t lower[128], upper[128];  ///< the bytes of `of`
-  constexpr ByteFloats() : of(), lower(), upper() {
-    constexpr int kExponents = 1 << (7 - kFraction), kFractions = 1 << kFraction, kBias = kExponents / 2 - 1;
+  constexpr explicit ByteFloats(int fraction_bits) : of(), lower(), upper() {
+    const int exponents = 1 << (7 - fraction_bits), fractions = 1 << fraction_bits, bias = exponents / 2 - 1;
     for (int code = 1; code < 128; ++code) {
-      int exponent = code / kFractions, fraction = code % kFractions;
+      int exponent = code / fractions, fraction = code % fractions;
       if (exponent == 0) {  // a subnormal number becomes a normal one
-        for (exponent = 1; fraction < kFractions; fraction *= 2) --exponent;
-        fraction -= kFractions;
+        for (exponent = 1; fraction < fractions; fraction *= 2) --exponent;
+        fraction -= fractions;
       }
-      of[code] = static_cast<uint16_t>((exponent - kBias + 127) << 7 | fraction << (7 - kFraction));
+      of[code] = static_cast<uint16_t>((exponent - bias + 127) << 7 | fraction << (7 - fraction_bits));
     }
-    if (kFraction == 3) of[127] = 0x7fc0;  // e4m3 has one NaN and no infinity
-    if (kFraction == 2) {
+    if (fraction_bits == 3) of[127] = 0x7fc0;  // e4m3 has one NaN and no infinity
+    if (fraction_bits == 2) {
       of[124] = 0x7f80;
       for (int code = 125; code < 128; ++code) of[code] = 0x7fc0;
     }
@@ -31,15 +30,12 @@ struct ByteFloats {
     }
   }
 };
-template <int kFraction>
-inline constexpr ByteFloats<kFraction> kByteFloats;
+inline constexpr ByteFloats kE4M3Floats(3), kE5M2Floats(2);
 
 #ifdef __AVX512VBMI__
 
 /// Turns 64 codes into bf16: those of the lower eight codes of every 16 bytes, and those of the upper eight.
-template <int kFraction>
-FA_INLINE void WidenByteFloats(I codes, F& lower, F& upper) {
-  const ByteFloats<kFraction>& table = kByteFloats<kFraction>;
+FA_INLINE void WidenByteFloats(const ByteFloats& table, I codes, F& lower, F& upper) {
   const auto look_up = [&](const uint8_t* of) __attribute__((always_inline)) {
     return _mm512_permutex2var_epi8(_mm512_load_si512(of), codes, _mm512_load_si512(of + 64));
   };
@@ -60,34 +56,32 @@ FA_INLINE I LoadCodes64(const void* p) {
 }
 
 /// Loads 32 * N 8-bit floats as bf16. Each table look-up serves all codes.
-template <int kFraction, int N>
-FA_INLINE void LoadByteFloats(const char* p, F (&x)[N]) {
+template <int N>
+FA_INLINE void LoadByteFloats(const ByteFloats& table, const char* p, F (&x)[N]) {
   static_assert(N <= 2);
   F none;
-  if constexpr (N == 1) WidenByteFloats<kFraction>(LoadCodes32(p), x[0], none);
-  if constexpr (N == 2) WidenByteFloats<kFraction>(LoadCodes64(p), x[0], x[1]);
+  if constexpr (N == 1) WidenByteFloats(table, LoadCodes32(p), x[0], none);
+  if constexpr (N == 2) WidenByteFloats(table, LoadCodes64(p), x[0], x[1]);
 }
 /// Loads 32 * N columns of two rows, and does what UnpackWords does. If upper is null, its elements are 0.
-template <int kFraction, int N>
-FA_INLINE void LoadByteFloatPairs(const char* lower, const char* upper, F (&x)[2 * N]) {
+template <int N>
+FA_INLINE void LoadByteFloatPairs(const ByteFloats& table, const char* lower, const char* upper, F (&x)[2 * N]) {
   static_assert(N <= 2);
   const I zero = _mm512_setzero_si512();
   if constexpr (N == 1) {
     const I a = LoadCodes32(lower), b = upper == nullptr ? zero : LoadCodes32(upper);
-    WidenByteFloats<kFraction>(_mm512_unpacklo_epi8(a, b), x[0], x[1]);
+    WidenByteFloats(table, _mm512_unpacklo_epi8(a, b), x[0], x[1]);
   } else {
     const I a = LoadCodes64(lower), b = upper == nullptr ? zero : LoadCodes64(upper);
-    WidenByteFloats<kFraction>(_mm512_unpacklo_epi8(a, b), x[0], x[1]);
-    WidenByteFloats<kFraction>(_mm512_unpackhi_epi8(a, b), x[2], x[3]);
+    WidenByteFloats(table, _mm512_unpacklo_epi8(a, b), x[0], x[1]);
+    WidenByteFloats(table, _mm512_unpackhi_epi8(a, b), x[2], x[3]);
   }
 }
 
 #else
 
 /// Loads 32 8-bit floats as bf16. Each table look-up serves 64 codes.
-template <int kFraction>
-FA_INLINE F LoadByteFloats(const void* p) {
-  const uint16_t(&table)[128] = kByteFloats<kFraction>.of;
+FA_INLINE F LoadByteFloats(const uint16_t (&table)[128], const void* p) {
   const I codes = _mm512_cvtepi8_epi16(_mm256_loadu_si256(static_cast<const __m256i*>(p)));
   const I lower = _mm512_permutex2var_epi16(_mm512_load_si512(table), codes, _mm512_load_si512(table + 32));
   const I upper = _mm512_permutex2var_epi16(_mm512_load_si512(table + 64), codes, _mm512_load_si512(table + 96));
@@ -97,15 +91,15 @@ FA_INLINE F LoadByteFloats(const void* p) {
   const I sign = _mm512_set1_epi16(static_cast<int16_t>(0x8000));
   return AsF(_mm512_ternarylogic_epi32(magnitude, codes, sign, kOrOfAnd));
 }
-template <int kFraction, int N>
-FA_INLINE void LoadByteFloats(const char* p, F (&x)[N]) {
-  FA_UNROLL for (int i = 0; i < N; ++i) x[i] = LoadByteFloats<kFraction>(p + 32 * i);
+template <int N>
+FA_INLINE void LoadByteFloats(const ByteFloats& table, const char* p, F (&x)[N]) {
+  FA_UNROLL for (int i = 0; i < N; ++i) x[i] = LoadByteFloats(table.of, p + 32 * i);
 }
-template <int kFraction, int N>
-FA_INLINE void LoadByteFloatPairs(const char* lower, const char* upper, F (&x)[2 * N]) {
+template <int N>
+FA_INLINE void LoadByteFloatPairs(const ByteFloats& table, const char* lower, const char* upper, F (&x)[2 * N]) {
   FA_UNROLL for (int i = 0; i < N; ++i) {
-    const F b = upper == nullptr ? Zero() : LoadByteFloats<kFraction>(upper + 32 * i);
-    UnpackWords(LoadByteFloats<kFraction>(lower + 32 * i), b, x[2 * i], x[2 * i + 1]);
+    const F b = upper == nullptr ? Zero() : LoadByteFloats(table.of, upper + 32 * i);
+    UnpackWords(LoadByteFloats(table.of, lower + 32 * i), b, x[2 * i], x[2 * i + 1]);
   }
 }
 

@@ -207,3 +207,42 @@ FA_INLINE F LanesFrom(F x) {
 }
 
 #include "core/kernels/vec/vec_four_lanes.h"
+
+// The next functions load 4 columns of compressed rows, or 8.
+
+/// Loads n bytes into the first lanes.
+template <int N>
+FA_INLINE uint8x8_t LoadBytes(const uint8_t* p) {
+  uint64_t bytes = 0;
+  __builtin_memcpy(&bytes, p, N);
+  return vcreate_u8(bytes);
+}
+/// Returns 16-bit floats that are 2^-8 of numbers of e4m3: their exponents and fractions are those of the codes. A NaN
+/// gets all bits set.
+FA_INLINE uint16x8_t WidenE4M3(uint8x8_t codes) {
+  const int8x8_t nan = vreinterpret_s8_u8(vceq_u8(vand_u8(codes, vdup_n_u8(0x7f)), vdup_n_u8(0x7f)));
+  const uint16x8_t words = vreinterpretq_u16_s16(vshlq_n_s16(vmovl_s8(vreinterpret_s8_u8(codes)), 7));
+  return vorrq_u16(vandq_u16(words, vdupq_n_u16(0xbf80)), vreinterpretq_u16_s16(vmovl_s8(nan)));
+}
+/// LoadE4M3 and LoadFiniteE4M3 return numbers divided by this power of 2.
+inline constexpr float kE4M3Unit = 256.0f;
+FA_INLINE F LoadE4M3(const uint8_t* p) { return WidenF16(vget_low_u16(WidenE4M3(LoadBytes<4>(p)))); }
+/// How many vectors LoadFiniteE4M3 best loads together. Two share the operations on 16-bit floats.
+inline constexpr int kE4M3AtOnce = 2;
+FA_INLINE void LoadFiniteE4M3(const uint8_t* p, F (&x)[1]) { x[0] = LoadE4M3(p); }
+FA_INLINE void LoadFiniteE4M3(const uint8_t* p, F (&x)[2]) {
+  const uint16x8_t words = WidenE4M3(LoadBytes<8>(p));
+  x[0] = WidenF16(vget_low_u16(words));
+  x[1] = WidenF16(vget_high_u16(words));
+}
+/// The codes of e5m2 are the upper bytes of 16-bit floats.
+FA_INLINE F LoadE5M2(const uint8_t* p) {
+  return WidenF16(vreinterpret_u16_u8(vzip1_u8(vdup_n_u8(0), LoadBytes<4>(p))));
+}
+/// Loads 4 numbers of 4 bits from 2 bytes. The lower half of a byte comes first.
+FA_INLINE F LoadI4(const uint8_t* p) {
+  uint16_t four;
+  __builtin_memcpy(&four, p, sizeof four);
+  const int16x4_t upper = vshl_s16(vdup_n_s16(static_cast<int16_t>(four)), vcreate_s16(0x000000040008000cu));
+  return vcvtq_f32_s32(vmovl_s16(vshr_n_s16(upper, 12)));  // the shift repeats the sign
+}

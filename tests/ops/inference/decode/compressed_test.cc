@@ -45,6 +45,7 @@ TEST(CompressedDecode, CompressedKeysOfEveryFormatAndScale) {
           c.combined = false;
           c.antiquant_offset = random.OneOf({false, true});
           c.antiquant_dtype = random.OneOf({DType::kF32, DType::kF16, DType::kBF16});
+          c.group_columns = random.OneOf<int64_t>({16, 32, 64});
           c.dense.seed = n;
           ExpectReference(c);
         }
@@ -72,6 +73,7 @@ TEST(CompressedDecode, FewRowsOfBf16) {
             c.combined = false;
             c.antiquant_offset = offset;
             c.antiquant_dtype = random.OneOf({DType::kF32, DType::kBF16});
+            c.group_columns = random.OneOf<int64_t>({16, 32, 64});
             c.dense.seed = n;
             ExpectReference(c);
           }
@@ -97,6 +99,7 @@ TEST(CompressedDecode, FewRowsOfBf16BehindAMask) {
           c.quantization = kind;
           c.combined = false;
           c.antiquant_offset = random.OneOf({false, true});
+          c.group_columns = random.OneOf<int64_t>({16, 32, 64});
           c.dense.seed = n;
           ExpectReference(c);
         }
@@ -121,6 +124,7 @@ TEST(CompressedDecode, CompressedKeysWithMasksAndManyRows) {
         c.quantization = kind;
         c.combined = false;
         c.antiquant_offset = random.OneOf({false, true});
+        c.group_columns = random.OneOf<int64_t>({16, 32, 64});
         c.dense.seed = n;
         ExpectReference(c);
       }

@@ -45,8 +45,8 @@ std::ostream& operator<<(std::ostream& out, const DecodeCase& c) {
   return out << "keys " << static_cast<int>(c.keys) << " page_rows " << c.page_rows << " order " << c.page_order
              << " spare " << c.spare_q << "," << c.spare_k << " quantization " << static_cast<int>(c.quantization)
              << (c.combined ? " combined " : " apart ") << static_cast<int>(c.format) << " times " << c.scale_factor
-             << " numbers " << static_cast<int>(c.antiquant_dtype) << " offset " << c.antiquant_offset
-             << (c.int8_out ? " int8" : "") << " " << c.dense;
+             << " numbers " << static_cast<int>(c.antiquant_dtype) << " of " << c.group_columns << " offset "
+             << c.antiquant_offset << (c.int8_out ? " int8" : "") << " " << c.dense;
 }
 
 DecodeProblem::DecodeProblem(const DecodeCase& c, reference::Problem values) : case_(c), values_(std::move(values)) {
@@ -210,13 +210,14 @@ void DecodeProblem::MakeNumbers() {
   };
   if (case_.combined) {
     const int64_t columns = token ? d.max_sk() + case_.spare_k : d.d, rows = token ? d.batch() : d.heads_kv;
+    if (kind == Quantization::kPerTokenAndHead) return make({2, rows, d.heads_kv, columns}, 0);
     return make(kind == Quantization::kPerTensor ? Dims{2} : Dims{2, rows, columns}, 0);
   }
   for (const int side : {0, 1}) {
     const int64_t columns = side == 0 ? d.d : d.dv;
     const int64_t groups = kind == Quantization::kPerChannel ? columns
                            : kind == Quantization::kPerGroup || kind == Quantization::kPerTokenAndGroup
-                               ? columns / std::gcd(columns, int64_t{16})
+                               ? columns / std::gcd(columns, case_.group_columns)
                                : 1;
     const int64_t pages = std::accumulate(pages_.begin(), pages_.end(), int64_t{3},
                                           [](int64_t sum, const auto& of) { return sum + std::ssize(of); });
@@ -232,6 +233,7 @@ int64_t DecodeProblem::NumberAt(bool values, int64_t b, int64_t n, int64_t j, in
   if (case_.combined) {
     const int64_t side = values ? stride[0] : 0;
     if (shape.rank() == 1) return side;
+    if (shape.rank() == 4) return side + b * stride[1] + n * stride[2] + j;
     return case_.quantization == Quantization::kPerToken ? side + b * stride[1] + j : side + n * stride[1] + x;
   }
   const bool paged = !pages_.empty();
@@ -363,7 +365,7 @@ DecodeAttentionOptions DecodeProblem::options() const {
   options.scale = dense.scale;
   options.mask = dense.mask;
   CopyNumbers(dense, options);
-  if (case_.combined && case_.quantization == Quantization::kPerToken) options.antiquant = Antiquant::kPerToken;
+  if (case_.combined && IsPerToken(case_.quantization)) options.antiquant = Antiquant::kPerToken;
   return options;
 }
 

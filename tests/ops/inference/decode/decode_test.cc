@@ -187,7 +187,7 @@ TEST(Decode, PackedQueriesWithCompressedKeysAndOutputs) {
 
 TEST(Decode, Int8KeysOfEveryFormAndQuantization) {
   for (const Quantization quantization :
-       {Quantization::kPerTensor, Quantization::kPerChannel, Quantization::kPerToken}) {
+       {Quantization::kPerTensor, Quantization::kPerChannel, Quantization::kPerToken, Quantization::kPerTokenAndHead}) {
     int n = 0;
     for (const KeyForm form : kForms) {
       for (const DType dtype : kDTypes) {

@@ -356,7 +356,7 @@ const Int8Mistake kInt8Mistakes[] = {
        a->antiquant_offset.shape = {2};
        a->antiquant_offset.stride = {};
      }},
-    {"ChannelsForTokens", "antiquant_scale.shape=[2,2,24], want [2,2,40] (one per key)",
+    {"ChannelsForTokens", "antiquant_scale.shape=[2,2,24], want [2,2,40] or [2,2,2,40] (one per key)",
      [](DecodeAttentionArgs*, DecodeAttentionOptions* o) { o->antiquant = Antiquant::kPerToken; }},
     {"ChannelsOfHeadsOfTwoSizes", "want [2] (heads of v have another size",
      [](DecodeAttentionArgs* a, DecodeAttentionOptions*) { a->out.shape[3] = 12; }},

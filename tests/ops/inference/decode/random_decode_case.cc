@@ -43,11 +43,13 @@ void PickKeys(RandomChoices* random, DecodeCase* c) {
   c->format = random->OneOf({DType::kI8, DType::kF8E4M3, DType::kF8E5M2, DType::kI4x8});
   c->combined = random->Pick(0, 2) == 0;
   if (c->combined) {
-    c->quantization = random->OneOf({Quantization::kPerTensor, Quantization::kPerChannel, Quantization::kPerToken});
+    c->quantization = random->OneOf(
+        {Quantization::kPerTensor, Quantization::kPerChannel, Quantization::kPerToken, Quantization::kPerTokenAndHead});
   } else {
     c->quantization = random->OneOf({Quantization::kPerTensor, Quantization::kPerChannel, Quantization::kPerToken,
                                      Quantization::kPerHead, Quantization::kPerPage, Quantization::kPerGroup,
                                      Quantization::kPerTokenAndHead, Quantization::kPerTokenAndGroup});
+    c->group_columns = random->OneOf<int64_t>({16, 32, 64});  // few rows read groups of 32 columns in place
   }
   if (c->format == DType::kI4x8) {
     c->dense.d = (c->dense.d + 7) / 8 * 8;
