@@ -266,6 +266,17 @@ def test_merge_has_no_gradient():
         fmha.merge_attentions([out.detach().double()] * 2, [lse, lse])
 
 
+def test_a_partial_result_has_no_gradient():
+    """Without an error, a loss of merged parts would have no gradient, silently."""
+    tensors = [t.requires_grad_() for t in inputs(DENSE)]
+    out, lse = fmha.memory_efficient_attention_partial(*tensors)
+    for result in (out, lse):
+        with pytest.raises(NotImplementedError, match="an output that comes with its lse has no gradient"):
+            result.sum().backward()
+    with torch.no_grad():
+        assert not fmha.memory_efficient_attention_partial(*tensors)[0].requires_grad
+
+
 def test_training_on_parts():
     """merge_training's functions compute the backward of each part from the output and the lse of the whole."""
     query, key, value = (t.requires_grad_() for t in inputs(DENSE))

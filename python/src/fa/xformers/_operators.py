@@ -52,6 +52,20 @@ class _Op(AttentionOpBase):
         return reasons
 
 
+class _WithoutGradient(torch.autograd.Function):
+    """Passes an output and its lse on. Their backward raises an error, where autograd records it: the package's own
+    functions compute gradients from both, and merges pass no gradient to the lse."""
+
+    @staticmethod
+    def forward(ctx: Any, out: Tensor, lse: Tensor, *inputs: Tensor) -> tuple[Tensor, Tensor]:
+        return out.view_as(out), lse.view_as(lse)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Any:
+        want = "want memory_efficient_attention, or the functions of xformers.ops.fmha.merge_training"
+        raise NotImplementedError(f"fa.xformers: an output that comes with its lse has no gradient, {want}")
+
+
 class FwOp(_Op, AttentionFwOpBase):
     """Computes the forward on CPUs."""
 
@@ -65,8 +79,10 @@ class FwOp(_Op, AttentionFwOpBase):
             return attend(inp, False)
         with torch.no_grad():
             out, context = attend(inp, True)
-        if context is not None and context.rng_state is not None:
+        assert context is not None
+        if context.rng_state is not None:
             context.op_bw = BwOp
+        out, context.lse = _WithoutGradient.apply(out, context.lse, inp.query, inp.key, inp.value)
         return out, context
 
 
