@@ -1,6 +1,7 @@
 // The operators behind torch.nn.attention.varlen, which PyTorch has for other devices only: attention of packed
 // sequences, also over pages, and its backward.
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <limits>
 #include <span>
@@ -400,11 +401,22 @@ std::tuple<Tensor, Tensor, Tensor> Backward(Tensor grad_out, Tensor query, Tenso
   return {dq.Finished(), dk.Finished(), dv.Finished()};
 }
 
+/// A kernel of `kArguments` arguments. Older versions of PyTorch lack the last ones, which are then None.
+template <auto kernel, uint64_t kArguments>
+void WithMissing(StableIValue* stack, uint64_t arguments, uint64_t outputs) {
+  std::array<StableIValue, kArguments> all;
+  if (arguments > kArguments) return kernel(stack, arguments, outputs);  // it refuses arguments that it does not know
+  std::copy_n(stack, arguments, all.begin());
+  std::fill(all.begin() + arguments, all.end(), ::torch::stable::detail::from(std::nullopt));
+  kernel(all.data(), kArguments, outputs);
+  std::copy_n(all.begin(), outputs, stack);
+}
+
 }  // namespace
 
 void AddPacked(::torch::stable::detail::StableLibrary& library) {
-  library.impl(kPackedForward, TORCH_BOX(&Forward));
-  library.impl(kPackedForwardInto, TORCH_BOX(&ForwardIntoOut));
+  library.impl(kPackedForward, &WithMissing<TORCH_BOX(&Forward), 17>);
+  library.impl(kPackedForwardInto, &WithMissing<TORCH_BOX(&ForwardIntoOut), 18>);
   library.impl(kPackedBackward, TORCH_BOX(&Backward));
 }
 

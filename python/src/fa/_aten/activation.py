@@ -37,7 +37,7 @@ class Handle:
                 self._library = None
                 if self._compiled.fa_torch_activate() != 0:
                     raise RuntimeError(f"{FILE.name}: PyTorch {torch.__version__} refuses its kernels")
-            _kept.extend(torch.library.get_kernel(f"aten::{name}", "CPU") for name in (*PACKED, *_DENSE))
+            _kept.extend(torch.library.get_kernel(f"aten::{name}", "CPU") for name in (*_known(), *_DENSE))
 
     def remove(self) -> None:
         """Takes the kernels out of the dispatcher. Later calls do nothing."""
@@ -61,6 +61,11 @@ def library() -> Any:
     return compiled
 
 
+def _known() -> list[str]:
+    """Returns the packed operators that this PyTorch has."""
+    return [name for name in PACKED if hasattr(torch.ops.aten, name)]
+
+
 def _kernels_in_python() -> torch.library.Library:
     kernels = torch.library.Library("aten", "IMPL")
     with warnings.catch_warnings():
@@ -68,6 +73,6 @@ def _kernels_in_python() -> torch.library.Library:
         for operator, of in zip(_DENSE, (dense.forward_kernel, dense.backward_kernel), strict=True):
             kernel = of(torch.library.get_kernel(f"aten::{operator}", "CPU"))
             kernels.impl(operator, kernel, "CPU", with_keyset=True)
-        for operator, kernel in PACKED.items():
-            kernels.impl(operator, kernel, "CPU")
+        for operator in _known():
+            kernels.impl(operator, PACKED[operator], "CPU")
     return kernels
