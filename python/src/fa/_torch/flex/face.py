@@ -81,7 +81,7 @@ def flex_attention(
     results = _computed(query, key, value, prepared, scale)
     out = _in_order(results.out, query)
     if return_aux is not None:
-        lse, max_scores = (getattr(results, name) if getattr(return_aux, name) else None for name in AuxOutput._fields)
+        lse, max_scores = (getattr(results, name) if getattr(return_aux, name) else None for name in ("lse", "max_scores"))
         return out, AuxOutput(lse, max_scores)
     return (out, results.lse) if return_lse else out
 
