@@ -56,6 +56,10 @@ class FA_API Plan {
   std::shared_ptr<const Impl> impl_;
 };
 
+/// Arguments that have all tensors of `Args`, and more.
+template <typename Extended, typename Args>
+concept Extends = std::derived_from<Extended, Args> && !std::same_as<Extended, Args>;
+
 /// A validated call of the operator that takes `Args`: it is cut into tiles, and its workspace is laid out. The plan is
 /// a pure function of shapes, options and context. The operator's function PlanX makes the plan once, and Run may run
 /// it often. The plan is immutable: many threads may call Run at once, each with its own Workspace. The context must
@@ -79,9 +83,8 @@ class PlanFor : public Plan {
   /// Runs the call with a workspace from the context's pool.
   Status Run(const Args& args) const { return RunAny(&args); }
   /// Does not compile: the tensors of an operator whose arguments extend those of this one.
-  template <typename Extended, typename... Memory>
-  requires std::derived_from<Extended, Args> &&(!std::same_as<Extended, Args>)Status
-      Run(const Extended& args, Memory&&... workspace) const = delete;
+  template <Extends<Args> Extended, typename... Memory>
+  Status Run(const Extended& args, Memory&&... workspace) const = delete;
 };
 
 /// Returns the plan without its operator's type, or the status that says why there is no plan.
