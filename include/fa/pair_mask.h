@@ -6,7 +6,7 @@
 /// @code{.cpp}
 /// std::vector<float> q(8 * 128 * 64), out(q);
 /// const std::vector<uint8_t> drop(128 * 128);
-/// const auto mask = fa::PairMask::FromBytes(fa::View(drop, {128, 128}), /*drops=*/true);
+/// const auto mask = fa::PairMask::FromBytes(fa::View(drop, {128, 128}), true);  // 1 = drop
 /// if (!mask.ok()) return mask.status();
 /// fa::AttentionArgs args;
 /// args.q = args.k = args.v = fa::View(q.data(), {1, 8, 128, 64});
@@ -93,7 +93,7 @@ class FA_API PairMask {
 /// if (!builder.ok()) return builder.status();
 /// std::vector<uint8_t> slab(128 * 512, 1);
 /// for (int64_t row = 0; row < 512; row += 128) {
-///   const fa::Status status = builder->Add(0, 0, row, fa::View(slab, {1, 1, 128, 512}), /*drops=*/false);
+///   const fa::Status status = builder->Add(0, 0, row, fa::View(slab, {1, 1, 128, 512}), false);
 ///   if (!status.ok()) return status;
 /// }
 /// return builder->Finish().status();
