@@ -6,7 +6,7 @@
 /// @code{.cpp}
 /// std::vector<float> q(8 * 128 * 64), out(q);
 /// const std::vector<uint8_t> drop(128 * 128);
-/// const auto mask = fa::PairMask::FromBytes(fa::View(drop, {128, 128}), true);  // true: bytes other than 0 drop
+/// const auto mask = fa::PairMask::FromBytes(fa::View(drop, {128, 128}), true);  // 1 = drop
 /// if (!mask.ok()) return mask.status();
 /// fa::AttentionArgs args;
 /// args.q = args.k = args.v = fa::View(q.data(), {1, 8, 128, 64});
