@@ -38,6 +38,15 @@ TEST_P(RankedBackward, HasTheBitsOfOneProcessForEveryCutAndMask) {
   ForEachCase(check, Axis{"dtype", {DType::kF32, DType::kBF16}}, Axis{"mode", {0, 3, 4, 5}});
 }
 
+// Such heads are computed by the loop of the tile unit, whose copies of K and V are per chunk of keys here.
+TEST_P(RankedBackward, HeadsOfWholeGroupsOfColumnsHaveTheBitsOfOneProcess) {
+  BackwardCase c = LongCase(DType::kBF16, 3);
+  c.forward.d = 64;
+  c.forward.dv = 32;
+  const OneProcess one(c, GetParam());
+  for (const int ranks : {1, 3}) one.ExpectSameBits(ShardsOf(c, Cut::kZigzag, Strategy::kSequence), ranks);
+}
+
 // With transports that can only wait, messages arrive between blocks; otherwise they arrive at any time. Both kinds are
 // tested, on one thread and on several.
 TEST_P(RankedBackward, TransportsThatCanOnlyWaitGiveTheSameBits) {
