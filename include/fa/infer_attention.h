@@ -82,7 +82,8 @@ struct InferAttentionOptions {
   /// that row i of dense_mask does not drop; this follows the device's pages, which no device has confirmed.
   ///
   /// The bottom-right corner is (Sq_b, P + Sk_b). In layouts with a dimension S and without q_rope, a single row keeps
-  /// every key in modes 2 and 3. It keeps its band in mode 4, which the device ignores there.
+  /// every key in modes 2 and 3, and has no band in mode 0. It keeps its band in mode 4, which the device ignores
+  /// there.
   int64_t sparse_mode = 0;
   int64_t pre = Mask::kUnlimited, next = Mask::kUnlimited;  ///< modes 0 and 4
   int64_t block_size = 0;                                   ///< rows per page: checked if > 0
