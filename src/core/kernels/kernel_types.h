@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "core/integer.h"
+#include "core/kernels/tile_loop_types.h"
 #include "fa/context.h"
 #include "fa/tensor.h"
 
@@ -197,79 +198,6 @@ struct AttendedHeads {
   bool any_float = false;    ///< if it multiplies f32: whether it also takes f16 and bf16 heads
 };
 
-/// A strip of TileLoops::attend. It has 32 lanes.
-struct TileAttendStrip {
-  const float* panel = nullptr;            ///< the queries as pack_queries packs them
-  int64_t begin = 0, end = 0;              ///< its chunks of 32 keys
-  int64_t plain_begin = 0, plain_end = 0;  ///< the chunks of which no pair is masked and no pass changes the scores
-  float* o = nullptr;                      ///< the output state [dv][32], if the strip has chunks
-  /// What exponents are relative to, in place of the row's largest score: the largest of the row's first chunk that has
-  /// a visible key. kMaskedScore if there is no such chunk.
-  float* row_max = nullptr;
-  float* row_sum = nullptr;  ///< the sum of the probabilities as they are multiplied, rounded to bf16
-  float* shift = nullptr;    ///< 32 floats of memory
-  // For statistics, both or neither: the row's largest score, and the sum of its probabilities before they are rounded.
-  float *largest = nullptr, *whole_sum = nullptr;
-  bool settled = false;  ///< whether every lane has its row_max
-};
-
-/// The arguments of TileLoops::attend. d and dv are multiples of kColumns.
-struct TileAttendArgs {
-  static constexpr int64_t kColumns = 32, kKeys = 32;              ///< keys of a chunk
-  static constexpr int64_t kScoreBytes = 4096, kStepBytes = 2048;  ///< a chunk's scores; its probabilities
-  static constexpr int64_t kMostRing = 4, kMostChunks = 8;
-  static constexpr int64_t kMemoryBytes = kMostRing * kScoreBytes + 2 * kMostChunks * kStepBytes;
-
-  const char* k = nullptr;   ///< as pack_key_tiles writes all d columns
-  const char* v = nullptr;   ///< as pack_value_tiles writes it
-  int64_t value_chunks = 0;  ///< chunks from 32 columns of v to the next
-  int64_t d = 0, dv = 0;
-  float factor = 0;
-  TileAttendStrip* strips = nullptr;
-  int64_t strip_count = 0;
-  bool whole_sums = false;  ///< whether the strips have `largest` and `whole_sum`
-  // Hints, which change no bits.
-  int64_t group = 1;       ///< strips that visit a block of keys one after the other: more than 1 for heads beyond L2
-  int64_t chunks = 4;      ///< chunks of a block, at most kMostChunks
-  char* memory = nullptr;  ///< kMemoryBytes, for scores and probabilities
-  /// Applies masks and passes to the scores s[32][32] of a strip's chunk. Scores of keys past the last one become
-  /// kMaskedScore, too.
-  void (*edit)(const void* context, int64_t strip, int64_t chunk, float* s) = nullptr;
-  const void* context = nullptr;
-};
-
-/// A strip of TileLoops::gradients. It has 32 lanes.
-struct TileGradientStrip {
-  const float *panel = nullptr, *do_panel = nullptr;  ///< Q and dO as pack_queries packs them
-  int64_t begin = 0, end = 0;                         ///< its chunks of 32 keys
-  int64_t plain_begin = 0, plain_end = 0;             ///< as in TileAttendStrip
-  const float *shift = nullptr, *delta = nullptr;     ///< as backward_softmax takes them
-  float* dq = nullptr;                                ///< [d][32]
-  /// P and dS in the layout that pair_lanes writes, from chunk 0 on. Of a strip's chunks, all keys are written.
-  float *p_lanes = nullptr, *ds_lanes = nullptr;
-};
-
-/// The arguments of TileLoops::gradients. d and dv are multiples of TileAttendArgs::kColumns.
-struct TileGradientArgs {
-  static constexpr int64_t kMemoryBytes = 2 * TileAttendArgs::kMostRing * TileAttendArgs::kScoreBytes +
-                                          2 * TileAttendArgs::kMostChunks * TileAttendArgs::kStepBytes;
-  static constexpr int64_t group = 1, chunks = 4;  ///< as in TileAttendArgs
-
-  const char *k = nullptr, *v = nullptr;  ///< all d columns of K and all dv columns of V as pack_key_tiles writes them
-  const char* k_pairs = nullptr;          ///< K as pair_rows writes it, of finite elements only if a pair is masked
-  int64_t d = 0, dv = 0;
-  float factor = 0;
-  TileGradientStrip* strips = nullptr;
-  int64_t strip_count = 0;
-  bool accumulate = false;  ///< whether dQ is added to what the strips have; else it starts at 0
-  char* memory = nullptr;   ///< kMemoryBytes, for scores, dP and dS
-  // As in TileAttendArgs.
-  void (*edit)(const void* context, int64_t strip, int64_t chunk, float* s) = nullptr;
-  const void* context = nullptr;
-  FetchList* fetch = nullptr;  ///< a hint: each 32 x 32 block of sums prefetches the list's next `fetch_lines` lines
-  int64_t fetch_lines = 0;
-};
-
 /// What planning must know about the kernels of one strip width at one level. It comes from a line of kernels.inc and
 /// is known on any machine.
 struct StripFacts {
@@ -394,14 +322,6 @@ struct FewRowLoops {
     const auto words = integers ? attend_integers : attend_byte_floats;
     return words != nullptr && queries != DType::kF32 ? words : attend_compressed;
   }
-};
-
-/// The loops of the tile unit over all keys of some strips.
-struct TileLoops {
-  /// Computes scores, softmax and product.
-  void (*attend)(const TileAttendArgs& args) = nullptr;
-  /// Computes P, dS and dQ of a backward, with the bits of scores, backward_pairs and product.
-  void (*gradients)(const TileGradientArgs& args) = nullptr;
 };
 
 /// The kernels of a strip or of few rows. Few rows have the panel [row][d] and the output state [row][dv]; a strip with
