@@ -32,7 +32,8 @@ MaskTiles::MaskTiles(const BoundAttention& bound, int workers) {
   plan_ = tiling::MakeRowsPlan(static_cast<int64_t>(tile_rows()), 1, workers);
 }
 
-/// Sequences that share a mask share its planes; with TND all sequences do.
+/// Sequences that share a mask share its planes; with TND all sequences do. A plane holds no more than their rows and
+/// keys: with left padding or trees of drafts, the planes of short sequences end early.
 void MaskTiles::AddPlanes(const BoundAttention& bound, size_t b) {
   const std::vector<PairRows::PerSequence>& bytes = bound.dense_mask.sequences;
   const auto same = [&](const PairRows::PerSequence& x) { return x.offset == bytes[b].offset; };
@@ -43,17 +44,23 @@ void MaskTiles::AddPlanes(const BoundAttention& bound, size_t b) {
   }
   const std::vector<tiling::Sequence>& sequences = bound.problem.sequences;
   const tiling::RowRule* rule = &sequences[b].rule;
+  int64_t rows = 0, keys = 0;
   for (size_t other = b; other < bytes.size(); ++other) {
-    if (same(bytes[other]) && sequences[other].rule != sequences[b].rule) rule = nullptr;
+    if (!same(bytes[other])) continue;
+    if (sequences[other].rule != sequences[b].rule) rule = nullptr;
+    if (sequences[other].sq == 0 || sequences[other].sk == 0) continue;
+    rows = std::max(rows, sequences[other].sq);
+    keys = std::max(keys, sequences[other].sk);
   }
+  if (layout_.one_row) rows = std::min<int64_t>(rows, 1);
   layout_.plane.push_back(static_cast<int64_t>(planes_.size()));
   for (int64_t n = 0; n < bound.problem.heads; n += layout_.heads_per_plane) {
-    planes_.push_back({bytes[b].offset + n * bytes[b].head, bytes[b].row, rule});
+    planes_.push_back({bytes[b].offset + n * bytes[b].head, bytes[b].row, rows, keys, rule});
   }
 }
 
 Interval MaskTiles::KeysRead(const Plane& plane, Interval rows) const {
-  if (plane.rule == nullptr) return {0, layout_.keys};
+  if (plane.rule == nullptr) return {0, plane.keys};
   if (layout_.one_row) return plane.rule->KeysOfRows({0, plane.rule->sq});
   if (rows.begin >= plane.rule->sq) return {};
   // A strip with one of these rows has at most kMaxStripWidth rows, and reads the keys that some of them keeps.
@@ -65,13 +72,15 @@ void MaskTiles::MakeTileRow(int64_t number, const uint8_t* bytes, std::byte* wor
   constexpr int64_t kTile = PairTileLayout::kTile, kWordBits = PairTileLayout::kWordBits;
   const Plane& plane = planes_[static_cast<size_t>(number / layout_.tile_rows())];
   const int64_t first = number % layout_.tile_rows() * kTile, stride = words_of_row();
-  const Interval rows{first, std::min(first + kTile, layout_.rows)}, read = KeysRead(plane, rows);
+  const Interval rows{first, std::min(first + kTile, plane.rows)};
+  if (rows.empty()) return;
+  const Interval read = KeysRead(plane, rows);
   const int64_t plane_number = number / layout_.tile_rows();
   auto* words = reinterpret_cast<uint64_t*>(workspace + words_at_) + (plane_number * layout_.rows + first) * stride;
   auto* kinds = reinterpret_cast<uint8_t*>(workspace + kinds_at_) + number * layout_.tiles_of_row();
   auto* groups = reinterpret_cast<PairTiles::Group*>(workspace + groups_at_) + number * layout_.groups_of_row();
   for (int64_t g = 0; g < layout_.groups_of_row(); ++g) groups[g] = {words + g * PairTileLayout::kGroupWords, stride};
-  const Interval keys{read.begin / kTile * kTile, std::min(core::RoundUp(read.end, kTile), layout_.keys)};
+  const Interval keys{read.begin / kTile * kTile, std::min(core::RoundUp(read.end, kTile), plane.keys)};
   for (int64_t row = rows.begin; row < rows.end; ++row) {
     const uint8_t* from = bytes + plane.from + row * plane.stride;
     uint64_t* to = words + (row - first) * stride;

@@ -38,13 +38,14 @@ class MaskTiles {
   /// The mask of a batch element and a head, or of several that share it.
   struct Plane {
     int64_t from, stride;         ///< the first byte, and the bytes between rows
+    int64_t rows, keys;           ///< the most rows and keys of these sequences, beyond which nothing may be read
     const tiling::RowRule* rule;  ///< the rule of all sequences that read the plane, or null if their rules differ
   };
 
   /// Adds the planes of the mask of sequence b.
   void AddPlanes(const BoundAttention& bound, size_t b);
   void MakeTileRow(int64_t number, const uint8_t* bytes, std::byte* workspace) const;
-  /// Returns the keys for which some strip reads the mask of these rows.
+  /// Returns the keys of the plane for which some strip reads the mask of these rows.
   [[nodiscard]] tiling::Interval KeysRead(const Plane& plane, tiling::Interval rows) const;
   [[nodiscard]] size_t tile_rows() const { return planes_.size() * static_cast<size_t>(layout_.tile_rows()); }
   [[nodiscard]] int64_t words_of_row() const { return core::CeilDiv(layout_.keys, PairTileLayout::kWordBits); }

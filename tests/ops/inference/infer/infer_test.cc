@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <cmath>
 #include <cstdint>
 #include <limits>
 #include <span>
@@ -11,6 +12,7 @@
 #include "ops/inference/infer/infer_case.h"
 #include "ops/inference/infer/random_infer_case.h"
 #include "support/execution/contexts.h"
+#include "support/guarded_buffer.h"
 
 namespace fa::test {
 namespace {
@@ -173,9 +175,24 @@ TEST(Infer, TreesOfDrafts) {
       c.cache = cache;
       c.dense.dense_mask = MaskForm::kPerBatch;
       c.tree = true;
+      if (n % 2 == 0) c.dense.placement.place = Place::kAtEnd;
       Check(c);
     }
   }
+}
+
+// The trees of short sequences take less memory than those of the longest one, and nothing behind them is read.
+TEST(Infer, TreesOfDraftsInAWorkspaceWithoutRoomBehindIt) {
+  InferCase c = MakeInferCase(4, 2, {40, 5}, {600, 600});
+  c.layout = Layout::kTND;
+  c.dense.dense_mask = MaskForm::kPerBatch;
+  c.tree = true;
+  const InferProblem problem(c);
+  const auto plan = PlanInferAttention(problem.args(), problem.options(), ContextOf(Isa::kPortable));
+  ASSERT_TRUE(plan.ok()) << plan.status().message();
+  const GuardedBuffer workspace((plan->workspace_bytes() + 63) / 64 * 64, Place::kAtEnd);
+  ASSERT_TRUE(plan->Run(problem.args(), std::span(workspace.data(), workspace.size())).ok());
+  EXPECT_TRUE(MatchesReference(problem, reference::Forward(problem.values())));
 }
 
 TEST(Infer, LeftPadding) {
@@ -188,7 +205,10 @@ TEST(Infer, LeftPadding) {
       c.padding_q = q;
       c.padding_kv = kv;
       c.dense.mask = {.mode = n % 2 == 0 ? 3 : 1};
-      if (c.dense.mask.mode == 1 && n % 3 == 0) c.dense.dense_mask = MaskForm::kPerBatch;
+      if (c.dense.mask.mode == 1 && n % 3 == 0) {
+        c.dense.dense_mask = MaskForm::kPerBatch;
+        c.dense.placement.place = Place::kAtEnd;  // the last element has the fewest rows
+      }
       if (n % 4 == 0) {
         c.dense.pse = PseForm::kFull;
         c.dense.pse_type = reference::PseType::kScaleThenAdd;
