@@ -262,6 +262,10 @@ Status BindDense(DecodeBinding& call, std::span<const int64_t> lengths_kv) {
   return Status::Ok();
 }
 
+layout::Rows KeyRowsOf(const TensorView& tensor, const layout::Axes& axes, int64_t head_size) {
+  return layout::RowsOf(tensor, axes, tensor.dtype == DType::kI4x8 ? head_size / kColumnsOfI4x8 : head_size);
+}
+
 Result<BoundDecode> BindDecode(const DecodeAttentionArgs& args, const DecodeAttentionOptions& options,
                                const FusedDecode* fused) {
   Result<BoundDecode> result{BoundDecode{}};

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "fa/decode_attention.h"
+#include "layout/bind_layout.h"
 #include "layout/rows.h"
 #include "ops/bind/attention_rows.h"
 #include "ops/bind/bind_attention.h"
@@ -65,6 +66,10 @@ struct FusedDecode {
 /// @param fused  null for a decode. Otherwise the caller sets BoundDecode::planned
 [[nodiscard]] Result<BoundDecode> BindDecode(const DecodeAttentionArgs& args, const DecodeAttentionOptions& options,
                                              const FusedDecode* fused = nullptr);
+
+/// Returns the rows of a checked tensor of keys or values, as layout::RowsOf. A head of i4x8 has fewer elements than its
+/// `head_size` columns.
+[[nodiscard]] layout::Rows KeyRowsOf(const TensorView& tensor, const layout::Axes& axes, int64_t head_size);
 
 /// Checks in Run that the tensors and lengths are the planned ones, and that no output shares an element with another
 /// tensor. Also checks that every used entry of block_table is a page.

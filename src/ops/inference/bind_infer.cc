@@ -185,15 +185,16 @@ Status TakePrefix(InferBinding& call) {
   return Status::Ok();
 }
 
-// A sink of 16 bits is widened in a run.
+// Sinks per row of the dense forward have no place here. A sink of 16 bits is widened in a run.
 Status TakeSink(InferBinding& call) {
   TensorView& sink = call.decode.sink;
-  if (sink.data == nullptr || sink.dtype == DType::kF32) return Status::Ok();
-  if (sink.dtype != call.args.q.dtype || sink.dtype > DType::kBF16) {
-    return WrongType("sink", sink.dtype, "f32 or " + TypeOf("q", call.args.q.dtype));
-  }
+  if (sink.data == nullptr) return Status::Ok();
   if (sink.shape.rank() != 1) {
     return Status::InvalidArgument(Wants(Arg("sink", ".shape").Is(Text(sink.shape)), "[N]"));
+  }
+  if (sink.dtype == DType::kF32) return Status::Ok();
+  if (sink.dtype != call.args.q.dtype || sink.dtype > DType::kBF16) {
+    return WrongType("sink", sink.dtype, "f32 or " + TypeOf("q", call.args.q.dtype));
   }
   FA_RETURN_IF_ERROR(CheckView("sink", sink, /*any_innermost=*/true));
   call.bound.widens_sink = true;
@@ -307,8 +308,8 @@ Status Bind(InferBinding& call) {
   BindPaddedRows(call);
   FA_RETURN_IF_ERROR(BindTree(call));
   if (bound.prefix_rows > 0) {
-    bound.k_prefix = layout::RowsOf(args.k_prefix, call.axes, attention.problem.d);
-    bound.v_prefix = layout::RowsOf(args.v_prefix, call.axes, attention.problem.dv);
+    bound.k_prefix = KeyRowsOf(args.k_prefix, call.axes, attention.problem.d);
+    bound.v_prefix = KeyRowsOf(args.v_prefix, call.axes, attention.problem.dv);
   }
   bound.decode.planned = KeepPlanned(TensorsOf(args));
   return Status::Ok();

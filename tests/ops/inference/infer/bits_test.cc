@@ -3,6 +3,10 @@
 #include <gtest/gtest.h>
 #include <tbb/global_control.h>
 
+#include <cmath>
+#include <cstdint>
+#include <vector>
+
 #include "fa/flash_attention.h"
 #include "ops/inference/infer/infer_case.h"
 #include "support/execution/contexts.h"
@@ -104,6 +108,47 @@ TEST_P(InferBits, OfAPrefixAreThoseOfConcatenatedKeys) {
       EXPECT_EQ(apart.Outputs().out, whole.Outputs().out) << c;
     }
   }
+}
+
+// The first rows of one tensor are the prefix, and the others the own keys. An element holds eight columns.
+TEST_P(InferBits, OfAPrefixOfFourBitsAreThoseOfConcatenatedKeys) {
+  constexpr int64_t kHeads = 3, kRows = 2, kPrefix = 7, kKeys = 20, kColumns = 16, kWords = kHeads * kColumns / 8;
+  std::vector<float> q(kRows * kHeads * kColumns);
+  for (size_t i = 0; i < q.size(); ++i) q[i] = std::sin(0.7F * static_cast<float>(i));
+  std::vector<uint32_t> k(kKeys * kWords), v(kKeys * kWords);
+  for (size_t i = 0; i < k.size(); ++i) {
+    k[i] = 2654435761U * static_cast<uint32_t>(i + 1);
+    v[i] = 2246822519U * static_cast<uint32_t>(i + 1);
+  }
+  const float scale = 0.25F;
+  const auto run = [&](Layout layout, int64_t prefix) {
+    std::vector<float> out(q.size());
+    const bool fused = layout == Layout::kBSH;
+    const auto rows = [&](const void* data, DType dtype, int64_t count, int64_t columns) {
+      return TensorView{
+          data, dtype, fused ? Dims{1, count, kHeads * columns} : Dims{1, count, kHeads, columns}, Dims{}};
+    };
+    const auto keys = [&](const std::vector<uint32_t>& of, int64_t first, int64_t count) {
+      return rows(of.data() + first * kWords, DType::kI4x8, count, kColumns / 8);
+    };
+    const TensorView own_k = keys(k, prefix, kKeys - prefix), own_v = keys(v, prefix, kKeys - prefix);
+    InferAttentionArgs args;
+    args.q = rows(q.data(), DType::kF32, kRows, kColumns);
+    args.k = {&own_k, 1};
+    args.v = {&own_v, 1};
+    if (prefix > 0) {
+      args.k_prefix = keys(k, 0, prefix);
+      args.v_prefix = keys(v, 0, prefix);
+    }
+    args.k_scale = args.v_scale = {&scale, DType::kF32, {1, 1, 1, 1}, {}};
+    args.out = {out.data(), DType::kF32, args.q.shape, {}};
+    const InferAttentionOptions options{.layout = layout, .heads = kHeads, .heads_kv = kHeads, .scale = 0.1F};
+    const Status status = InferAttention(args, options, ContextOf(GetParam()));
+    EXPECT_TRUE(status.ok()) << status.message();
+    return out;
+  };
+  const std::vector<float> want = run(Layout::kBSND, 0);
+  for (const Layout layout : {Layout::kBSND, Layout::kBSH}) EXPECT_EQ(run(layout, kPrefix), want) << Name(layout);
 }
 
 INSTANTIATE_TEST_SUITE_P(Levels, InferBits, ::testing::ValuesIn(IsaLevels()),

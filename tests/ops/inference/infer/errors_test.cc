@@ -193,6 +193,10 @@ const Mistake kMistakes[] = {
      [](Call* c) {
        c->args.sink = {&c->number, DType::kBF16, {4}, {}};
      }},
+    {"SinksPerRow", Base::kLeft, "sink.shape=[2,4,3], want [N]",
+     [](Call* c) {
+       c->args.sink = {&c->number, DType::kF32, {2, 4, 3}, {}};
+     }},
 };
 
 class InferMistakes : public ::testing::TestWithParam<Mistake> {};
