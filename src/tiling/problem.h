@@ -48,6 +48,7 @@ struct AttentionProblem {
   /// always packed.
   bool whole_rows = false;
   /// If above 0, tiles have this many eighths of the most rows that the planner allows. Otherwise the planner chooses.
+  /// The plan is then for memory only: no number of its buffers is smaller than with fewer rows or keys in a sequence.
   int64_t tile_eighths = 0;
   std::vector<Sequence> sequences;
 

@@ -141,7 +141,13 @@ RowChoice ChooseBlockQ(const AttentionProblem& problem, const Machine& machine) 
       }
     }
   }
-  best.block_q = std::min(best.block_q, whole_strips(best.count.max_rows + strip - 1));
+  if (chosen) {
+    // Fewer rows may fill a tile better.
+    for (const Sequence& sequence : problem.sequences) {
+      best.count.max_rows = std::max(best.count.max_rows, core::SaturatedProduct(problem.group(), sequence.sq));
+    }
+  }
+  best.block_q = std::min(best.block_q, whole_strips(core::SaturatedSum(best.count.max_rows, strip - 1)));
   return best;
 }
 

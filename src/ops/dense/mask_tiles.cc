@@ -28,7 +28,6 @@ MaskTiles::MaskTiles(const BoundAttention& bound, int workers) {
   for (const tiling::Sequence& sequence : sequences) layout_.keys = std::max(layout_.keys, sequence.sk);
   layout_.heads_per_plane = bytes[0].head == 0 ? bound.problem.heads : 1;
   for (size_t b = 0; b < bytes.size(); ++b) AddPlanes(bound, b);
-  words_ = planes_.size() * static_cast<size_t>(layout_.rows * words_of_row());
   plan_ = tiling::MakeRowsPlan(static_cast<int64_t>(tile_rows()), 1, workers);
 }
 
@@ -55,7 +54,8 @@ void MaskTiles::AddPlanes(const BoundAttention& bound, size_t b) {
   if (layout_.one_row) rows = std::min<int64_t>(rows, 1);
   layout_.plane.push_back(static_cast<int64_t>(planes_.size()));
   for (int64_t n = 0; n < bound.problem.heads; n += layout_.heads_per_plane) {
-    planes_.push_back({bytes[b].offset + n * bytes[b].head, bytes[b].row, rows, keys, rule});
+    planes_.push_back({bytes[b].offset + n * bytes[b].head, bytes[b].row, rows, keys, rule, words_});
+    words_ += static_cast<size_t>(rows * words_of_row());
   }
 }
 
@@ -75,8 +75,7 @@ void MaskTiles::MakeTileRow(int64_t number, const uint8_t* bytes, std::byte* wor
   const Interval rows{first, std::min(first + kTile, plane.rows)};
   if (rows.empty()) return;
   const Interval read = KeysRead(plane, rows);
-  const int64_t plane_number = number / layout_.tile_rows();
-  auto* words = reinterpret_cast<uint64_t*>(workspace + words_at_) + (plane_number * layout_.rows + first) * stride;
+  auto* words = reinterpret_cast<uint64_t*>(workspace + words_at_) + plane.words + first * stride;
   auto* kinds = reinterpret_cast<uint8_t*>(workspace + kinds_at_) + number * layout_.tiles_of_row();
   auto* groups = reinterpret_cast<PairTiles::Group*>(workspace + groups_at_) + number * layout_.groups_of_row();
   for (int64_t g = 0; g < layout_.groups_of_row(); ++g) groups[g] = {words + g * PairTileLayout::kGroupWords, stride};

@@ -40,6 +40,7 @@ class MaskTiles {
     int64_t from, stride;         ///< the first byte, and the bytes between rows
     int64_t rows, keys;           ///< the most rows and keys of these sequences, beyond which nothing may be read
     const tiling::RowRule* rule;  ///< the rule of all sequences that read the plane, or null if their rules differ
+    size_t words;                 ///< the number of words of all planes before it
   };
 
   /// Adds the planes of the mask of sequence b.

@@ -1,22 +1,23 @@
-// The lengths that need the most workspace. A sequence with few rows has states of the parts of its keys, and as many
-// parts as its number of keys allows. A sequence with many rows has packed keys and more tiles. Every buffer of a plan
-// grows with the rows and keys of each sequence, apart from these two cases, and with the number of parts. The rows of
-// a tile, which follow the balance of lengths, are all that the planner may choose.
+// The lengths that need the most workspace. Where sequences share their rows or keys, two calls bound the buffers: one
+// sequence has everything, which makes the largest tensors, or all have some more than their share, which makes the most
+// tiles. AttentionProblem::tile_eighths lets a plan count what fewer rows and keys may need besides.
 #include <algorithm>
-#include <array>
 
 #include "core/integer.h"
+#include "core/saturating.h"
 #include "layout/bind_layout.h"
 #include "ops/inference/bind_infer.h"
-#include "tiling/forward/key_cut.h"
 #include "tiling/plan_limits.h"
 #include "tiling/row_rules.h"
+#include "tiling/tile_shape.h"
 
 namespace fa::ops {
 namespace {
 
-/// More rows than the tiles of a head need to share packed keys, whatever the kernels.
-constexpr int64_t kManyRows = 512;
+/// Sequences that share rows or keys are given this many more than their share. No tile has more rows, and no part of
+/// keys is smaller.
+constexpr int64_t kMore = 512;
+static_assert(kMore >= tiling::kMaxBlockQ);
 
 /// Returns the most keys that a sequence can have.
 int64_t MostKeys(const BoundInfer& bound, const InferAttentionArgs& args) {
@@ -30,50 +31,54 @@ int64_t MostKeys(const BoundInfer& bound, const InferAttentionArgs& args) {
   return std::min(bound.prefix_rows + rows, tiling::kMostKeys);
 }
 
-/// Returns the number of keys, at most `most`, that is cut into the most parts. Parts of a long sequence grow in steps,
-/// so a few more keys may mean fewer parts.
-int64_t KeysOfMostParts(int64_t most) {
-  constexpr int64_t kStep = 8192;  // the fewest keys from which on one part more or less matters
-  const auto parts = [](int64_t keys) { return core::CeilDiv(keys, tiling::KeysOfAPart(1, keys)); };
-  const int64_t whole = most / kStep * kStep;
-  return whole > 0 && parts(whole) > parts(most) ? whole : most;
-}
+struct Lengths {
+  int64_t rows = 0, keys = 0;
+};
 
-BoundInfer WithLengths(const BoundInfer& bound, int64_t rows, int64_t keys, int64_t tile_eighths) {
+/// Returns a call in which sequence 0 has the lengths `first`, and the others have `other`.
+BoundInfer WithLengths(const BoundInfer& bound, Lengths first, Lengths other, int64_t tile_eighths) {
   BoundInfer call = bound;
   BoundAttention& attention = call.decode.attention;
   attention.problem.tile_eighths = tile_eighths;
-  for (tiling::Sequence& sequence : attention.problem.sequences) {
-    sequence = tiling::Sequence();
-    sequence.sq = rows;
-    sequence.sk = keys;
+  std::vector<tiling::Sequence>& sequences = attention.problem.sequences;
+  const bool tree = !call.tree.sequences.empty();
+  int64_t bytes = 0;
+  for (size_t b = 0; b < sequences.size(); ++b) {
+    const Lengths& lengths = b == 0 ? first : other;
+    sequences[b] = tiling::Sequence();
+    sequences[b].sq = lengths.rows;
+    sequences[b].sk = lengths.keys;
+    // With left padding, sequences of equal lengths may have one mask, and others have one each.
+    const bool apart = attention.has_dense_mask && call.absolute_mask;
+    if (apart) attention.dense_mask.sequences[b].offset = static_cast<int64_t>(b);
+    if (tree) attention.dense_mask.sequences[b] = {.offset = bytes, .head = 0, .row = std::max<int64_t>(lengths.keys, 1)};
+    bytes = core::SaturatedSum(bytes, std::max<int64_t>(core::SaturatedProduct(lengths.rows, lengths.keys), 1));
   }
-  tiling::SetRowRules(Mask::None(), attention.problem.sequences);
-  const auto sequences = static_cast<int64_t>(attention.problem.sequences.size());
-  if (!call.tree.sequences.empty()) call.tree.bytes = static_cast<size_t>(sequences * rows * keys);
-  if (call.tree.sequences.empty()) return call;
-  // The dense masks of a tree are as large as these lengths make them.
-  for (int64_t b = 0; b < sequences; ++b) {
-    attention.dense_mask.sequences[static_cast<size_t>(b)] = {.offset = b * rows * keys, .head = 0, .row = keys};
-  }
+  tiling::SetRowRules(Mask::None(), sequences);
+  if (tree) call.tree.bytes = static_cast<size_t>(bytes);
   return call;
 }
+
+/// Returns how many of `all` rows or keys each of some sequences is given.
+int64_t Share(int64_t all, int64_t sequences) { return std::min(all, core::CeilDiv(all, sequences) + kMore); }
 
 }  // namespace
 
 std::vector<BoundInfer> LargestCalls(const BoundInfer& bound, const InferAttentionArgs& args) {
-  const auto sequences = static_cast<int64_t>(bound.decode.attention.problem.sequences.size());
-  int64_t most_rows = bound.q_rows;
-  if (layout::IsPacked(bound.options.layout) && sequences > 0) {
-    most_rows = std::min(bound.q_rows, core::CeilDiv(bound.q_rows, sequences) + kManyRows);
-  }
-  const int64_t few_rows = std::min(bound.q_rows, tiling::kDecodeRows);
-  const int64_t most_keys = MostKeys(bound, args);
+  const auto sequences = std::max<int64_t>(std::ssize(bound.decode.attention.problem.sequences), 1);
+  const bool packed = layout::IsPacked(bound.options.layout);
+  const Lengths most{bound.q_rows, MostKeys(bound, args)};
+  const bool packed_keys = packed && !bound.decode.storage.paged();
+  const Lengths shared{packed ? Share(most.rows, sequences) : most.rows,
+                       packed_keys ? Share(most.keys, sequences) : most.keys};
   std::vector<BoundInfer> calls;
-  for (const int64_t rows : std::array{std::min<int64_t>(bound.q_rows, 1), few_rows, most_rows}) {
-    for (const int64_t keys : std::array{most_keys, KeysOfMostParts(most_keys)}) {
-      for (const int64_t eighths : {8, 6, 4, 2, 1}) calls.push_back(WithLengths(bound, rows, keys, eighths));
-    }
+  for (const int64_t eighths : {8, 6, 4, 2, 1}) {
+    BoundInfer& call = calls.emplace_back(WithLengths(bound, shared, shared, eighths));
+    if (!packed) continue;
+    // Masks are as large as the longest sequence, and trees together no larger than a tree of all rows.
+    call.decode.attention.has_dense_mask = false;
+    call.tree = {};
+    calls.push_back(WithLengths(bound, most, {}, eighths));
   }
   return calls;
 }

@@ -21,4 +21,6 @@ int64_t KeysOfAPart(int64_t sq, int64_t sk) {
   return std::max(kMinPart, CeilDiv(CeilDiv(sk, kMaxParts), kPartStep) * kPartStep);
 }
 
+int64_t MostParts(int64_t sk) { return std::clamp<int64_t>(CeilDiv(sk, kMinPart), 1, kMaxParts); }
+
 }  // namespace fa::tiling

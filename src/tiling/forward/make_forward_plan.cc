@@ -240,6 +240,35 @@ void Predict(std::span<const int64_t> durations, ForwardPlan& plan) {
   plan.efficiency = static_cast<double>(total) / (static_cast<double>(workers) * static_cast<double>(makespan));
 }
 
+// Raises the numbers of buffers to what the lengths of sequences can make of them. With fewer heads to pack, each has a
+// slot; sequences of few rows have parts of keys; some cut of heads may need them all. A graph counts the tiles of few
+// rows besides those of many, and more packs of fewer keys.
+void RaiseToAnyLengths(const AttentionProblem& problem, const Machine& machine, ForwardPlan& plan) {
+  int64_t most_rows = 0, parts = 0;
+  for (const Sequence& sequence : problem.sequences) {
+    most_rows = std::max(most_rows, sequence.sq);
+    parts = core::SaturatedSum(parts, MostParts(sequence.sk));
+  }
+  const int64_t rows = std::min(most_rows, kDecodeRows);
+  if (rows == 0) return;
+  const RowCut cut = CutRows(rows, problem.group(), plan.shape.block_q, machine.strip_rows);
+  const int64_t heads = core::SaturatedProduct(problem.heads_kv, std::ssize(problem.sequences));
+  double tasks = static_cast<double>(plan.graph.task_count);
+  if (!problem.whole_rows && parts > std::ssize(problem.sequences)) {
+    plan.merges = core::SaturatedProduct(heads, cut.tiles());
+    plan.states = core::SaturatedProduct(problem.heads_kv, cut.tiles(), parts);
+    plan.state_rows = std::min(plan.shape.block_q, core::SaturatedProduct(problem.group(), rows));
+    tasks += static_cast<double>(plan.states);
+  }
+  if (plan.slot_rows > 0) {
+    plan.kv_slots = std::min<int64_t>(heads, machine.workers + 1);
+    tasks += 3.0 * static_cast<double>(heads) + 4.0 * machine.workers;
+    if (!plan.graph.has_edges()) plan.graph.successors.push_back(0);
+  }
+  CheckTasks(tasks, machine);
+  plan.graph.task_count = static_cast<int32_t>(tasks);
+}
+
 }  // namespace
 
 ForwardPlan MakeForwardPlan(const AttentionProblem& problem, const Machine& machine) {
@@ -250,6 +279,7 @@ ForwardPlan MakeForwardPlan(const AttentionProblem& problem, const Machine& mach
   ScaleDown(maker.durations);
   OrderClaims(maker.heads, machine, plan, maker.durations);
   Predict(maker.durations, plan);
+  if (problem.tile_eighths > 0) RaiseToAnyLengths(problem, machine, plan);
   return plan;
 }
 

@@ -1,16 +1,19 @@
 // Compares fused inference with the reference in double: layouts, caches, lengths, masks, left padding, prefixes.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <numeric>
 #include <span>
 #include <utility>
 #include <vector>
 
 #include "ops/inference/infer/infer_case.h"
 #include "ops/inference/infer/random_infer_case.h"
+#include "support/cases/random_token_case.h"
 #include "support/execution/contexts.h"
 #include "support/guarded_buffer.h"
 
@@ -270,30 +273,99 @@ TEST(Infer, RandomCalls) {
   for (int seed = 0; seed < RandomCases(200); ++seed) Check(RandomInferCase(static_cast<uint64_t>(seed)));
 }
 
-// Lengths are drawn anew for tensors of the same shapes.
+/// Draws the lengths of `count` sequences, which together have at most `all` rows if they share them. Otherwise each has
+/// at most `all`.
+std::vector<int64_t> DrawLengths(RandomChoices* random, int64_t count, int64_t all, bool shared) {
+  std::vector<int64_t> lengths(static_cast<size_t>(count), 0);
+  const int64_t same = std::min(random->OneOf<int64_t>({1, 15, 16, 17, 511, 512, 16384, all}), all);
+  const int kind = static_cast<int>(random->Pick(0, 3));
+  if (kind == 0) lengths[static_cast<size_t>(random->Pick(0, count - 1))] = all;
+  int64_t left = all;
+  for (int64_t& length : lengths) {
+    if (kind == 1) length = random->Pick(0, shared ? left : all);
+    if (kind == 2) length = shared ? std::min(same, left) : same;
+    if (kind == 3) length = shared ? all / count : random->Pick(0, same);
+    left -= length;
+  }
+  if (kind == 1 && shared) std::reverse(lengths.begin(), lengths.end());
+  return lengths;
+}
+
+std::vector<int64_t> Sums(std::vector<int64_t> lengths) {
+  std::partial_sum(lengths.begin(), lengths.end(), lengths.begin());
+  return lengths;
+}
+
+std::vector<int64_t> OwnKeys(const InferCase& c) {
+  std::vector<int64_t> keys = c.dense.lengths.sk;
+  for (int64_t& of : keys) of -= c.prefix_rows;
+  return keys;
+}
+
+/// Plans calls with the tensors of `c` and other lengths. None may need more than the largest workspace.
+void ExpectTheLargestWorkspaceSuffices(const InferCase& c, uint64_t seed) {
+  const InferProblem problem(c);
+  const InferAttentionArgs args = problem.args();
+  const ForwardCase& d = c.dense;
+  const int64_t batch = d.batch();
+  const auto all = [&](const std::vector<int64_t>& lengths, int64_t spare) {
+    return (c.packed() ? std::accumulate(lengths.begin(), lengths.end(), int64_t{0})
+                       : *std::max_element(lengths.begin(), lengths.end())) + spare;
+  };
+  const bool paged = IsPaged(c.cache), sums = c.packed() && !paged, has_pairs = d.dense_mask != MaskForm::kNone || d.pse != PseForm::kNone;
+  const int64_t keys = paged ? args.block_table.shape[1] * c.page_rows : all(OwnKeys(c), c.spare_k);
+  for (const Isa isa : IsaLevels()) {
+    for (const int threads : {2, 3}) {
+      RandomChoices random(seed);
+      const auto most = InferAttentionMaxWorkspace(args, problem.options(), ContextOf(isa, threads));
+      ASSERT_TRUE(most.ok()) << most.status().message();
+      for (int draw = 0; draw < 8; ++draw) {
+        std::vector<int64_t> q = DrawLengths(&random, batch, all(d.lengths.sq, c.spare_q), c.packed());
+        std::vector<int64_t> kv = DrawLengths(&random, batch, keys, sums);
+        for (int64_t b = 0; c.cache == Cache::kList && b < batch; ++b) {
+          kv[b] = std::min(kv[b], d.lengths.sk[b] + c.spare_k);
+        }
+        // A mask or bias may fix the most rows and keys, or the sum of the squares of the rows.
+        if (has_pairs && draw % 2 == 0) q = d.lengths.sq;
+        if (has_pairs && draw % 4 == 0) kv = OwnKeys(c);
+        if (has_pairs && c.packed()) std::swap(q.front(), q.back());
+        if (has_pairs && c.packed()) std::swap(kv.front(), kv.back());
+        InferAttentionArgs other = args;
+        const std::vector<int64_t> cu_q = Sums(q), cu_kv = Sums(kv);
+        (c.packed() ? other.cu_q : other.lengths_q) = c.packed() ? cu_q : q;
+        (sums ? other.cu_kv : other.lengths_kv) = sums ? cu_kv : kv;
+        const auto plan = PlanInferAttention(other, problem.options(), ContextOf(isa, threads));
+        if (has_pairs && draw > 0 && !plan.ok()) continue;
+        ASSERT_TRUE(plan.ok()) << plan.status().message() << " " << c;
+        EXPECT_LE(plan->workspace_bytes(), *most) << c << " threads " << threads << " " << ::testing::PrintToString(q)
+                                                  << " " << ::testing::PrintToString(kv);
+      }
+    }
+  }
+}
+
 TEST(Infer, TheLargestWorkspaceSufficesForAnyLengths) {
   for (uint64_t seed = 0; seed < 40; ++seed) {
     InferCase c = RandomInferCase(seed);
-    if (seed % 4 == 0) c.dense.lengths = {{1, 1, 16}, {16384, 300, 17000}};
-    c.padding_q = c.padding_kv = -1;
-    if (c.tree || c.prefix_rows > 0) continue;
-    const InferProblem problem(c);
-    const InferAttentionArgs args = problem.args();
-    for (const Isa isa : IsaLevels()) {
-      const auto most = InferAttentionMaxWorkspace(args, problem.options(), ContextOf(isa));
-      ASSERT_TRUE(most.ok()) << most.status().message();
-      for (int64_t divisor = 1; divisor < 60; divisor = divisor * 3 / 2 + 1) {
-        InferAttentionArgs other = args;
-        std::vector<int64_t> q, kv;
-        const auto divide = [&](std::span<const int64_t>& lengths, std::vector<int64_t>& to) {
-          for (const int64_t length : lengths) to.push_back(length / divisor);
-          lengths = to;
-        };
-        divide(c.packed() ? other.cu_q : other.lengths_q, q);
-        divide(other.cu_kv.empty() ? other.lengths_kv : other.cu_kv, kv);
-        const auto plan = PlanInferAttention(other, problem.options(), ContextOf(isa));
-        ASSERT_TRUE(plan.ok()) << plan.status().message();
-        EXPECT_LE(plan->workspace_bytes(), *most) << c << " / " << divisor;
+    if (seed % 4 == 0) c.dense.lengths = {{1, 1, 16}, {16384 + c.prefix_rows, 300 + c.prefix_rows, 17000}};
+    ExpectTheLargestWorkspaceSuffices(c, seed);
+  }
+}
+
+// One sequence with all rows has more slots of packed keys than three have, and in packed layouts the largest mask.
+TEST(Infer, TheLargestWorkspaceSufficesForOneSequenceWithAllRows) {
+  for (const Layout layout : {Layout::kNTD, Layout::kBSND}) {
+    for (const DType dtype : kFloats) {
+      for (const bool mask : {false, true}) {
+        InferCase c = MakeInferCase(12, 3, {0, 0, 300}, {16, 16, 16}, dtype);
+        c.layout = layout;
+        c.cache = Cache::kPagesOfHeads;
+        c.dense.d = c.dense.dv = 256;
+        if (mask) {
+          c.dense.lengths = {{1300, 0, 0}, {100, 16, 0}};
+          c.dense.dense_mask = MaskForm::kPerBatch;
+        }
+        ExpectTheLargestWorkspaceSuffices(c, 7);
       }
     }
   }
