@@ -31,8 +31,8 @@
 /// - quantScale2, quantOffset2, float: the scale and the offset of an int8 attentionOut;
 /// - antiquantScale, antiquantOffset: scales of int8 keys and values, or int4 in int32, of antiquantMode 0 or 1.
 ///
-/// In layouts with an axis S, a single row keeps every key in sparseMode 2 and 3, and its band in mode 4 (the device
-/// ignores mode 4 there). It needs no mask.
+/// In layouts with an axis S and without queryRope, a single row keeps every key in sparseMode 2 and 3, and has no band
+/// in mode 0. It keeps its band in mode 4 (the device ignores mode 4 there). It needs no mask.
 ///
 /// softmaxLse, float [B,N,Sq,1], in TND and NTD [T,N,1], is written with softmaxLseFlag, and may be null without. A row
 /// without keys gives 0, and an lse of +inf. innerPrecise has no effect: softmax and sums are f32.

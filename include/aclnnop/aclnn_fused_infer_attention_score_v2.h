@@ -5,8 +5,9 @@
 ///
 /// keyAntiquantScale, ... count instead of antiquantScale. keyAntiquantMode and valueAntiquantMode say what a number
 /// holds for: 0 the tensor or a column, 1 a token, 2 a head, 3 a token and a head, and in pages 4 a row, 5 a row and a
-/// head. keySharedPrefix and valueSharedPrefix, of batch size 1, come before the keys of each element. They have
-/// actualSharedPrefixLen rows in use. Pages, lists, padding sizes and TND exclude them.
+/// head. Modes 1 and 3 need keys without pages in a layout with an axis S. In a list, their numbers may exceed the
+/// longest keys. keySharedPrefix and valueSharedPrefix, of batch size 1, come before the keys of each element. They
+/// have actualSharedPrefixLen rows in use. Pages, lists, padding sizes and TND exclude them.
 ///
 /// ...GetMaxWorkspaceSize does the first phase too. Its size suffices for any values in the arrays.
 #include "aclnn/aclnn_base.h"

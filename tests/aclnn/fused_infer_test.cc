@@ -59,6 +59,14 @@ class Problem {
     for (float& value : memory) value = std::sin(0.7F * static_cast<float>(++count_));
     return {memory.data(), DType::kF32, shape, {}};
   }
+  /// Returns a dense tensor with codes of one byte. With f8e4m3, all of them are numbers.
+  TensorView Codes(const Dims& shape, DType dtype) {
+    int64_t elements = 1;
+    for (const int64_t size : shape) elements *= size;
+    std::vector<uint8_t>& memory = codes_.emplace_back(static_cast<size_t>(elements));
+    for (uint8_t& code : memory) code = static_cast<uint8_t>(37 * ++count_ % 120);
+    return {memory.data(), dtype, shape, {}};
+  }
   TensorView Integer(int64_t value) { return {&integers_.emplace_back(value), DType::kI64, {1}, {}}; }
   /// Returns the triangle that modes 2, 3 and 4 take.
   static TensorView Triangle() { return {CompressedMask(3).data(), DType::kU8, {2048, 2048}, {}}; }
@@ -115,6 +123,7 @@ class Problem {
   }
 
   std::deque<std::vector<float>> floats_;
+  std::deque<std::vector<uint8_t>> codes_;
   std::deque<int64_t> integers_;
   std::vector<int32_t> table_ = {5, 0, -1, 2, 6, 1};
   int count_ = 0;
@@ -178,6 +187,84 @@ TEST(FusedInfer, AListOfOneTensorPerBatchElement) {
   problem.values = {problem.Floats({1, kHeadsKv, 5, kSize}), problem.Floats({1, kHeadsKv, 12, kSize})};
   problem.lengths_kv = {};
   for (const InferVersion version : kInferVersions) ExpectBitsOfCpp(problem, version);
+}
+
+/// Runs a call whose keys have separate scales. `shape` is the device's shape of `view`, the library's form of a scale.
+void ExpectBitsWithScales(Problem& problem, const TensorView& view, const Dims& shape, int64_t mode) {
+  problem.args.k_scale = problem.args.v_scale = view;
+  TensorView scale = view;
+  scale.shape = shape;
+  ExpectBitsOfCpp(problem, InferVersion::kV4, [&](InferFace* face) {
+    face->p.key_scale = face->p.value_scale = face->handles().Tensor(scale);
+    face->p.key_mode = face->p.value_mode = mode;
+  });
+}
+
+// Scales per token belong to the longest tensor of a list, and there may be more of them.
+TEST(FusedInfer, ScalesPerTokenOfAList) {
+  for (const int64_t first : {1, 5}) {
+    for (const int64_t scales : {12, 14}) {
+      Problem problem(Layout::kBNSD);
+      problem.keys = problem.values = {problem.Codes({1, kHeadsKv, first, kSize}, DType::kI8),
+                                       problem.Codes({1, kHeadsKv, 12, kSize}, DType::kI8)};
+      problem.lengths_kv = {};
+      ExpectBitsWithScales(problem, problem.Floats({kBatch, 1, scales, 1}), {kBatch, scales}, 1);
+      ExpectBitsWithScales(problem, problem.Floats({kBatch, kHeadsKv, scales, 1}), {kBatch, kHeadsKv, scales}, 3);
+    }
+  }
+}
+
+TEST(FusedInfer, ScalesOfEveryMode) {
+  const auto check = [](DType dtype, bool paged) {
+    Problem problem(Layout::kBSND);
+    const int64_t batch = paged ? kPages : kBatch, rows = paged ? kPage : kKeys, per_row = paged ? 4 : 1;
+    if (paged) problem.UsePages({1});
+    problem.keys = {problem.Codes({batch, rows, kHeadsKv, kSize}, dtype)};
+    problem.values = {problem.Codes({batch, rows, kHeadsKv, kSize}, dtype)};
+    ExpectBitsWithScales(problem, problem.Floats({1, 1, 1, 1}), {1}, 0);
+    ExpectBitsWithScales(problem, problem.Floats({1, kHeadsKv, 1, kSize}), {kHeadsKv, kSize}, 0);
+    ExpectBitsWithScales(problem, problem.Floats({1, kHeadsKv, 1, 1}), {kHeadsKv}, 2);
+    ExpectBitsWithScales(problem, problem.Floats({batch, 1, rows, 1}), {batch, rows}, per_row);
+    ExpectBitsWithScales(problem, problem.Floats({batch, kHeadsKv, rows, 1}), {batch, kHeadsKv, rows}, paged ? 5 : 3);
+  };
+  ForEachCase(check, Axis{"dtype", {DType::kI8, DType::kF8E4M3}}, Axis{"paged", {false, true}});
+}
+
+// With one batch element, pages [pages, page size, Nkv * D] are still no keys [Nkv, S, D].
+TEST(FusedInfer, ScalesOfPagesInNsd) {
+  Problem problem(Layout::kBNSD);
+  problem.options.layout = Layout::kNSD;
+  problem.UsePages({1});
+  problem.args.q.shape = problem.args.out.shape = {kHeads, kRows, kSize};
+  problem.args.lse.shape = {1, kHeads, kRows, 1};
+  problem.out.resize(kHeads * kRows * kSize);
+  problem.lse.resize(kHeads * kRows);
+  problem.args.block_table.shape = {1, 3};
+  problem.lengths_q = {};
+  problem.lengths_kv = {7};
+  problem.keys = problem.values = {problem.Codes({kPages, kPage, kHeadsKv * kSize}, DType::kI8)};
+  ExpectBitsWithScales(problem, problem.Floats({1, kHeadsKv, 1, kSize}), {kHeadsKv, 1, kSize}, 0);
+  ExpectBitsWithScales(problem, problem.Floats({kPages, 1, kPage, 1}), {kPages, kPage}, 4);
+}
+
+TEST(FusedInfer, CompressedPrefixes) {
+  for (const DType dtype : {DType::kI8, DType::kF8E4M3}) {
+    Problem problem(Layout::kBSND);
+    problem.keys = problem.values = {problem.Codes({kBatch, kKeys, kHeadsKv, kSize}, dtype)};
+    problem.args.k_prefix = problem.Codes({1, 5, kHeadsKv, kSize}, dtype);
+    problem.args.v_prefix = problem.Codes({1, 5, kHeadsKv, kSize}, dtype);
+    ExpectBitsWithScales(problem, problem.Floats({1, 1, 1, 1}), {1}, 0);
+  }
+}
+
+TEST(FusedInfer, CombinedScalesOfInt8) {
+  for (const Antiquant mode : {Antiquant::kPerTensorOrChannel, Antiquant::kPerToken}) {
+    Problem problem(Layout::kBNSD);
+    problem.keys = problem.values = {problem.Codes({kBatch, kHeadsKv, kKeys, kSize}, DType::kI8)};
+    problem.options.antiquant = mode;
+    problem.args.antiquant_scale = problem.Floats(mode == Antiquant::kPerToken ? Dims{2, kBatch, kKeys} : Dims{2});
+    ExpectBitsOfCpp(problem, InferVersion::kV1);
+  }
 }
 
 TEST(FusedInfer, PaddingOnTheLeft) {
@@ -260,6 +347,27 @@ TEST(FusedInfer, Int8Results) {
   ASSERT_TRUE(status.ok()) << status.message();
   InferFace face(problem.Args(), problem.options);
   face.p.out = face.handles().Tensor({got.data(), DType::kI8, problem.args.out.shape, {}});
+  ASSERT_EQ(RunFace(InferVersion::kV1, face.p), ACL_SUCCESS) << aclGetRecentErrMsg();
+  EXPECT_EQ(got, want);
+}
+
+// A prefill of int8: the products of bytes are scaled, and the result has 16 bits.
+TEST(FusedInfer, Int8Queries) {
+  Problem problem(Layout::kBSND);
+  std::vector<uint16_t> want(problem.out.size()), got(problem.out.size());
+  problem.args.q = problem.Codes({kBatch, kRows, kHeads, kSize}, DType::kI8);
+  problem.keys = {problem.Codes({kBatch, kKeys, kHeadsKv, kSize}, DType::kI8)};
+  problem.values = {problem.Codes({kBatch, kKeys, kHeadsKv, kSize}, DType::kI8)};
+  const float deq1 = 0.001F, quant1 = 100, deq2 = 0.01F;
+  problem.args.deq_scale1 = {&deq1, DType::kF32, {1}, {}};
+  problem.args.quant_scale1 = {&quant1, DType::kF32, {1}, {}};
+  problem.args.deq_scale2 = {&deq2, DType::kF32, {1}, {}};
+  problem.args.out = {want.data(), DType::kF16, problem.args.out.shape, {}};
+  problem.args.lse = {};
+  const Status status = InferAttention(problem.Args(), problem.options);
+  ASSERT_TRUE(status.ok()) << status.message();
+  InferFace face(problem.Args(), problem.options);
+  face.p.out = face.handles().Tensor({got.data(), DType::kF16, problem.args.out.shape, {}});
   ASSERT_EQ(RunFace(InferVersion::kV1, face.p), ACL_SUCCESS) << aclGetRecentErrMsg();
   EXPECT_EQ(got, want);
 }

@@ -67,7 +67,7 @@ Candidate PerRow(TensorView view, Dims shape, Dims stride, bool per_head, const 
   const bool fits = shape.rank() == rows + 1 && shape[0] == keys.batch && (!per_head || shape[1] == keys.heads) &&
                     (keys.paged ? shape[rows] == keys.rows : shape[rows] >= keys.rows);
   if (!fits) return {std::nullopt, want};
-  view.shape = {shape[0], per_head ? shape[1] : 1, keys.rows, 1};
+  view.shape = {shape[0], per_head ? shape[1] : 1, shape[rows], 1};
   view.stride = {stride[0], per_head ? stride[1] : 0, stride[rows], 1};
   return {view, want};
 }
@@ -89,7 +89,7 @@ KeySizes KeySizesOf(const TensorView& keys, Layout layout, int64_t heads, bool p
         paged ? shape[1] == heads && (block_size == 0 || shape[2] == block_size) : HeadsBeforeRows(layout);
     sizes.rows = shape[heads_first ? 2 : 1];
     sizes.columns = shape[3] * packing;
-  } else if (sizes.packed || layout == Layout::kNSD) {
+  } else if (sizes.packed || (layout == Layout::kNSD && !paged)) {
     sizes.batch = 1;
     sizes.rows = shape[1];
     sizes.columns = shape[2] * packing;

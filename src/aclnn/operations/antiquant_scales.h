@@ -8,8 +8,8 @@
 
 namespace fa::aclnn {
 
-/// The sizes of keys or of values that their scales must fit. With pages, `batch` is the number of pages and `rows` the
-/// rows of a page. Packed keys have no rows per batch element.
+/// The sizes of keys or of values that their scales must fit. `rows` are those of the longest tensor of a list. With
+/// pages, `batch` is the number of pages and `rows` the rows of a page. Packed keys have no rows per batch element.
 struct KeySizes {
   int64_t batch = 0, heads = 0, rows = 0, columns = 0;
   bool paged = false, packed = false;
@@ -20,8 +20,8 @@ struct KeySizes {
 [[nodiscard]] KeySizes KeySizesOf(const TensorView& keys, Layout layout, int64_t heads, bool paged, int64_t block_size);
 
 /// Returns a scale or offset of keys or values as [B|1, Nkv|1, S|1, D|1], with pages [pages|1, Nkv|1, rows|1, D|1]. An
-/// absent tensor stays absent. The modes are the device's: 0 per tensor or column, 1 per token, 2 per head, 3 per token
-/// and head, in pages 4 per row, 5 per row and head.
+/// absent tensor stays absent. There may be numbers for more rows than the keys have. The modes are the device's: 0 per
+/// tensor or column, 1 per token, 2 per head, 3 per token and head, in pages 4 per row, 5 per row and head.
 /// @return kInvalidArgument for a mode that the keys do not have, or a shape that does not fit it
 [[nodiscard]] Result<TensorView> ScaleOfMode(const char* name, const TensorView& scale, const char* mode_name,
                                              int64_t mode, const KeySizes& keys);

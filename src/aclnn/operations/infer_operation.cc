@@ -70,8 +70,8 @@ Result<InferSlots> AddOperands(const InferTensors& tensors, bool wants_lse, Oper
   slots.k_offset = operands.OptionalInput("keyAntiquantOffset", tensors.key_antiquant_offset, Form::kAnyStride);
   slots.v_scale = operands.OptionalInput("valueAntiquantScale", tensors.value_antiquant_scale, Form::kAnyStride);
   slots.v_offset = operands.OptionalInput("valueAntiquantOffset", tensors.value_antiquant_offset, Form::kAnyStride);
-  slots.k_prefix = operands.OptionalInput("keySharedPrefix", tensors.key_shared_prefix);
-  slots.v_prefix = operands.OptionalInput("valueSharedPrefix", tensors.value_shared_prefix);
+  slots.k_prefix = operands.OptionalInput("keySharedPrefix", tensors.key_shared_prefix, Form::kPages);
+  slots.v_prefix = operands.OptionalInput("valueSharedPrefix", tensors.value_shared_prefix, Form::kPages);
   slots.q_rope = operands.OptionalInput("queryRope", tensors.query_rope);
   slots.k_rope = operands.OptionalInput("keyRope", tensors.key_rope, Form::kPages);
   slots.sink = operands.OptionalInput("learnableSink", tensors.learnable_sink, Form::kAnyStride);
@@ -210,8 +210,13 @@ class InferOperation final : public PlannedOperation<InferAttentionArgs> {
     const auto read = [&](const char* name, Slot slot, const char* mode_name, int64_t mode,
                           const std::vector<Slot>& list, TensorView* view) {
       if (slot == Operands::kAbsent || list.empty()) return Status::Ok();
-      KeySizes sizes = KeySizesOf(Keys(list[0], nullptr), settings_.options.layout, settings_.options.heads_kv, paged,
-                                  settings_.options.block_size);
+      const InferAttentionOptions& options = settings_.options;
+      KeySizes sizes;
+      for (const Slot keys : list) {
+        const int64_t rows = sizes.rows;
+        sizes = KeySizesOf(Keys(keys, nullptr), options.layout, options.heads_kv, paged, options.block_size);
+        sizes.rows = std::max(sizes.rows, rows);
+      }
       if (list.size() > 1) sizes.batch = static_cast<int64_t>(list.size());
       auto scale = ScaleOfMode(name, operands_.In(slot, memory), mode_name, mode, sizes);
       if (scale.ok()) *view = *scale;

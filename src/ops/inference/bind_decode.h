@@ -67,8 +67,8 @@ struct FusedDecode {
 [[nodiscard]] Result<BoundDecode> BindDecode(const DecodeAttentionArgs& args, const DecodeAttentionOptions& options,
                                              const FusedDecode* fused = nullptr);
 
-/// Returns the rows of a checked tensor of keys or values, as layout::RowsOf. A head of i4x8 has fewer elements than its
-/// `head_size` columns.
+/// Returns the rows of a checked tensor of keys or values, as layout::RowsOf. A head of i4x8 has fewer elements than
+/// its `head_size` columns.
 [[nodiscard]] layout::Rows KeyRowsOf(const TensorView& tensor, const layout::Axes& axes, int64_t head_size);
 
 /// Checks in Run that the tensors and lengths are the planned ones, and that no output shares an element with another

@@ -1,6 +1,6 @@
 // The lengths that need the most workspace. Where sequences share their rows or keys, two calls bound the buffers: one
-// sequence has everything, which makes the largest tensors, or all have some more than their share, which makes the most
-// tiles. AttentionProblem::tile_eighths lets a plan count what fewer rows and keys may need besides.
+// sequence has everything, which makes the largest tensors, or all have some more than their share, which makes the
+// most tiles. AttentionProblem::tile_eighths lets a plan count what fewer rows and keys may need besides.
 #include <algorithm>
 
 #include "core/integer.h"
@@ -51,7 +51,8 @@ BoundInfer WithLengths(const BoundInfer& bound, Lengths first, Lengths other, in
     // With left padding, sequences of equal lengths may have one mask, and others have one each.
     const bool apart = attention.has_dense_mask && call.absolute_mask;
     if (apart) attention.dense_mask.sequences[b].offset = static_cast<int64_t>(b);
-    if (tree) attention.dense_mask.sequences[b] = {.offset = bytes, .head = 0, .row = std::max<int64_t>(lengths.keys, 1)};
+    if (tree)
+      attention.dense_mask.sequences[b] = {.offset = bytes, .head = 0, .row = std::max<int64_t>(lengths.keys, 1)};
     bytes = core::SaturatedSum(bytes, std::max<int64_t>(core::SaturatedProduct(lengths.rows, lengths.keys), 1));
   }
   tiling::SetRowRules(Mask::None(), sequences);

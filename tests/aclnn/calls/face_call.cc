@@ -75,7 +75,7 @@ aclDataType AclTypeOf(DType dtype) {
     case DType::kI32: return ACL_INT32;
     case DType::kI64: return ACL_INT64;
     case DType::kU64: return ACL_UINT64;
-    case DType::kF8E4M3:
+    case DType::kF8E4M3: return ACL_FLOAT8_E4M3FN;
     case DType::kF8E5M2: break;
   }
   return ACL_DT_UNDEFINED;

@@ -108,6 +108,12 @@ InferFace::InferFace(const InferAttentionArgs& args, const InferAttentionOptions
   };
   p.lengths = array(args.lengths_q, args.cu_q);
   p.lengths_kv = array(args.lengths_kv, args.cu_kv);
+  p.deq1 = handles_.Tensor(args.deq_scale1);
+  p.quant1 = handles_.Tensor(args.quant_scale1);
+  p.deq2 = handles_.Tensor(args.deq_scale2);
+  p.antiquant_scale = handles_.Tensor(args.antiquant_scale);
+  p.antiquant_offset = handles_.Tensor(args.antiquant_offset);
+  p.antiquant_mode = options.antiquant == Antiquant::kPerToken ? 1 : 0;
   p.quant2 = handles_.Tensor(args.quant_scale2);
   p.offset2 = handles_.Tensor(args.quant_offset2);
   p.block_table = handles_.Tensor(args.block_table);

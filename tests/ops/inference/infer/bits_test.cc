@@ -125,8 +125,8 @@ TEST_P(InferBits, OfAPrefixOfFourBitsAreThoseOfConcatenatedKeys) {
     std::vector<float> out(q.size());
     const bool fused = layout == Layout::kBSH;
     const auto rows = [&](const void* data, DType dtype, int64_t count, int64_t columns) {
-      return TensorView{
-          data, dtype, fused ? Dims{1, count, kHeads * columns} : Dims{1, count, kHeads, columns}, Dims{}};
+      return TensorView{data, dtype, fused ? Dims{1, count, kHeads * columns} : Dims{1, count, kHeads, columns},
+                        Dims{}};
     };
     const auto keys = [&](const std::vector<uint32_t>& of, int64_t first, int64_t count) {
       return rows(of.data() + first * kWords, DType::kI4x8, count, kColumns / 8);

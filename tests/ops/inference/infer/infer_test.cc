@@ -169,6 +169,27 @@ TEST(Infer, ASingleRowKeepsEveryKey) {
   }
 }
 
+// Without split heads, a single row of a padded layout has no band in mode 0 either. A packed row has one.
+TEST(Infer, ASingleRowHasNoBandInMode0) {
+  for (const Layout layout : {Layout::kBNSD, Layout::kTND}) {
+    for (const int64_t d_rope : {0, 16}) {
+      InferCase c = MakeInferCase(4, 2, {1, 1}, {90, 7});
+      c.layout = layout;
+      c.dense.d_rope = d_rope;
+      c.dense.dense_mask = MaskForm::kPerBatch;
+      const bool band = c.packed() || d_rope > 0;
+      c.dense.mask =
+          band ? reference::MaskRule{.mode = 0, .band = true, .pre = 0, .next = 3} : reference::MaskRule{.mode = 1};
+      const InferProblem problem(c);
+      InferAttentionOptions options = problem.options();
+      options.pre = 0;
+      options.next = 3;
+      ASSERT_TRUE(InferAttention(problem.args(), options, ContextOf(Isa::kPortable)).ok());
+      EXPECT_TRUE(MatchesReference(problem, reference::Forward(problem.values()))) << c;
+    }
+  }
+}
+
 TEST(Infer, TreesOfDrafts) {
   int n = 0;
   for (const Layout layout : {Layout::kBNSD, Layout::kBSH_NBSD, Layout::kTND, Layout::kNTD_TND}) {
@@ -273,8 +294,8 @@ TEST(Infer, RandomCalls) {
   for (int seed = 0; seed < RandomCases(200); ++seed) Check(RandomInferCase(static_cast<uint64_t>(seed)));
 }
 
-/// Draws the lengths of `count` sequences, which together have at most `all` rows if they share them. Otherwise each has
-/// at most `all`.
+/// Draws the lengths of `count` sequences, which together have at most `all` rows if they share them. Otherwise each
+/// has at most `all`.
 std::vector<int64_t> DrawLengths(RandomChoices* random, int64_t count, int64_t all, bool shared) {
   std::vector<int64_t> lengths(static_cast<size_t>(count), 0);
   const int64_t same = std::min(random->OneOf<int64_t>({1, 15, 16, 17, 511, 512, 16384, all}), all);
@@ -310,9 +331,11 @@ void ExpectTheLargestWorkspaceSuffices(const InferCase& c, uint64_t seed) {
   const int64_t batch = d.batch();
   const auto all = [&](const std::vector<int64_t>& lengths, int64_t spare) {
     return (c.packed() ? std::accumulate(lengths.begin(), lengths.end(), int64_t{0})
-                       : *std::max_element(lengths.begin(), lengths.end())) + spare;
+                       : *std::max_element(lengths.begin(), lengths.end())) +
+           spare;
   };
-  const bool paged = IsPaged(c.cache), sums = c.packed() && !paged, has_pairs = d.dense_mask != MaskForm::kNone || d.pse != PseForm::kNone;
+  const bool paged = IsPaged(c.cache), sums = c.packed() && !paged,
+             has_pairs = d.dense_mask != MaskForm::kNone || d.pse != PseForm::kNone;
   const int64_t keys = paged ? args.block_table.shape[1] * c.page_rows : all(OwnKeys(c), c.spare_k);
   for (const Isa isa : IsaLevels()) {
     for (const int threads : {2, 3}) {
@@ -337,8 +360,8 @@ void ExpectTheLargestWorkspaceSuffices(const InferCase& c, uint64_t seed) {
         const auto plan = PlanInferAttention(other, problem.options(), ContextOf(isa, threads));
         if (has_pairs && draw > 0 && !plan.ok()) continue;
         ASSERT_TRUE(plan.ok()) << plan.status().message() << " " << c;
-        EXPECT_LE(plan->workspace_bytes(), *most) << c << " threads " << threads << " " << ::testing::PrintToString(q)
-                                                  << " " << ::testing::PrintToString(kv);
+        EXPECT_LE(plan->workspace_bytes(), *most)
+            << c << " threads " << threads << " " << ::testing::PrintToString(q) << " " << ::testing::PrintToString(kv);
       }
     }
   }
