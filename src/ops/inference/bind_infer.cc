@@ -271,7 +271,8 @@ Status BindTree(InferBinding& call) {
                               .to = to,
                               .rows = sequence.sq,
                               .keys = sequence.sk});
-    attention.dense_mask.sequences.push_back({.offset = to, .head = 0, .row = sequence.sk});
+    // Rows 0 bytes apart would be one row for all.
+    attention.dense_mask.sequences.push_back({.offset = to, .head = 0, .row = std::max<int64_t>(sequence.sk, 1)});
     from += sequence.sq * sequence.sq;
     to += std::max<int64_t>(sequence.sq * sequence.sk, 1);  // sequences at one place count as having one mask
   }

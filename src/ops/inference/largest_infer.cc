@@ -35,8 +35,9 @@ struct Lengths {
   int64_t rows = 0, keys = 0;
 };
 
-/// Returns a call in which sequence 0 has the lengths `first`, and the others have `other`.
-BoundInfer WithLengths(const BoundInfer& bound, Lengths first, Lengths other, int64_t tile_eighths) {
+/// Returns a call in which sequence 0 has the lengths `first`, and the others have `other`. Only the first `with_keys`
+/// sequences have keys.
+BoundInfer WithLengths(const BoundInfer& bound, Lengths first, Lengths other, int64_t with_keys, int64_t tile_eighths) {
   BoundInfer call = bound;
   BoundAttention& attention = call.decode.attention;
   attention.problem.tile_eighths = tile_eighths;
@@ -44,15 +45,16 @@ BoundInfer WithLengths(const BoundInfer& bound, Lengths first, Lengths other, in
   const bool tree = !call.tree.sequences.empty();
   int64_t bytes = 0;
   for (size_t b = 0; b < sequences.size(); ++b) {
-    const Lengths& lengths = b == 0 ? first : other;
+    Lengths lengths = b == 0 ? first : other;
+    if (static_cast<int64_t>(b) >= with_keys) lengths.keys = 0;
     sequences[b] = tiling::Sequence();
     sequences[b].sq = lengths.rows;
     sequences[b].sk = lengths.keys;
     // With left padding, sequences of equal lengths may have one mask, and others have one each.
     const bool apart = attention.has_dense_mask && call.absolute_mask;
     if (apart) attention.dense_mask.sequences[b].offset = static_cast<int64_t>(b);
-    if (tree)
-      attention.dense_mask.sequences[b] = {.offset = bytes, .head = 0, .row = std::max<int64_t>(lengths.keys, 1)};
+    const int64_t row = std::max<int64_t>(lengths.keys, 1);
+    if (tree) attention.dense_mask.sequences[b] = {.offset = bytes, .head = 0, .row = row};
     bytes = core::SaturatedSum(bytes, std::max<int64_t>(core::SaturatedProduct(lengths.rows, lengths.keys), 1));
   }
   tiling::SetRowRules(Mask::None(), sequences);
@@ -70,16 +72,18 @@ std::vector<BoundInfer> LargestCalls(const BoundInfer& bound, const InferAttenti
   const bool packed = layout::IsPacked(bound.options.layout);
   const Lengths most{bound.q_rows, MostKeys(bound, args)};
   const bool packed_keys = packed && !bound.decode.storage.paged();
+  // No more sequences of packed keys have keys of more than one part.
+  const int64_t with_keys = packed_keys ? std::clamp<int64_t>(most.keys / kMore, 1, sequences) : sequences;
   const Lengths shared{packed ? Share(most.rows, sequences) : most.rows,
-                       packed_keys ? Share(most.keys, sequences) : most.keys};
+                       packed_keys ? Share(most.keys, with_keys) : most.keys};
   std::vector<BoundInfer> calls;
   for (const int64_t eighths : {8, 6, 4, 2, 1}) {
-    BoundInfer& call = calls.emplace_back(WithLengths(bound, shared, shared, eighths));
+    BoundInfer& call = calls.emplace_back(WithLengths(bound, shared, shared, with_keys, eighths));
     if (!packed) continue;
     // Masks are as large as the longest sequence, and trees together no larger than a tree of all rows.
     call.decode.attention.has_dense_mask = false;
     call.tree = {};
-    calls.push_back(WithLengths(bound, most, {}, eighths));
+    calls.push_back(WithLengths(bound, most, {}, sequences, eighths));
   }
   return calls;
 }

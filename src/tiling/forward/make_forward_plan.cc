@@ -247,14 +247,14 @@ void RaiseToAnyLengths(const AttentionProblem& problem, const Machine& machine, 
   int64_t most_rows = 0, parts = 0;
   for (const Sequence& sequence : problem.sequences) {
     most_rows = std::max(most_rows, sequence.sq);
-    parts = core::SaturatedSum(parts, MostParts(sequence.sk));
+    if (const int64_t most = MostParts(sequence.sk); most > 1) parts = core::SaturatedSum(parts, most);
   }
   const int64_t rows = std::min(most_rows, kDecodeRows);
   if (rows == 0) return;
   const RowCut cut = CutRows(rows, problem.group(), plan.shape.block_q, machine.strip_rows);
   const int64_t heads = core::SaturatedProduct(problem.heads_kv, std::ssize(problem.sequences));
   double tasks = static_cast<double>(plan.graph.task_count);
-  if (!problem.whole_rows && parts > std::ssize(problem.sequences)) {
+  if (!problem.whole_rows && parts > 0) {
     plan.merges = core::SaturatedProduct(heads, cut.tiles());
     plan.states = core::SaturatedProduct(problem.heads_kv, cut.tiles(), parts);
     plan.state_rows = std::min(plan.shape.block_q, core::SaturatedProduct(problem.group(), rows));

@@ -205,6 +205,15 @@ TEST(Infer, TreesOfDrafts) {
   }
 }
 
+// A sequence without rows and keys has no tree, and says nothing about the others.
+TEST(Infer, TreesOfDraftsBehindAnEmptySequence) {
+  InferCase c = MakeInferCase(4, 2, {0, 40}, {0, 100});
+  c.layout = Layout::kTND;
+  c.dense.dense_mask = MaskForm::kPerBatch;
+  c.tree = true;
+  Check(c);
+}
+
 // The trees of short sequences take less memory than those of the longest one, and nothing behind them is read.
 TEST(Infer, TreesOfDraftsInAWorkspaceWithoutRoomBehindIt) {
   InferCase c = MakeInferCase(4, 2, {40, 5}, {600, 600});
