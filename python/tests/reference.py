@@ -81,7 +81,8 @@ def tolerances(
     sink: Tensor | None = None,
     softcap: float = 0.0,
 ) -> dict[str, Tensor]:
-    """Returns bounds for the |error| of a call in `dtype`: of out, dq, dk, dv, of dbias for every pair, and of dsink.
+    """Returns bounds for the |error| of a call in `dtype`: of out, lse, dq, dk, dv, of dbias for every pair, and of
+    dsink.
 
     u = 2^-24, and `unit` is the unit roundoff of dtype. If the magnitudes of n products add up to A, the error of their
     sum is at most u (4 sqrt(n) + 8) A. This bound takes the roundings as a random walk, at six standard deviations. An
@@ -149,6 +150,7 @@ def tolerances(
     e_sink = p_sink * ((e_row + 8 * u + total_error(rows)) * delta.abs() + e_delta)
     return {
         "out": e_out,
+        "lse": (e_row + 8 * u + (NARROW_EXP if narrow else 0.0))[..., 0],  # the relative error of the sum is absolute here
         "dq": e_dq,
         "dk": e_dk + unit * dk.abs(),
         "dv": e_dv + unit * dv.abs(),

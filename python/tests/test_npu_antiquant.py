@@ -103,6 +103,51 @@ def test_a_scale_of_another_shape_is_refused(layout, mode, shape, want, paged):
         fused(q, k, v, layout, **keywords)
 
 
+def rows_packed(tensor, layout):
+    """Returns a tensor [B, N, S, D] in the layout TND or NTD."""
+    packed = tensor.transpose(0, 1).flatten(1, 2)
+    return packed.transpose(0, 1) if layout == "TND" else packed
+
+
+@pytest.mark.parametrize("layout", ["TND", "NTD"])
+def test_packed_keys_have_scales_per_tensor_column_and_head(layout):
+    q = random_qkv(sq=3)[0]
+    k, v = (codes_of(torch.int8, D) for _ in range(2))
+    packed = [rows_packed(t, layout) for t in (q, k, v)]
+    lengths = {"actual_seq_lengths": [3, 6, 9][:B], "actual_seq_lengths_kv": [S, 2 * S, 3 * S][:B]}
+    for mode, shape in (0, (1,)), (0, (NKV, 1, D)), (0, (NKV * D,)), (2, (NKV,)):
+        scale = 0.02 + 0.01 * torch.rand(shape)
+        call = {"key_antiquant_scale": scale, "value_antiquant_scale": scale}
+        call |= {"key_antiquant_mode": mode, "value_antiquant_mode": mode}
+        want = fused(q, k, v, **call, actual_seq_lengths_kv=None)[0]
+        call |= {"num_heads": N, "num_key_value_heads": NKV, "input_layout": layout, "scale": SCALE}
+        out = torch_npu.npu_fused_infer_attention_score(*packed, **call, **lengths)[0]
+        assert torch.equal(out, rows_packed(want, layout))
+    for mode, shape in (1, (B, NKV)), (1, (1, B * S)), (1, (B, S)), (3, (B, NKV, S)), (3, (B * S, NKV, S)):
+        scale = torch.ones(shape)
+        call |= {"key_antiquant_scale": scale, "value_antiquant_scale": scale, "value_antiquant_mode": mode}
+        for key_mode, name in (mode, "key"), (2, "value"):
+            call["key_antiquant_mode"] = key_mode
+            call["key_antiquant_scale"] = scale if key_mode == mode else torch.ones(NKV)
+            words = rf"^invalid argument: {name}_antiquant_mode={mode}, want 0 or 2 \(packed keys without pages\)$"
+            with pytest.raises(ValueError, match=words):
+                torch_npu.npu_fused_infer_attention_score(*packed, **call, **lengths)
+
+
+@pytest.mark.parametrize(("mode", "shape"), [
+    (0, (1,)), (0, (NKV, 1, D)), (0, (NKV * D,)), (1, (1, S)), (2, (NKV,)), (3, (1, NKV, S)), (3, (1, NKV, S + 4)),
+])
+def test_scales_of_one_sequence_without_a_batch(mode, shape):
+    q = random_qkv(sq=3)[0]
+    k, v = (codes_of(torch.int8, D) for _ in range(2))
+    scale = 0.02 + 0.01 * torch.rand(shape)
+    call = {"key_antiquant_scale": scale, "value_antiquant_scale": scale, "actual_seq_lengths_kv": None}
+    call |= {"key_antiquant_mode": mode, "value_antiquant_mode": mode}
+    want = fused(q[:1], k[:1], v[:1], **call)[0]
+    call |= {"num_heads": N, "num_key_value_heads": NKV, "input_layout": "NSD", "scale": SCALE}
+    assert torch.equal(torch_npu.npu_fused_infer_attention_score(q[0], k[0], v[0], **call)[0], want[0])
+
+
 def test_separate_scales_count_instead_of_combined_ones():
     q = random_qkv(sq=1)[0]
     k, v = (codes_of(torch.int8, D) for _ in range(2))

@@ -104,7 +104,7 @@ def npu_fused_infer_attention_score(
         sparse_mode: modes 0 and 1 compute all pairs without atten_mask. With it, mode 0 also keeps only the band of
             pre_tokens and next_tokens. Modes 2, 3 and 4 take the atten_mask [2048,2048] and are refused without it.
             Single queries need no mask, except in packed layouts or with query_rope. For them modes 2 and 3 keep every
-            key, mode 4 keeps its band. In mode 9 atten_mask chooses among the last Sq keys, and all others are kept.
+            key, mode 0 has no band, and mode 4 keeps its band. In mode 9 atten_mask chooses among the last Sq keys, and all others are kept.
         actual_seq_lengths, actual_seq_lengths_kv: how many rows of each batch element are in use; one entry holds for
             all. For packed layouts they are inclusive prefix sums, except for keys in pages, which have lengths.
         antiquant_scale, antiquant_offset: scales and offsets of these keys and values. Mode 0 is per tensor or column,
@@ -255,7 +255,8 @@ def _out_form(function: Callable, call_of: Callable[[dict[str, Any]], Inference]
     write.__signature__ = signature.replace(parameters=[*signature.parameters.values(), *more])
     write.__doc__ = f"""Computes `{function.__name__}` into out=[attention_out, softmax_lse], and returns these two.
 
-    attention_out is [B,N,Sq,Dv] in the output's layout. Without the flag for the lse, softmax_lse may have any shape and type. workspace is ignored.
+    attention_out is [B,N,Sq,Dv] in the output's layout. Without the flag for the lse, softmax_lse may have any shape
+    and type. workspace is ignored.
     """
     return checked(write)
 
