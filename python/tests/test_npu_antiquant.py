@@ -4,6 +4,7 @@ import re
 
 import pytest
 import torch
+from reference import to_layout
 from test_decode import B, D, LENGTHS, N, NKV, PAGE, SCALE, S, assert_right, paged_pair, random_qkv
 from test_npu_decode import fused, incre
 
@@ -146,6 +147,24 @@ def test_scales_of_one_sequence_without_a_batch(mode, shape):
     want = fused(q[:1], k[:1], v[:1], **call)[0]
     call |= {"num_heads": N, "num_key_value_heads": NKV, "input_layout": "NSD", "scale": SCALE}
     assert torch.equal(torch_npu.npu_fused_infer_attention_score(q[0], k[0], v[0], **call)[0], want[0])
+
+
+@pytest.mark.parametrize(("kind", "layout"), [
+    (torch.int8, "BNSD"), (torch.int8, "BSND"), (torch.int8, "BSH"), (torch.int32, "BNSD"), (torch.int32, "BSND"),
+])
+def test_compressed_keys_with_a_shared_prefix_are_the_joined_keys(layout, kind):
+    q, size, used = torch.randn(B, N, 4, 32), 32, 7
+    k, v = codes_of(kind, size), codes_of(kind, size)
+    prefixes = [codes_of(kind, size)[:1, :, :9] for _ in range(2)]
+    scales = [0.02 + 0.01 * torch.rand(NKV) for _ in range(2)]
+    call = {"key_antiquant_scale": scales[0], "value_antiquant_scale": scales[1], "key_antiquant_mode": 2}
+    call["value_antiquant_mode"] = 2
+    k_prefix, v_prefix = (to_layout(t, layout) for t in prefixes)
+    shared = {"key_shared_prefix": k_prefix, "value_shared_prefix": v_prefix, "actual_shared_prefix_len": [used]}
+    out, _ = fused(q, k, v, layout, **call, **shared)
+    joined = [torch.cat([t[:, :, :used].expand(B, -1, -1, -1), own], 2) for t, own in zip(prefixes, (k, v), strict=True)]
+    want, _ = fused(q, *joined, **call, actual_seq_lengths_kv=[used + length for length in LENGTHS])
+    assert torch.equal(out, want)
 
 
 def test_separate_scales_count_instead_of_combined_ones():
