@@ -282,8 +282,9 @@ void CompressedAttendTest::ExpectSoftmax(const State& state, const Matrix& q, co
         // Each addition is off by an ulp of a partial sum of products with x or with the offset.
         error +=
             std::fabs(q.at(row, c) * scale) * (std::fabs(x) + std::fabs(offset)) * kEps * static_cast<double>(d + 4);
-        error += std::fabs(x + offset) * (std::fabs(q.at(row, c) * scale) * rounding.relative +
-                                          rounding.of_largest * largest_q[group_of(c)] * (by_column ? 1 : std::fabs(scale)));
+        error +=
+            std::fabs(x + offset) * (std::fabs(q.at(row, c) * scale) * rounding.relative +
+                                     rounding.of_largest * largest_q[group_of(c)] * (by_column ? 1 : std::fabs(scale)));
         error += rounding.tiny * (1 + std::fabs(x) + std::fabs(offset));
       }
       p[static_cast<size_t>(key)] = s;
