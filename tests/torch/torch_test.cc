@@ -1,5 +1,6 @@
 // A C++ program of PyTorch reaches fa's kernels through PyTorch's own functions.
 #include "fa/torch.h"
+#include "fa/version.h"
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
@@ -50,6 +51,8 @@ TEST(Load, ActivatesIfTheVariableSaysSo) {
   EXPECT_EQ(fa_torch_calls(kForward), asked ? 1U : 0U);
 }
 
+TEST(Load, TheLibraryHasTheVersionOfItsHeaders) { EXPECT_STREQ(fa_torch_version(), FA_VERSION_STRING); }
+
 TEST(Activation, ReachesFaUntilDeactivation) {
   const Inputs in;
   fa_torch_deactivate();
@@ -75,6 +78,14 @@ TEST(Activation, Float64IsPyTorchs) {
   const Calls calls(kForward);
   EXPECT_TRUE(at::equal(at::scaled_dot_product_attention(q, q, q), want));
   EXPECT_EQ(calls.made(), 1U);
+  fa_torch_deactivate();
+}
+
+TEST(Activation, HeadsAbove1024ArePyTorchs) {
+  const at::Tensor q = at::randn({1, 2, 5, 1025});
+  const at::Tensor want = at::scaled_dot_product_attention(q, q, q);
+  ASSERT_EQ(fa_torch_activate(), 0);
+  EXPECT_TRUE(at::equal(at::scaled_dot_product_attention(q, q, q), want));
   fa_torch_deactivate();
 }
 
