@@ -1,6 +1,5 @@
 // A C++ program of PyTorch reaches fa's kernels through PyTorch's own functions.
 #include "fa/torch.h"
-#include "fa/version.h"
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
@@ -10,6 +9,8 @@
 #include <cstdlib>
 #include <string>
 #include <string_view>
+
+#include "fa/version.h"
 
 namespace {
 

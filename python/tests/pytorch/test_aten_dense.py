@@ -147,6 +147,18 @@ def test_float64_is_pytorchs(calls):
     assert all(torch.equal(o, w) for o, w in zip(own, want, strict=True))
 
 
+@pytest.mark.parametrize("masked", [False, True])
+def test_heads_above_1024_are_pytorchs(calls, masked):
+    tensors = [torch.randn(1, 2, 5, 1025) for _ in range(3)]
+    mask = torch.randn(5, 5) if masked else None
+    d_out = torch.randn_like(tensors[0])
+    own = gradients([t.requires_grad_() for t in tensors], d_out, mask)
+    assert calls == {FORWARD: 1, BACKWARD: 1}
+    fa.torch.deactivate()
+    want = gradients(tensors, d_out, mask)
+    assert all(torch.equal(o, w) for o, w in zip(own, want, strict=True))
+
+
 @pytest.mark.parametrize("first", ["PyTorch", "fa"])
 @pytest.mark.parametrize("masked", [False, True])
 def test_a_forward_of_one_and_a_backward_of_the_other(calls, first, masked):
