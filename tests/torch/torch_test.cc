@@ -41,7 +41,7 @@ class Calls {
 double LargestOf(const at::Tensor& tensor) { return tensor.abs().max().item<double>(); }
 
 // A row is a mean of values below 8, with weights that sum up to 1. Scores of 16 products below 8 are off by less than
-// 2^-24 (4 * 4 + 8) * 16 * 64 / 4, and weights by twice that, so a result is off by less than 8 times as much.
+// 2^-24 (4 * 4 + 8) * 16 * 64 / 4, and weights by twice that. So a result is off by less than 8 times as much.
 constexpr double kBound = 0x1p-24 * 24 * 256 * 2 * 8;
 
 TEST(Load, ActivatesIfTheVariableSaysSo) {

@@ -249,7 +249,9 @@ def test_both_kernels_have_the_same_bits(monkeypatch, dtype):
 
 
 def meta(*tensors):
-    return [None if t is None else torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device="meta") for t in tensors]
+    return [
+        None if t is None else torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device="meta") for t in tensors
+    ]
 
 
 @pytest.mark.parametrize("order", [(0, 1, 2), (1, 0, 2), (0, 2, 1)], ids=str)
@@ -340,10 +342,16 @@ WRONG = {
     "no sums of keys": (lambda c: call(c, places=(c.cu_q, None, *c.places[2:])), "cum_seq_k=None, want a tensor"),
     "longest": (lambda c: call(c, places=(*c.places[:2], 32, 33)), "max_q=32, want at least 33"),
     "longest keys": (lambda c: call(c, places=(*c.places[:3], 32)), "max_k=32, want at least 33"),
-    "keys in use": (lambda c: call(c, seqused_k=torch.tensor([9, 4, 14, 1, 33]).int()), r"seqused_k\[2\]=14, want 0..13"),
+    "keys in use": (
+        lambda c: call(c, seqused_k=torch.tensor([9, 4, 14, 1, 33]).int()),
+        r"seqused_k\[2\]=14, want 0..13",
+    ),
     "scale": (lambda c: call(c, scale=float("inf")), "scale=inf"),
     "heads": (lambda c: call(c, tensors=[c.tensors[0], *(t[:, :3] for t in c.tensors[1:])]), r"key.shape\[1\]=3"),
-    "size of values": (lambda c: call(c, tensors=[*c.tensors[:2], c.tensors[2][..., :8]]), r"value.shape\[2\]=8, want 16"),
+    "size of values": (
+        lambda c: call(c, tensors=[*c.tensors[:2], c.tensors[2][..., :8]]),
+        r"value.shape\[2\]=8, want 16",
+    ),
     "table": (lambda c: paged(c, torch.zeros(5, 1)), "block_table.dtype=torch.float32"),
     "page": (lambda c: paged(c, torch.full((5, 3), 9).int()), r"block_table\[0\]\[0\]=9, want 0..2"),
     "slopes and pages": (
@@ -384,7 +392,8 @@ def test_wrong_arguments_are_named(calls, name):
 
 def test_wrong_arguments_of_the_others_are_named(calls, kernels):  # noqa: F811
     case = Packed()
-    into, backward = torch.ops.aten._flash_attention_forward_no_dropout_inplace, torch.ops.aten._flash_attention_backward
+    into = torch.ops.aten._flash_attention_forward_no_dropout_inplace
+    backward = torch.ops.aten._flash_attention_backward
     wrong = torch.zeros(70, N, D)
     with pytest.raises(RuntimeError, match=r"out.shape=\[70, 4, 16\], want \[61, 4, 16\]"):
         into(wrong, *case.tensors, *case.places, 0.0, False, False)
@@ -399,7 +408,8 @@ def test_wrong_arguments_of_the_others_are_named(calls, kernels):  # noqa: F811
         backward(out, *case.tensors, out, lse, *case.places, 0.1, False, *state)
     with pytest.raises(RuntimeError, match="_flash_attention_backward: .*logsumexp.shape"):
         backward(out, *case.tensors, out, lse[:, 1:], *case.places, 0.0, False, *state)
-    for wrong, words in ((state[0].long(), r"dtype=torch.int64, want torch.uint64"), (state[1], r"shape=\[\], want \[2\]")):
+    wrong_type, wrong_shape = r"dtype=torch.int64, want torch.uint64", r"shape=\[\], want \[2\]"
+    for wrong, words in ((state[0].long(), wrong_type), (state[1], wrong_shape)):
         with pytest.raises(RuntimeError, match=f"_flash_attention_backward: .*rng_state.{words}"):
             backward(out, *case.tensors, out, lse, *case.places, 0.0, False, wrong, state[1])
     whole = [torch.zeros(1, 9, N, D) for _ in range(5)]
