@@ -150,7 +150,7 @@ class Kept:
                 both = both.both(finder.find(*condition))
             self.rows = both.rows()
             if self.rows is None:
-                raise Unlisted("heads differ" if both.begin.shape[1] != 1 else "a later row begins or ends before")
+                raise Unlisted("heads differ" if both.begin.shape[1] != 1 else "a later row begins or ends before an earlier one, or does so after a row without keys")
             self.intervals = both
         except Unlisted as reason:
             self.reason, self.rows = str(reason), None
@@ -193,7 +193,7 @@ class Kept:
         else:
             shape = batch, heads, -(-rows // size[0]), -(-keys // size[1])
             some, every = (torch.zeros(shape, dtype=torch.bool) for _ in range(2))
-            step = size[0] * max(1, PAIRS // (size[0] * keys))
+            step = size[0] * max(1, PAIRS // max(1, size[0] * keys))
             for begin in range(0, rows, step):
                 slab = self.slab(begin, begin + step).view(torch.uint8)
                 for row, kept in enumerate(slab.split(size[0], 2), begin // size[0]):
@@ -204,6 +204,10 @@ class Kept:
         every[:, :, rows // size[0] :] = False
         every[..., keys // size[1] :] = False
         return some, every
+
+    def captured(self) -> list[Tensor]:
+        """Returns the captured tensors that `slab` reads."""
+        return [] if self.intervals is not None else [tensor for node in self.nodes for tensor in node.captured()]
 
     def leading(self) -> list[int]:
         """Returns the sizes of the kept pairs for batch elements and heads, 1 if these do not differ."""
