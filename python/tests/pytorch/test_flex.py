@@ -460,8 +460,27 @@ def test_pairs_are_evaluated_once_and_only_in_partial_blocks(monkeypatch):
     first = flex_attention(*tensors, block_mask=mask)
     assert sum(counted) == 256 * 128
     assert torch.equal(flex_attention(*tensors, block_mask=mask), first) and sum(counted) == 256 * 128
+    made = create_block_mask(lambda b, h, i, j: torch.tensor([3, 1, 2])[j % 3] > i % 3, None, None, 256, 512)
+    flex_attention(*tensors, block_mask=made)
+    counted.clear()
+    flex_attention(*tensors, block_mask=made)
+    assert not counted
+    counted.append(256 * 128)
     mask.kv_indices[..., 0] += 1
     assert not torch.equal(flex_attention(*tensors, block_mask=mask), first) and sum(counted) == 2 * 256 * 128
+
+
+def test_block_masks_are_made_in_slabs(monkeypatch):
+    sizes, slab = [], mask_module.Kept.slab
+
+    def counting(self, *given):
+        kept = slab(self, *given)
+        sizes.append(kept.numel())
+        return kept
+
+    monkeypatch.setattr(mask_module.Kept, "slab", counting)
+    create_block_mask(lambda b, h, i, j: (i + j + h * b) % 3 == 0, 3, 5, 1024, 2048)
+    assert sum(sizes) == 3 * 5 * 1024 * 2048 and max(sizes) <= mask_module.PAIRS
 
 
 def test_bits_do_not_depend_on_threads():
@@ -496,7 +515,7 @@ def test_writes_between_forward_and_backward_are_refused(name, monkeypatch):
     call().sum().backward()
     out = call()
     captured.copy_(SORTED)
-    with pytest.raises(RuntimeError, match=r"captured a tensor \[170\] that was written to between forward and backward"):
+    with pytest.raises(RuntimeError, match=r"captured a tensor \[170\] that was written to between forward and back"):
         out.sum().backward()
 
 
@@ -531,8 +550,8 @@ def test_many_masks():
 
 
 def test_import_without_the_newest_names():
-    lines = ["import torch.nn.attention.flex_attention as host", "del host.AuxOutput, host.AuxRequest", "import fa.torch, torch",
-             "q = torch.ones(1, 1, 4, 8)", "print(fa.torch.flex_attention(q, q, q).sum().item())"]
+    lines = ["import torch.nn.attention.flex_attention as host", "del host.AuxOutput, host.AuxRequest",
+             "import fa.torch, torch", "q = torch.ones(1, 1, 4, 8)", "print(fa.torch.flex_attention(q, q, q).sum().item())"]
     run = subprocess.run([sys.executable, "-c", "\n".join(lines)], capture_output=True, text=True, check=False)
     assert (run.stdout.strip(), run.returncode) == ("32.0", 0), run.stderr
 

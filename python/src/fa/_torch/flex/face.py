@@ -65,7 +65,8 @@ def flex_attention(
 
     The function is not compiled: torch.compile leaves its graph for the call. `explain_flex_attention` says how a call
     is computed. Rows without keys are 0, and their log-sum-exp is -inf. Scores of a score_mod that the engine lacks are
-    computed by PyTorch's operations, in slabs of query rows. Then the bits may depend on the number of threads.
+    computed by PyTorch's operations, in slabs of query rows. The bits of such calls, and of the gradients of captured
+    tensors, may depend on the number of PyTorch's threads. No captured tensor may change before the backward.
 
     Returns:
         [B, Hq, L, Ev] in the order of query's strides. With return_aux, this and an AuxOutput of float32 [B, Hq, L];
@@ -73,6 +74,7 @@ def flex_attention(
 
     Raises:
         ValueError: an argument is wrong. NotImplementedError: an argument is a nested tensor, or has not 4 dimensions.
+        RuntimeError: in the backward, if a captured tensor that it reads again has been written to.
     """
     query, key, value, prepared = _prepared(query, key, value, score_mod, block_mask, enable_gqa, kernel_options)
     if return_lse and return_aux is not None:

@@ -66,8 +66,8 @@ class Intervals(NamedTuple):
         )
 
     def rows(self) -> Tensor | None:
-        """Returns int32 [B|1, L, 2] for the engine. Returns None if heads differ, or if the engine's rules about the order
-        of rows do not hold: see Mask::Rows."""
+        """Returns int32 [B|1, L, 2] for the engine. Returns None if heads differ, or if the rows are not in
+        the order that Mask::Rows wants."""
         if self.begin.shape[1] != 1:
             return None
         begin, end = self.begin[:, 0], self.end[:, 0]

@@ -207,7 +207,9 @@ def _view(node: Node, sign: int, kept: Kept) -> Bias | None:
         return None
     tensor, places = node.arguments[0].tensor, node.arguments[1]
     names = [getattr(place, "name", "") for place in places]
-    if len(names) != tensor.dim() or len(set(names)) != len(names) or not set(names) <= set(INDICES) or "kv_idx" not in names:
+    if len(names) != tensor.dim() or len(set(names)) != len(names):
+        return None
+    if not set(names) <= set(INDICES) or "kv_idx" not in names:
         return None
     sizes = dict(zip(INDICES, kept.sizes, strict=True))
     if any(size < sizes[name] for size, name in zip(tensor.shape, names, strict=True)):
