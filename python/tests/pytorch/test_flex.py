@@ -21,6 +21,8 @@ from torch.nn.attention.flex_attention import AuxRequest, BlockMask, and_masks, 
 import fa.torch
 from fa._torch.flex import attention
 from fa._torch.flex import mask as mask_module
+from fa._torch.flex.score import bias_of, form_of
+from fa._torch.flex.trace import trace
 from fa.torch import create_block_mask, explain_flex_attention, flex_attention
 
 pytestmark = pytest.mark.usefixtures("one_torch_thread")
@@ -538,6 +540,14 @@ def test_scores_that_are_inputs(score_mod):
 def test_a_scale_beyond_float32():
     words = explain_flex_attention(q(), q(), q(), lambda s, b, h, i, j: s * 1e30 * 1e30)
     assert "by PyTorch's operations" in words
+
+
+def test_a_table_is_copied_once_for_all_heads():
+    table = torch.randn(KEYS, ROWS)
+    form = form_of(trace("score_mod", lambda s, b, h, i, j: s + table[j, i], torch.float32))
+    bias = bias_of(form, mask_module.Kept(mask_module.Sizes(BATCH, HEADS, ROWS, KEYS), None, None, ()))
+    assert bias.tensor.shape == (1, HEADS, ROWS, KEYS) and bias.tensor.stride(3) == 1
+    assert bias.tensor.untyped_storage().nbytes() == table.nbytes
 
 
 def test_many_masks():
