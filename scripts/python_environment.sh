@@ -23,7 +23,8 @@ need() {
 }
 
 # install_wheel SOURCE BUILD [flags ...]: builds the wheel of a checkout and installs it. The flags are pip's. With a
-# finished build the wheel packages the libfa of that build. If BUILD is empty it compiles libfa, as `pip install ./python` does.
+# finished build the wheel packages the libfa of that build. If BUILD is empty it compiles libfa, as
+# `pip install ./python` does.
 install_wheel() {
   source=$1
   prefix=OFF

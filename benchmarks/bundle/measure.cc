@@ -215,7 +215,8 @@ Json MeasureTorch(const Machine& machine) {
   return results;
 }
 
-/// Times the kernels of scores and products for heads of 128 columns, and the loops of the tile unit.
+/// Times the kernels of scores and products for heads of 128 columns, and the loops of the tile unit. If the program
+/// fails or runs out of time, an entry says so.
 Json MeasureKernels(const Machine& machine) {
   constexpr double kMinTime = 0.02;
   const double limit = 3 * kKernelShare * machine.options.seconds;
@@ -223,7 +224,11 @@ Json MeasureKernels(const Machine& machine) {
                                           "--benchmark_filter='BM_((scores|product|outer).*/d128|tile_.*)'",
                                           machine.Program("kernels_benchmark"), kMinTime),
                               limit, machine.Quietest(1));
-  return outcome.ok() ? Json::parse(outcome.out)["benchmarks"] : Json::array();
+  if (outcome.ok()) return Json::parse(outcome.out)["benchmarks"];
+  const size_t shown = std::min<size_t>(outcome.out.size(), 400);
+  return Json::array({{{"name", "kernels_benchmark"},
+                       {"outcome", outcome.late() ? "late" : "failed"},
+                       {"output", outcome.late() ? "" : outcome.out.substr(outcome.out.size() - shown)}}});
 }
 
 int Main(const Options& options) {
@@ -247,7 +252,7 @@ int Main(const Options& options) {
     return std::any_of(results.begin(), results.end(),
                        [](const Json& each) { return each.value("outcome", "") == "failed"; });
   };
-  return any_failed(report["tests"]) || any_failed(report["cases"]) ? 1 : 0;
+  return any_failed(report["tests"]) || any_failed(report["cases"]) || any_failed(report["kernels"]) ? 1 : 0;
 }
 
 }  // namespace

@@ -77,6 +77,10 @@ void PrintKernels(const Json& kernels) {
   fmt::print("\n{:<54}{:>10}{:>9}{:>8}\n", "kernel alone, one thread", "GFLOP/s", "of peak", "quiet");
   for (const Json& kernel : kernels) {
     std::string name = Text(kernel, "name");
+    if (kernel.contains("outcome")) {
+      fmt::print("{:<54} {}\n{}\n", name, Text(kernel, "outcome"), Text(kernel, "output"));
+      continue;
+    }
     name.resize(std::min(name.size(), name.rfind("/manual_time")));  // Google Benchmark adds this ending to names
     if (kernel.value("error_occurred", false)) {
       fmt::print("{:<54} {}\n", name, Text(kernel, "error_message"));

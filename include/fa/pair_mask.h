@@ -39,14 +39,14 @@ struct PairLists {
 };
 
 /// A mask with one decision per pair of a query row and a key, [B|1, N|Nkv|1, Sq, Sk]. Operators also take one row that
-/// stands for all rows. The mask is a map of tiles of 128 rows
-/// and 128 keys; the last tiles are cut. A tile keeps no pair, every pair, or has one bit per pair. Attention never
-/// visits the tiles without pairs, and applies no mask in those with all pairs.
+/// stands for all rows. The mask is a map of tiles of 128 rows and 128 keys; the last tiles are cut. A tile keeps no
+/// pair, every pair, or has one bit per pair. Attention skips the tiles without pairs, except between kept ones with
+/// AMX, and applies no mask in those with all pairs.
 ///
 /// The object is a handle of immutable contents. Copies share the contents, and any number of threads may read them.
 /// Its memory is one byte per tile, one bit per pair of the tiles with some pairs, and 16 bytes per 64 tiles of a row.
 ///
-/// The makers read their source once, in parallel, with 128 KiB of extra memory per thread. Sources are [Sq, Sk] or
+/// The makers read their source in parallel, with 128 KiB of extra memory per thread. Sources are [Sq, Sk] or
 /// [B|1, N|Nkv|1, Sq, Sk]. Makers return kInvalidArgument, which names the parameter ("mask.dtype=f32, want ..."), or
 /// kOutOfMemory.
 class FA_API PairMask {

@@ -81,11 +81,13 @@ def tolerances(
     sink: Tensor | None = None,
     softcap: float = 0.0,
 ) -> dict[str, Tensor]:
-    """Returns bounds for the |error| of a call in `dtype`: of out, dq, dk, dv, of dbias for every pair, and of dsink.
+    """Returns bounds for the |error| of a call in `dtype`: of out, lse, dq, dk, dv, of dbias for every pair, and of
+    dsink.
 
     u = 2^-24, and `unit` is the unit roundoff of dtype. If the magnitudes of n products add up to A, the error of their
     sum is at most u (4 sqrt(n) + 8) A. This bound takes the roundings as a random walk, at six standard deviations. An
-    absolute error of a score becomes a relative error of its probability. Where all terms are 0, the bound is 0.
+    absolute error of a score becomes a relative error of its probability. A relative error of the softmax's sum becomes
+    an absolute error of its logarithm, lse. Where all terms are 0, the bound is 0.
     """
     u, unit = ROUNDOFF, torch.finfo(dtype).eps / 2
     narrow = dtype != torch.float32
@@ -149,6 +151,7 @@ def tolerances(
     e_sink = p_sink * ((e_row + 8 * u + total_error(rows)) * delta.abs() + e_delta)
     return {
         "out": e_out,
+        "lse": (e_row + 8 * u + (NARROW_EXP if narrow else 0.0))[..., 0],
         "dq": e_dq,
         "dk": e_dk + unit * dk.abs(),
         "dv": e_dv + unit * dv.abs(),

@@ -4,6 +4,7 @@ import re
 
 import pytest
 import torch
+from reference import to_layout
 from test_decode import B, D, LENGTHS, N, NKV, PAGE, SCALE, S, assert_right, paged_pair, random_qkv
 from test_npu_decode import fused, incre
 
@@ -101,6 +102,69 @@ def test_a_scale_of_another_shape_is_refused(layout, mode, shape, want, paged):
     words = re.escape(f"key_antiquant_scale.shape={list(shape)}, want {want} (mode {mode})")
     with pytest.raises(ValueError, match=f"^invalid argument: {words}$"):
         fused(q, k, v, layout, **keywords)
+
+
+def rows_packed(tensor, layout):
+    """Returns a tensor [B, N, S, D] in the layout TND or NTD."""
+    packed = tensor.transpose(0, 1).flatten(1, 2)
+    return packed.transpose(0, 1) if layout == "TND" else packed
+
+
+@pytest.mark.parametrize("layout", ["TND", "NTD"])
+def test_packed_keys_have_scales_per_tensor_column_and_head(layout):
+    q = random_qkv(sq=3)[0]
+    k, v = (codes_of(torch.int8, D) for _ in range(2))
+    packed = [rows_packed(t, layout) for t in (q, k, v)]
+    lengths = {"actual_seq_lengths": [3, 6, 9][:B], "actual_seq_lengths_kv": [S, 2 * S, 3 * S][:B]}
+    for mode, shape in (0, (1,)), (0, (NKV, 1, D)), (0, (NKV * D,)), (2, (NKV,)):
+        scale = 0.02 + 0.01 * torch.rand(shape)
+        call = {"key_antiquant_scale": scale, "value_antiquant_scale": scale}
+        call |= {"key_antiquant_mode": mode, "value_antiquant_mode": mode}
+        want = fused(q, k, v, **call, actual_seq_lengths_kv=None)[0]
+        call |= {"num_heads": N, "num_key_value_heads": NKV, "input_layout": layout, "scale": SCALE}
+        out = torch_npu.npu_fused_infer_attention_score(*packed, **call, **lengths)[0]
+        assert torch.equal(out, rows_packed(want, layout))
+    for mode, shape in (1, (B, NKV)), (1, (1, B * S)), (1, (B, S)), (3, (B, NKV, S)), (3, (B * S, NKV, S)):
+        scale = torch.ones(shape)
+        call |= {"key_antiquant_scale": scale, "value_antiquant_scale": scale, "value_antiquant_mode": mode}
+        for key_mode, name in (mode, "key"), (2, "value"):
+            call["key_antiquant_mode"] = key_mode
+            call["key_antiquant_scale"] = scale if key_mode == mode else torch.ones(NKV)
+            words = rf"^invalid argument: {name}_antiquant_mode={mode}, want 0 or 2 \(packed keys without pages\)$"
+            with pytest.raises(ValueError, match=words):
+                torch_npu.npu_fused_infer_attention_score(*packed, **call, **lengths)
+
+
+@pytest.mark.parametrize(("mode", "shape"), [
+    (0, (1,)), (0, (NKV, 1, D)), (0, (NKV * D,)), (1, (1, S)), (2, (NKV,)), (3, (1, NKV, S)), (3, (1, NKV, S + 4)),
+])
+def test_scales_of_one_sequence_without_a_batch(mode, shape):
+    q = random_qkv(sq=3)[0]
+    k, v = (codes_of(torch.int8, D) for _ in range(2))
+    scale = 0.02 + 0.01 * torch.rand(shape)
+    call = {"key_antiquant_scale": scale, "value_antiquant_scale": scale, "actual_seq_lengths_kv": None}
+    call |= {"key_antiquant_mode": mode, "value_antiquant_mode": mode}
+    want = fused(q[:1], k[:1], v[:1], **call)[0]
+    call |= {"num_heads": N, "num_key_value_heads": NKV, "input_layout": "NSD", "scale": SCALE}
+    assert torch.equal(torch_npu.npu_fused_infer_attention_score(q[0], k[0], v[0], **call)[0], want[0])
+
+
+@pytest.mark.parametrize(("kind", "layout"), [
+    (torch.int8, "BNSD"), (torch.int8, "BSND"), (torch.int8, "BSH"), (torch.int32, "BNSD"), (torch.int32, "BSND"),
+])
+def test_compressed_keys_with_a_shared_prefix_are_the_joined_keys(layout, kind):
+    q, size, used = torch.randn(B, N, 4, 32), 32, 7
+    k, v = codes_of(kind, size), codes_of(kind, size)
+    prefixes = [codes_of(kind, size)[:1, :, :9] for _ in range(2)]
+    scales = [0.02 + 0.01 * torch.rand(NKV) for _ in range(2)]
+    call = {"key_antiquant_scale": scales[0], "value_antiquant_scale": scales[1], "key_antiquant_mode": 2}
+    call["value_antiquant_mode"] = 2
+    k_prefix, v_prefix = (to_layout(t, layout) for t in prefixes)
+    shared = {"key_shared_prefix": k_prefix, "value_shared_prefix": v_prefix, "actual_shared_prefix_len": [used]}
+    out, _ = fused(q, k, v, layout, **call, **shared)
+    joined = [torch.cat([t[:, :, :used].expand(B, -1, -1, -1), own], 2) for t, own in zip(prefixes, (k, v), strict=True)]
+    want, _ = fused(q, *joined, **call, actual_seq_lengths_kv=[used + length for length in LENGTHS])
+    assert torch.equal(out, want)
 
 
 def test_separate_scales_count_instead_of_combined_ones():

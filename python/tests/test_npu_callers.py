@@ -135,13 +135,39 @@ def test_int8_caches():
         block_size=128, sparse_mode=0, inner_precise=1,
     )
     k, v = ([part.double() * scale.double() for part in own] for own, scale in zip(codes, scales, strict=True))
-    # Keys and values may be rounded to bfloat16, which has 8 bits: 2^-8 of each term.
     for b in range(2):
-        query, key, value = q[b].double(), k[b].repeat_interleave(2, 0), v[b].repeat_interleave(2, 0)
-        p = torch.softmax(query @ key.transpose(1, 2) * SCALE, -1)
-        size = (query.abs() @ key.abs().transpose(1, 2) * SCALE).amax(-1, keepdim=True)
-        bound = 2**-8 * (2 * size + 3) * (p @ value.abs())
-        assert ((out[b] - p @ value).abs() <= bound).all()
+        assert_near(out[b], q[b], k[b], v[b], everything(1, keys[b]))
+
+
+def assert_near(out, query, key, value, keep):
+    """Compares the output of compressed keys with float64. `key` and `value` are what the codes stand for."""
+    query, group = query.double(), query.shape[0] // key.shape[0]
+    key, value = key.repeat_interleave(group, 0), value.repeat_interleave(group, 0)
+    p = torch.softmax((query @ key.transpose(1, 2) * SCALE).masked_fill(~keep, -torch.inf), -1)
+    size = (query.abs() @ key.abs().transpose(1, 2) * SCALE).masked_fill(~keep, 0).amax(-1, keepdim=True)
+    # Keys and values may be rounded to bfloat16, which has 8 bits: 2^-8 of each term.
+    bound = 2**-8 * (2 * size + 3) * (p @ value.abs())
+    assert out.shape == bound.shape and ((out - p @ value).abs() <= bound).all()
+
+
+def test_caches_of_8_bit_floats():
+    q, *caches = inputs_of()
+    table, pages = table_of(KEYS, PAGE)
+    named, wide = [], []
+    for part in caches:
+        codes = [t.to(torch.float8_e4m3fn) for t in part]
+        scales = [torch.rand(1, n, 1) + 0.5 for n in KEYS]
+        key = paged([t.float() for t in codes], "BnBsND", table, pages, PAGE).to(torch.float8_e4m3fn)
+        named += [key.view(pages, PAGE, -1), paged(scales, "BnNBsD", table, pages, PAGE)[:, 0, :, 0]]
+        wide.append([t.double() * scale.double() for t, scale in zip(codes, scales, strict=True)])
+    out, _ = torch_npu.npu_fused_infer_attention_score_v2(
+        arranged(q, "TND"), named[0], named[2], atten_mask=TRIANGLE, block_table=table, input_layout="TND",
+        block_size=PAGE, actual_seq_qlen=sums(ROWS), actual_seq_kvlen=KEYS, num_key_value_heads=NKV, num_query_heads=N,
+        softmax_scale=SCALE, sparse_mode=3, dequant_scale_key=named[1], dequant_scale_value=named[3], key_quant_mode=4,
+        value_quant_mode=4,
+    )
+    for got, query, key, value in zip(separated(out, "TND", ROWS, N), q, *wide, strict=True):
+        assert_near(got, query, key, value, causal(query.shape[1], key.shape[1]))
 
 
 def test_encoders_of_images():

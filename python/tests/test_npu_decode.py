@@ -316,7 +316,7 @@ PAGES = {"block_table": torch.zeros(B, 5, dtype=torch.int32), "actual_seq_length
     ({"num_heads": 3, "num_key_value_heads": 0, "input_layout": "BNSD_BSND"}, "num_heads=3, want 6"),
     ({"num_heads": 3, "num_key_value_heads": 0}, r"num_heads=3, want 6 \(query.shape\[1\]"),
     ({"num_key_value_heads": 4}, "num_key_value_heads=4, want a divisor of 6"),
-    ({"num_key_value_heads": 0}, r"num_key_value_heads=6, want 2 \(key\)"),
+    ({"num_key_value_heads": 0}, r"num_key_value_heads=0, want 2 \(key\)"),
     ({"sparse_mode": 5}, r"sparse_mode=5, want 0\.\.4"),
     ({"sparse_mode": 3}, "atten_mask: missing"),
     ({"sparse_mode": 3, "atten_mask": TRIANGLE.T}, r"atten_mask\[0\]\[1\]=0, want 1"),
@@ -379,6 +379,25 @@ def test_refusals_of_the_incremental_function(keywords, message):
     call = {"num_heads": N, "num_key_value_heads": NKV, "input_layout": "BNSD", **keywords}
     with pytest.raises(ValueError, match=message):
         torch_npu.npu_incre_flash_attention(q, k, v, **call)
+
+
+@pytest.mark.parametrize("layout", ["BNSD", "BSND", "BSH", "NSD", "TND", "NTD", "rope"])
+def test_a_single_row_has_a_band_in_mode_0_only_if_packed_or_with_split_heads(layout):
+    q, k, v = (t[:1] for t in random_qkv(sq=1))
+    of = {"NSD": lambda t: t[0], "NTD": lambda t: t[0], "TND": lambda t: t[0].transpose(0, 1), "rope": lambda t: t}
+    inputs = [of[layout](t) if layout in of else to_layout(t, layout) for t in (q, k, v)]
+    call = {"num_heads": N, "num_key_value_heads": NKV, "scale": SCALE, "pre_tokens": 5, "next_tokens": 3}
+    call |= {"input_layout": layout, "atten_mask": torch.zeros(1, S, dtype=torch.int8)}
+    if layout == "rope":
+        inputs = [*(t[..., :16] for t in inputs[:2]), v]
+        call |= {"input_layout": "BNSD", "query_rope": q[..., 16:], "key_rope": k[..., 16:]}
+    if layout in ("TND", "NTD"):
+        call |= {"actual_seq_lengths": [1], "actual_seq_lengths_kv": [S]}
+    out = torch_npu.npu_fused_infer_attention_score(*inputs, **call)[0].reshape(1, N, 1, D)
+    keep = torch.ones(1, N, 1, S, dtype=torch.bool)
+    if layout in ("TND", "NTD", "rope"):
+        keep[..., 4:] = False  # next_tokens = 3 after key 0, which lies beside the row
+    assert_right(out, q, k, v, keep=keep)
 
 
 def test_a_verified_mask_that_changes_is_looked_at_again():

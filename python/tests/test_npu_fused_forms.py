@@ -144,6 +144,7 @@ NOT_SERVED = "is not served"
     ({"key_shared_prefix": torch.zeros(1, NKV, 3, D)}, "value_shared_prefix"),
     ({"actual_shared_prefix_len": [4], "key_shared_prefix": torch.zeros(1, NKV, 3, D),
       "value_shared_prefix": torch.zeros(1, NKV, 3, DV)}, r"actual_shared_prefix_len=\[4\], want one of 0\.\.3"),
+    ({"actual_shared_prefix_len": [4]}, r"actual_shared_prefix_len: given, want None \(key_shared_prefix is missing\)"),
     ({"key_shared_prefix": torch.zeros(1, NKV, 3, D), "value_shared_prefix": torch.zeros(1, NKV, 3, DV),
       "kv_padding_size": torch.tensor([1])}, "key_shared_prefix|kv_padding_size"),
     ({"kv_padding_size": torch.tensor([1]), "actual_seq_lengths_kv": None}, "actual_seq_lengths_kv"),
@@ -154,6 +155,19 @@ NOT_SERVED = "is not served"
 def test_refusals(keywords, message):
     with pytest.raises(ValueError, match=message):
         torch_npu.npu_fused_infer_attention_score(**call_of(**keywords))
+
+
+@pytest.mark.parametrize("layout", ["BNSD", "BSND", "TND", "NTD", "NSD", "NZ"])
+def test_a_number_of_key_heads_that_is_not_given_is_named_as_not_given(layout):
+    call = call_of("", "BNSD" if layout in ("NSD", "NZ") else layout, num_key_value_heads=0)
+    if layout == "NSD":
+        call |= {name: call[name][0] for name in ("query", "key", "value")} | {"input_layout": "NSD"}
+        call |= {"actual_seq_lengths": None, "actual_seq_lengths_kv": None}
+    if layout == "NZ":
+        pages = torch.zeros(3, NKV, D // 8, 8, 8)
+        call |= {"key": pages, "value": pages, "block_table": torch.tensor([[0, 1], [2, -1]], dtype=torch.int32)}
+    with pytest.raises(ValueError, match=rf"^invalid argument: num_key_value_heads=0, want {NKV} \(key\)$"):
+        torch_npu.npu_fused_infer_attention_score(**call)
 
 
 @pytest.mark.parametrize(("keywords", "message"), [
@@ -167,7 +181,11 @@ def test_refusals(keywords, message):
     ({"value_dtype": 296}, rf"value_dtype=296 \(FP4\) {NOT_SERVED}"),
     ({"query_dtype": 27}, r"query_dtype=27 \(torch.bfloat16\), want torch.float32"),
     ({"query_dtype": 77}, "query_dtype=77, want None or the number of a type"),
-    ({"key_shared_prefix_dtype": 0}, f"key_shared_prefix_dtype {NOT_SERVED}"),
+    *(({f"{name}_shared_prefix_dtype": 0}, f"{name}_shared_prefix_dtype {NOT_SERVED}") for name in ("key", "value")),
+    *(({f"dequant_scale_{name}_dtype": 293}, rf"dequant_scale_{name}_dtype=293 \(float8_e8m0\) {NOT_SERVED}")
+      for name in ("query", "key", "value", "key_rope")),
+    *(({"dequant_scale_key": ONES, "dequant_scale_value": ONES, f"dequant_scale_{name}_dtype": 257},
+       rf"dequant_scale_{name}_dtype=257 \(torch.float16\), want torch.float32") for name in ("key", "value")),
     ({"out_dtype": 1}, "out_dtype=1, want None or the number of torch.float32"),
 ])
 def test_refusals_of_the_second_version(keywords, message):

@@ -177,6 +177,27 @@ def test_scaled_dot_product_attention_refuses_transforms_and_wrong_masks():
         torch.vmap(lambda t: sdpa(t, k, v, attn_mask=PAIRS, enable_gqa=True))(q[None])
 
 
+def test_can_use_says_what_scaled_dot_product_attention_does():
+    q, k, v = (torch.from_numpy(array) for array in (Q, K, V))
+    assert fa.torch.can_use(q, k, v, PAIRS, enable_gqa=True)
+    for wrong in (q[:, :, 1:], q.double(), q[:1].expand(7, -1, -1, -1)):
+        assert not fa.torch.can_use(wrong, k, v, PAIRS, enable_gqa=True)
+    with pytest.warns(UserWarning, match=r"attn_mask.shape\[2\]=140, want 139"):
+        fa.torch.can_use(q[:, :, 1:], k, v, PAIRS, enable_gqa=True, debug=True)
+
+
+def test_autocast_and_second_derivatives():
+    q, k, v = (torch.from_numpy(array).requires_grad_() for array in (Q, K, V))
+    given = {"attn_mask": PAIRS, "enable_gqa": True}
+    with torch.autocast("cpu", torch.bfloat16):
+        out = fa.torch.scaled_dot_product_attention(q, k, v, **given)
+    assert out.dtype == torch.bfloat16
+    assert torch.equal(out, fa.torch.scaled_dot_product_attention(*(t.bfloat16() for t in (q, k, v)), **given))
+    out = fa.torch.scaled_dot_product_attention(q, k, v, **given)
+    with pytest.raises(NotImplementedError, match="there is no second derivative"):
+        torch.autograd.grad(out.sum(), q, create_graph=True)
+
+
 def test_torch_compile_leaves_the_call_out_of_its_graph():
     q, k, v = (torch.from_numpy(array) for array in (Q, K, V))
 

@@ -453,16 +453,7 @@ def test_the_dense_loss_is_that_of_all_keys():
     score_error = ROUNDOFF * (4 * (96 * 16) ** 0.5 + 8) * size
     assert torch.allclose(statistics.softmax_max_index[:, 0].double(), top, rtol=ROUNDOFF, atol=score_error)
     assert torch.allclose(statistics.softmax_sum_index[:, 0].double(), total, rtol=3 * score_error + 64 * ROUNDOFF, atol=0)
-    arguments = (
-        query,
-        key,
-        query_index,
-        key_index,
-        weights,
-        forward.softmax_max,
-        forward.softmax_sum,
-        *statistics,
-    )
+    arguments = query, key, query_index, key_index, weights, forward.softmax_max, forward.softmax_sum, *statistics
     dense_loss = fa.dense_lightning_indexer_grad_kl_loss(*arguments, scale=0.25)
     for got, want_bits in zip(
         torch_npu.npu_dense_lightning_indexer_grad_kl_loss(*arguments, 0.25), dense_loss, strict=True
@@ -583,20 +574,17 @@ def test_torch_compile_gives_eager_s_bits():
 
 
 def test_messages_use_the_names_of_the_face():
-    query, key, *_ = (t.detach() for t in tensors())
+    query, key, *_ = detached(*tensors())
     indices = selection()
-    with pytest.raises(ValueError, match=r"sparse_block_size=0"):
-        torch_npu.npu_sparse_flash_attention(query, key, key, indices, SCALE, sparse_block_size=0)
-    with pytest.raises(ValueError, match=r"sparse_mode=1, want 0 or 3"):
-        torch_npu.npu_sparse_flash_attention(query, key, key, indices, SCALE, sparse_mode=1)
-    with pytest.raises(ValueError, match=r"actual_seq_lengths_kv\[1\]=99"):
-        torch_npu.npu_sparse_flash_attention(
-            query, key, key, indices, SCALE, actual_seq_lengths_kv=torch.tensor([S2, 99])
-        )
-    with pytest.raises(ValueError, match=rf"sinks\.shape\[0\]={N + 1}, want {N}"):
-        torch_npu.npu_sparse_flash_attention(query, key, key, indices, SCALE, sinks=torch.zeros(N + 1))
-    with pytest.raises(ValueError, match=r"sinks\.dtype=f16"):
-        torch_npu.npu_sparse_flash_attention(query, key, key, indices, SCALE, sinks=torch.zeros(N).half())
+    for keywords, message in (
+        ({"sparse_block_size": 0}, "sparse_block_size=0"),
+        ({"sparse_mode": 1}, "sparse_mode=1, want 0 or 3"),
+        ({"actual_seq_lengths_kv": torch.tensor([S2, 99])}, r"actual_seq_lengths_kv\[1\]=99"),
+        ({"sinks": torch.zeros(N + 1)}, rf"sinks\.shape\[0\]={N + 1}, want {N}"),
+        ({"sinks": torch.zeros(N).half()}, r"sinks\.dtype=f16"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            torch_npu.npu_sparse_flash_attention(query, key, key, indices, SCALE, **keywords)
     bad = indices.clone()
     bad[1, 2, 0, 3] = S2
     with pytest.raises(ValueError, match=rf"sparse_indices\[1\]\[2\]\[0\]\[3\]={S2}"):

@@ -14,6 +14,13 @@ namespace {
 
 using ::torch::stable::zero_;
 
+/// Returns whether fa computes a call. It has these types, and heads of this size.
+bool IsServed(const Tensor& query) {
+  constexpr int64_t kLargestHead = 1024;
+  return torch_kernels::IsServed(query.scalar_type()) &&
+         (query.dim() == 0 || query.size(query.dim() - 1) <= kLargestHead);
+}
+
 /// Returns whether the operator computes nothing.
 bool IsEmpty(const Tensor& query, const Tensor& key) { return query.numel() == 0 || key.numel() == 0; }
 
@@ -123,7 +130,7 @@ std::tuple<Tensor, Tensor> Forward(Tensor query, Tensor key, Tensor value, doubl
                                    OptionalTensor attn_mask, std::optional<double> scale) {
   Count(kForward);
   DropUndefined(attn_mask);
-  if (!IsServed(query.scalar_type())) {  // PyTorch's kernel, called past the dispatcher
+  if (!IsServed(query)) {  // PyTorch's kernel, called past the dispatcher
     AtenTensorHandle mask = nullptr, out = nullptr, lse = nullptr;
     STABLE_TORCH_ERROR_CODE_CHECK(aoti_torch_cpu__scaled_dot_product_flash_attention_for_cpu(
         query.get(), key.get(), value.get(), dropout_p, is_causal, HandleOf(attn_mask, mask), scale ? &*scale : nullptr,
@@ -161,7 +168,7 @@ std::tuple<Tensor, Tensor, Tensor> Backward(Tensor grad_out, Tensor query, Tenso
                                             OptionalTensor attn_mask, std::optional<double> scale) {
   Count(kBackward);
   DropUndefined(attn_mask);
-  if (!IsServed(query.scalar_type())) {
+  if (!IsServed(query)) {
     AtenTensorHandle mask = nullptr, dq = nullptr, dk = nullptr, dv = nullptr;
     STABLE_TORCH_ERROR_CODE_CHECK(aoti_torch_cpu__scaled_dot_product_flash_attention_for_cpu_backward(
         grad_out.get(), query.get(), key.get(), value.get(), out.get(), logsumexp.get(), dropout_p, is_causal,

@@ -1,5 +1,6 @@
 // Puts the kernels into PyTorch's dispatcher, and takes them out.
 #include <atomic>
+#include <cstdio>
 #include <cstdlib>
 #include <exception>
 #include <memory>
@@ -7,6 +8,7 @@
 #include <string_view>
 
 #include "fa/torch.h"
+#include "fa/version.h"
 #include "tensors.h"
 
 namespace fa::torch_kernels {
@@ -51,7 +53,10 @@ void ShareThreads() {
 
 [[maybe_unused]] const bool at_load = [] {
   const char* activate = std::getenv("FA_TORCH_ACTIVATE");
-  return activate != nullptr && std::string_view(activate) == "1" && fa_torch_activate() == 0;
+  if (activate == nullptr || std::string_view(activate) != "1") return false;
+  const bool active = fa_torch_activate() == 0;
+  if (!active) std::fputs("libfa_torch: FA_TORCH_ACTIVATE=1, but PyTorch refuses the kernels\n", stderr);
+  return active;
 }();
 
 }  // namespace
@@ -88,3 +93,5 @@ uint64_t fa_torch_calls(const char* op) {
   const Counter* counter = op == nullptr ? nullptr : CounterOf(op);
   return counter == nullptr ? 0 : counter->calls.load(std::memory_order_relaxed);
 }
+
+const char* fa_torch_version() { return FA_VERSION_STRING; }

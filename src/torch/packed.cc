@@ -208,6 +208,7 @@ void CheckCall(Call& call, double dropout_p) {
     CheckSize(op, name, *tensor, tensor->dim() - 1, call.query.size(call.query.dim() - 1), " (columns of query)");
   }
   if (!call.packed()) {
+    if (!paged && call.cum_seq_k) Refuse(op, "cum_seq_k", "a tensor", "None, as cum_seq_q is not given");
     if (!paged) CheckSize(op, "key", call.key, 0, call.query.size(0), " (query.shape[0])");
     return;
   }
@@ -365,10 +366,13 @@ std::tuple<Tensor, Tensor, Tensor> Backward(Tensor grad_out, Tensor query, Tenso
                                             OptionalInt right) {
   const char* op = kPackedBackward;
   Count(op);
-  if (rng_state.defined() && rng_state.scalar_type() == ScalarType::UInt64 && rng_state.numel() == 2) {
-    const uint64_t state = *static_cast<const uint64_t*>(rng_state.data_ptr());
-    const std::string want = "zeros: alibi_slopes, seqused_k and block_table have no backward";
-    if (state != 0) Refuse(op, "rng_state", "[" + std::to_string(state) + ", 0]", want);
+  CheckType(op, "rng_state", rng_state, ScalarType::UInt64, "");
+  if (ShapeOf(rng_state) != Dims{2}) Refuse(op, "rng_state.shape", Text(ShapeOf(rng_state)), "[2]");
+  const Tensor state = ::torch::stable::contiguous(rng_state);
+  const auto* const numbers = static_cast<const uint64_t*>(state.data_ptr());
+  if (numbers[0] != 0 || numbers[1] != 0) {
+    Refuse(op, "rng_state", "[" + std::to_string(numbers[0]) + ", " + std::to_string(numbers[1]) + "]",
+           "zeros: alibi_slopes, seqused_k and block_table have no backward");
   }
   const auto given = [](const Tensor& tensor) { return tensor.defined() ? OptionalTensor(tensor) : OptionalTensor(); };
   Call call = CallOf(op, Readable(query), Readable(key), Readable(value), given(cum_seq_q), given(cum_seq_k), max_q,

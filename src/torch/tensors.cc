@@ -94,6 +94,10 @@ std::string NameOf(ScalarType type) {
     case ScalarType::Bool: return "torch.bool";
     case ScalarType::Int: return "torch.int32";
     case ScalarType::Long: return "torch.int64";
+    case ScalarType::Byte: return "torch.uint8";
+    case ScalarType::Char: return "torch.int8";
+    case ScalarType::Short: return "torch.int16";
+    case ScalarType::UInt64: return "torch.uint64";
     default: return "type " + std::to_string(static_cast<int>(type));
   }
 }

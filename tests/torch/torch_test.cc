@@ -10,6 +10,8 @@
 #include <string>
 #include <string_view>
 
+#include "fa/version.h"
+
 namespace {
 
 constexpr const char* kForward = "_scaled_dot_product_flash_attention_for_cpu";
@@ -39,7 +41,7 @@ class Calls {
 double LargestOf(const at::Tensor& tensor) { return tensor.abs().max().item<double>(); }
 
 // A row is a mean of values below 8, with weights that sum up to 1. Scores of 16 products below 8 are off by less than
-// 2^-24 (4 * 4 + 8) * 16 * 64 / 4, and weights by twice that, so a result is off by less than 8 times as much.
+// 2^-24 (4 * 4 + 8) * 16 * 64 / 4, and weights by twice that. So a result is off by less than 8 times as much.
 constexpr double kBound = 0x1p-24 * 24 * 256 * 2 * 8;
 
 TEST(Load, ActivatesIfTheVariableSaysSo) {
@@ -49,6 +51,8 @@ TEST(Load, ActivatesIfTheVariableSaysSo) {
   EXPECT_TRUE(out.isfinite().all().item<bool>());
   EXPECT_EQ(fa_torch_calls(kForward), asked ? 1U : 0U);
 }
+
+TEST(Load, TheLibraryHasTheVersionOfItsHeaders) { EXPECT_STREQ(fa_torch_version(), FA_VERSION_STRING); }
 
 TEST(Activation, ReachesFaUntilDeactivation) {
   const Inputs in;
@@ -75,6 +79,14 @@ TEST(Activation, Float64IsPyTorchs) {
   const Calls calls(kForward);
   EXPECT_TRUE(at::equal(at::scaled_dot_product_attention(q, q, q), want));
   EXPECT_EQ(calls.made(), 1U);
+  fa_torch_deactivate();
+}
+
+TEST(Activation, HeadsAbove1024ArePyTorchs) {
+  const at::Tensor q = at::randn({1, 2, 5, 1025});
+  const at::Tensor want = at::scaled_dot_product_attention(q, q, q);
+  ASSERT_EQ(fa_torch_activate(), 0);
+  EXPECT_TRUE(at::equal(at::scaled_dot_product_attention(q, q, q), want));
   fa_torch_deactivate();
 }
 

@@ -76,7 +76,8 @@ def infer_attention(
         head_num, head_num_kv: N and Nkv. Layouts with H need N. Other layouts check it if it is > 0.
         sparse_mode: 0 keeps pairs within pre_tokens and next_tokens if there is a dense_mask, else all pairs. 1 uses
             dense_mask alone; 2 is causal from the top left, 3 causal to the last key, 4 the band of pre_tokens and
-            next_tokens at the last key, 9 a tree over the last rows.
+            next_tokens at the last key, 9 a tree over the last rows. A single row without query_rope, in a layout that
+            is not packed, keeps every key in modes 2 and 3, and has no band in mode 0.
         dense_mask: uint8, int8 or bool, 1 = drop: [Sq, Sk], [B|1, Sq, Sk], [B|1, 1, Sq, Sk] or larger, for single rows
             also [B, Sk]. Modes 2, 3 and 4 take the triangle [2048, 2048], which is checked; mode 9 [B, Sq, Sq].
         lengths_q, lengths_kv: as in `decode_attention`; in packed layouts inclusive prefix sums, but for keys in pages.

@@ -93,6 +93,16 @@ def test_a_pytorch_without_get_kernel_is_refused(monkeypatch):
         fa.torch.activate()
 
 
+def test_a_library_of_another_version_is_refused(kernels, monkeypatch, qkv):
+    monkeypatch.setattr(activation._fa, "__version__", "9.9.9")
+    if kernels == "Python":
+        activation.Handle().remove()
+        return
+    with pytest.raises(RuntimeError, match=r"libfa_torch.so is of fa \d.*, and the package of 9.9.9"):
+        fa.torch.activate()
+    assert not is_ours(qkv)
+
+
 def test_another_implementation_replaces_fas(qkv):
     """FA3 needs a GPU and cannot be activated here. PyTorch restores its own kernels before it finds that out."""
     pytorch.activate_flash_attention_impl("fa")

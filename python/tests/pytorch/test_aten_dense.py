@@ -99,14 +99,18 @@ def test_a_row_without_keys_has_no_gradient(calls):
 
 def is_taken(q, k, v):
     """Returns whether the operator takes these tensors: four dimensions, one batch and one size of rows."""
-    return q.dim() == 4 and q.shape[0] == k.shape[0] == v.shape[0] and q.shape[3] == v.shape[3] and k.shape[1] == v.shape[1]
+    if q.dim() != 4 or q.shape[3] != v.shape[3]:
+        return False
+    return q.shape[0] == k.shape[0] == v.shape[0] and k.shape[1] == v.shape[1]
 
 
 def as_meta(*tensors):
     return [torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device="meta") for t in tensors]
 
 
-@pytest.mark.parametrize("name", [name for name, make in INPUTS.items() if is_taken(*make()) and make()[0].shape[3] > 0])
+@pytest.mark.parametrize(
+    "name", [name for name, make in INPUTS.items() if is_taken(*make()) and make()[0].shape[3] > 0]
+)
 @pytest.mark.parametrize("masked", [False, True])
 def test_sizes_and_strides_are_those_of_the_meta_kernels(calls, name, masked):
     q, k, v = INPUTS[name]()
@@ -147,6 +151,18 @@ def test_float64_is_pytorchs(calls):
     assert all(torch.equal(o, w) for o, w in zip(own, want, strict=True))
 
 
+@pytest.mark.parametrize("masked", [False, True])
+def test_heads_above_1024_are_pytorchs(calls, masked):
+    tensors = [torch.randn(1, 2, 5, 1025) for _ in range(3)]
+    mask = torch.randn(5, 5) if masked else None
+    d_out = torch.randn_like(tensors[0])
+    own = gradients([t.requires_grad_() for t in tensors], d_out, mask)
+    assert calls == {FORWARD: 1, BACKWARD: 1}
+    fa.torch.deactivate()
+    want = gradients(tensors, d_out, mask)
+    assert all(torch.equal(o, w) for o, w in zip(own, want, strict=True))
+
+
 @pytest.mark.parametrize("first", ["PyTorch", "fa"])
 @pytest.mark.parametrize("masked", [False, True])
 def test_a_forward_of_one_and_a_backward_of_the_other(calls, first, masked):
@@ -171,7 +187,10 @@ def test_a_forward_of_one_and_a_backward_of_the_other(calls, first, masked):
 WRONG = {
     "dropout": (lambda q, k, v: attend(q, k, v, 0.5), r"dropout_p=0.5, want 0"),
     "bool mask": (lambda q, k, v: attend(q, k, v, attn_mask=torch.ones(19, 31) > 0), r"attn_mask.dtype=torch.bool"),
-    "type of mask": (lambda q, k, v: attend(q, k, v, attn_mask=torch.ones(19, 31).half()), r"attn_mask.dtype=torch.float16"),
+    "type of mask": (
+        lambda q, k, v: attend(q, k, v, attn_mask=torch.ones(19, 31).half()),
+        r"attn_mask.dtype=torch.float16",
+    ),
     "mask of 3": (lambda q, k, v: attend(q, k, v, attn_mask=torch.ones(4, 19, 31)), r"attn_mask.shape=\[4, 19, 31\]"),
     "size of mask": (lambda q, k, v: attend(q, k, v, attn_mask=torch.ones(18, 31)), r"attn_mask.shape=\[18, 31\]"),
     "dimensions": (lambda q, k, v: attend(q, k[0], v), r"key.shape=\[4, 31, 16\], want 4 dimensions"),
@@ -184,7 +203,10 @@ WRONG = {
     "scale": (lambda q, k, v: attend(q, k, v, scale=float("nan")), r"scale=nan"),
     "logsumexp": (lambda q, k, v: attend_backward(q, q, k, v, q, q[0, 0], 0.0, False), r"logsumexp.shape"),
     "out": (lambda q, k, v: attend_backward(q, q, k, v, k, q[..., 0], 0.0, False), r"out.shape\[2\]=31, want 19"),
-    "grad_out": (lambda q, k, v: attend_backward(k, q, k, v, q, q[..., 0], 0.0, False), r"grad_out.shape\[2\]=31, want 19"),
+    "grad_out": (
+        lambda q, k, v: attend_backward(k, q, k, v, q, q[..., 0], 0.0, False),
+        r"grad_out.shape\[2\]=31, want 19",
+    ),
 }
 
 

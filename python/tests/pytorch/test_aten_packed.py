@@ -7,6 +7,9 @@ import torch
 from aten_calls import PACKED_BACKWARD, PACKED_FORWARD, PACKED_FORWARD_INTO, calls, kernels  # noqa: F401
 from reference import assert_within, attention, tolerances
 
+from fa._aten import activation, packed
+from fa.torch import activate, deactivate
+
 varlen = pytest.importorskip("torch.nn.attention.varlen", reason="this PyTorch has no varlen_attn")
 AuxRequest, varlen_attn = varlen.AuxRequest, varlen.varlen_attn
 varlen_attn_out = getattr(varlen, "varlen_attn_out", None)  # PyTorch 2.13 and later
@@ -210,8 +213,45 @@ def test_whole_batches_have_the_bits_of_packed_sequences(calls):
     assert calls == {PACKED_FORWARD: 2, PACKED_BACKWARD: 2}
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_both_kernels_have_the_same_bits(monkeypatch, dtype):
+    """Keys of the last case lie in pages."""
+    compiled = activation.library()
+    if compiled is None:
+        pytest.skip("this package has no libfa_torch")
+    case, long = Packed(dtype, rest=3), Packed(dtype)
+    long.tensors = [torch.randn(300, N, 64).to(dtype) for _ in range(3)]
+    long.places = (sums([100, 200]), sums([100, 200]), 200, 200)
+    slopes, used = torch.rand(5, N), torch.tensor(USED, dtype=torch.int32)
+    order = torch.tensor([[2, 0, 1]] * 5, dtype=torch.int32)
+
+    def results():
+        found = []
+        for own in (case, long):
+            leaves = [t.detach().requires_grad_() for t in own.tensors]
+            out, lse, *_ = call(own, tensors=leaves)
+            found += [out, lse, *torch.autograd.grad(out, leaves, torch.ones_like(out))]
+        found += [*call(case, alibi_slopes=slopes)[:2], *call(case, seqused_k=used)[:2]]
+        found += call(case, alibi_slopes=slopes, seqused_k=used)[:2]
+        found += call(case, tensors=[case.tensors[0], *pages], seqused_k=used, block_table=order)[:2]
+        whole = [t[None] for t in long.tensors]
+        return found + [*call(long, tensors=whole, places=(None, None, 300, 300))[:2]]
+
+    pages = [torch.randn(3, 16, N, D).to(dtype) for _ in range(2)]
+    of_kernels = []
+    for library in (compiled, None):
+        monkeypatch.setattr(activation, "library", lambda library=library: library)
+        activate()
+        of_kernels.append(results())
+        deactivate()
+    for number, (one, other) in enumerate(zip(*of_kernels, strict=True)):
+        assert torch.equal(one, other), number
+
+
 def meta(*tensors):
-    return [None if t is None else torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device="meta") for t in tensors]
+    return [
+        None if t is None else torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device="meta") for t in tensors
+    ]
 
 
 @pytest.mark.parametrize("order", [(0, 1, 2), (1, 0, 2), (0, 2, 1)], ids=str)
@@ -302,10 +342,16 @@ WRONG = {
     "no sums of keys": (lambda c: call(c, places=(c.cu_q, None, *c.places[2:])), "cum_seq_k=None, want a tensor"),
     "longest": (lambda c: call(c, places=(*c.places[:2], 32, 33)), "max_q=32, want at least 33"),
     "longest keys": (lambda c: call(c, places=(*c.places[:3], 32)), "max_k=32, want at least 33"),
-    "keys in use": (lambda c: call(c, seqused_k=torch.tensor([9, 4, 14, 1, 33]).int()), r"seqused_k\[2\]=14, want 0..13"),
+    "keys in use": (
+        lambda c: call(c, seqused_k=torch.tensor([9, 4, 14, 1, 33]).int()),
+        r"seqused_k\[2\]=14, want 0..13",
+    ),
     "scale": (lambda c: call(c, scale=float("inf")), "scale=inf"),
     "heads": (lambda c: call(c, tensors=[c.tensors[0], *(t[:, :3] for t in c.tensors[1:])]), r"key.shape\[1\]=3"),
-    "size of values": (lambda c: call(c, tensors=[*c.tensors[:2], c.tensors[2][..., :8]]), r"value.shape\[2\]=8, want 16"),
+    "size of values": (
+        lambda c: call(c, tensors=[*c.tensors[:2], c.tensors[2][..., :8]]),
+        r"value.shape\[2\]=8, want 16",
+    ),
     "table": (lambda c: paged(c, torch.zeros(5, 1)), "block_table.dtype=torch.float32"),
     "page": (lambda c: paged(c, torch.full((5, 3), 9).int()), r"block_table\[0\]\[0\]=9, want 0..2"),
     "slopes and pages": (
@@ -344,9 +390,10 @@ def test_wrong_arguments_are_named(calls, name):
     assert calls == {PACKED_FORWARD: 1}
 
 
-def test_wrong_arguments_of_the_others_are_named(calls):
+def test_wrong_arguments_of_the_others_are_named(calls, kernels):  # noqa: F811
     case = Packed()
-    into, backward = torch.ops.aten._flash_attention_forward_no_dropout_inplace, torch.ops.aten._flash_attention_backward
+    into = torch.ops.aten._flash_attention_forward_no_dropout_inplace
+    backward = torch.ops.aten._flash_attention_backward
     wrong = torch.zeros(70, N, D)
     with pytest.raises(RuntimeError, match=r"out.shape=\[70, 4, 16\], want \[61, 4, 16\]"):
         into(wrong, *case.tensors, *case.places, 0.0, False, False)
@@ -356,11 +403,24 @@ def test_wrong_arguments_of_the_others_are_named(calls):
     with pytest.raises(RuntimeError, match="max_q=2"):
         into(out, *case.tensors, *case.places[:2], 2, 33, 0.0, False, False)
     assert (out == 3).all()
-    lse, state = torch.zeros(N, 61), (torch.zeros(2), torch.zeros(()))
+    lse, state = torch.zeros(N, 61), [torch.zeros(size, dtype=torch.uint64) for size in (2, ())]
     with pytest.raises(RuntimeError, match="_flash_attention_backward: .*dropout_p=0.1"):
         backward(out, *case.tensors, out, lse, *case.places, 0.1, False, *state)
     with pytest.raises(RuntimeError, match="_flash_attention_backward: .*logsumexp.shape"):
         backward(out, *case.tensors, out, lse[:, 1:], *case.places, 0.0, False, *state)
+    wrong_type, wrong_shape = r"dtype=torch.int64, want torch.uint64", r"shape=\[\], want \[2\]"
+    for wrong, words in ((state[0].long(), wrong_type), (state[1], wrong_shape)):
+        with pytest.raises(RuntimeError, match=f"_flash_attention_backward: .*rng_state.{words}"):
+            backward(out, *case.tensors, out, lse, *case.places, 0.0, False, wrong, state[1])
+    whole = [torch.zeros(1, 9, N, D) for _ in range(5)]
+    lse, sums_of_keys = torch.zeros(1, N, 9), (None, sums([4]), 9, 9)
+    with pytest.raises(RuntimeError, match="_flash_attention_forward: .*cum_seq_k=a tensor, want None, as cum_seq_q"):
+        torch.ops.aten._flash_attention_forward(*whole[:3], *sums_of_keys, 0.0, False, False)
+    with pytest.raises(RuntimeError, match="_flash_attention_forward_no_dropout_inplace: .*cum_seq_k=a tensor, want"):
+        into(whole[3], *whole[:3], *sums_of_keys, 0.0, False, False)
+    if kernels == "Python":  # the schema wants a tensor cum_seq_q, and PyTorch's autograd passes an undefined one
+        with pytest.raises(RuntimeError, match="_flash_attention_backward: .*cum_seq_k=a tensor, want None"):
+            packed.backward(*whole[:5], lse, *sums_of_keys, 0.0, False, *state)
 
 
 def test_the_quantized_overload_is_refused(calls):

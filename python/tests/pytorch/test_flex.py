@@ -8,6 +8,8 @@ import concurrent.futures
 import copy
 import functools
 import pickle
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -19,6 +21,8 @@ from torch.nn.attention.flex_attention import AuxRequest, BlockMask, and_masks, 
 import fa.torch
 from fa._torch.flex import attention
 from fa._torch.flex import mask as mask_module
+from fa._torch.flex.score import bias_of, form_of
+from fa._torch.flex.trace import trace
 from fa.torch import create_block_mask, explain_flex_attention, flex_attention
 
 pytestmark = pytest.mark.usefixtures("one_torch_thread")
@@ -26,6 +30,7 @@ BATCH, HEADS, ROWS, KEYS, SIZE = 2, 4, 150, 170, 16
 SORTED = torch.arange(KEYS) // 37
 SHUFFLED = torch.randint(0, 5, (KEYS,), generator=torch.Generator().manual_seed(3))
 VECTORS = torch.randn(KEYS, 3, generator=torch.Generator().manual_seed(4))
+LARGE = (1 << 62) * (SORTED - 2)
 OF_BATCH = torch.stack((SORTED, torch.arange(KEYS) // 60))
 
 
@@ -65,6 +70,10 @@ AS_INTERVALS = {
     "floating times": lambda b, h, i, j: (SORTED * 0.5)[i] >= (SORTED * 0.5)[j],
     "in place": lambda b, h, i, j: (i >= j).logical_and_(i < 99),
     "no pair": lambda b, h, i, j: (j < 0) & (i >= 0),
+    "rows without keys in the middle": lambda b, h, i, j: (i >= 20) & (j >= 40) | (i < 10) & (j < 40),
+    "no least distance": lambda b, h, i, j: i - j >= -sys.maxsize,
+    "no window by abs": lambda b, h, i, j: (i - j).abs() <= sys.maxsize,
+    "no most distance": lambda b, h, i, j: j - i <= sys.maxsize,
 }
 AS_PAIRS = {
     "every third": lambda b, h, i, j: (i + j) % 3 == 0,
@@ -72,6 +81,11 @@ AS_PAIRS = {
     "other than its own": lambda b, h, i, j: ~(SORTED[i] == SORTED[j]),
     "two windows": or_masks(window, lambda b, h, i, j: (i - j >= 60) & (i - j <= 70)),
     "windows of heads": lambda b, h, i, j: (i >= j) & (i - j <= h * 20),
+    "rows apart": lambda b, h, i, j: (i < 10) | (i >= 20),
+    "causal but for some rows": lambda b, h, i, j: (j <= i) & ((i < 10) | (i >= 20)),
+    "all rows but one": lambda b, h, i, j: i != 7,
+    "a sum that overflows": lambda b, h, i, j: i - j - sys.maxsize <= 0,
+    "names that overflow": lambda b, h, i, j: LARGE[i] - LARGE[j] <= 0,
     "rows upside down": lambda b, h, i, j: j <= 150 - i,
     "NaN": lambda b, h, i, j: torch.where(SORTED == 1, torch.nan, SORTED * 1.0)[i] >= (SORTED * 1.0)[j],
     "types that differ": lambda b, h, i, j: i * 0.5 >= j,
@@ -242,6 +256,7 @@ def test_what_mask_mod_holds_may_change():
         check(*random_qkv(), keep=keep.expand(BATCH, HEADS, -1, -1), block_mask=mask)
 
 
+ONE = torch.tensor(1.0)
 SLOPES = torch.tensor([0.5, 0.2, 0.05, 0.01])
 FORMS = {  # score_mod, and (extra scale, soft cap, bias)
     "the score": (lambda s, b, h, i, j: s, (1.0, 0.0, None)),
@@ -254,6 +269,13 @@ FORMS = {  # score_mod, and (extra scale, soft cap, bias)
     "cap and slopes": (lambda s, b, h, i, j: 2 * torch.tanh(s / 2) + 0.1 * torch.exp2(-(h + 1.0)) * (j - i),
                        (1.0, 2.0, lambda *at: 0.1 * torch.exp2(-(at[1] + 1.0)) * (at[3] - at[2]))),
     "per key": (lambda s, b, h, i, j: s + torch.sin(j * 1.0 + h), (1.0, 0.0, lambda *at: torch.sin(at[3] * 1.0 + at[1]))),
+    "cast to bool": (lambda s, b, h, i, j: s - SLOPES[h] * (i - j).abs().bool(),
+                     (1.0, 0.0, lambda *at: -SLOPES[at[1]] * (at[2] - at[3]).abs().bool())),
+    "signed cast to bool": (lambda s, b, h, i, j: s - SLOPES[h] * (i - j).bool(),
+                            (1.0, 0.0, lambda *at: -SLOPES[at[1]] * (at[2] - at[3]).bool())),
+    "8 bits": (lambda s, b, h, i, j: s + 0.01 * (i - j).to(torch.uint8),
+               (1.0, 0.0, lambda *at: 0.01 * (at[2] - at[3]).to(torch.uint8))),
+    "a number": (lambda s, b, h, i, j: s + 1.0, (1.0, 0.0, lambda *at: torch.ones(1, 1, 1, 1))),
     "any": (lambda s, b, h, i, j: s - torch.cos(i * 0.1 * j), (1.0, 0.0, lambda *at: -torch.cos(at[2] * 0.1 * at[3]))),
     "two": (lambda s, b, h, i, j: s + SLOPES[h] - SORTED[i] * 0.1, (1.0, 0.0, lambda *at: SLOPES[at[1]] - SORTED[at[2]] * 0.1)),
 }
@@ -336,8 +358,6 @@ def test_gradients_of_captured_tensors(name, masked, dtype, monkeypatch):
     assert_within(got, want, bound, name)
 
 
-
-
 def viewed(t):
     t.view_as(t).add_(1)
     return t
@@ -350,7 +370,6 @@ SLABS = {
     "minus": lambda s, b, h, i, j: SLOPES[h] - s,
     "bias under the cap": lambda s, b, h, i, j: torch.tanh(s + SLOPES[h] * i),
     "other than -inf": lambda s, b, h, i, j: torch.where(i >= j, s, -3.0),
-    "a number": lambda s, b, h, i, j: s + 1.0,
     "no score": lambda s, b, h, i, j: SLOPES[h] * (i - j).abs(),
     "in place": lambda s, b, h, i, j: s.clone().sin_(),
     "a view in place": lambda s, b, h, i, j: viewed(s.sin()),
@@ -443,8 +462,27 @@ def test_pairs_are_evaluated_once_and_only_in_partial_blocks(monkeypatch):
     first = flex_attention(*tensors, block_mask=mask)
     assert sum(counted) == 256 * 128
     assert torch.equal(flex_attention(*tensors, block_mask=mask), first) and sum(counted) == 256 * 128
+    made = create_block_mask(lambda b, h, i, j: torch.tensor([3, 1, 2])[j % 3] > i % 3, None, None, 256, 512)
+    flex_attention(*tensors, block_mask=made)
+    counted.clear()
+    flex_attention(*tensors, block_mask=made)
+    assert not counted
+    counted.append(256 * 128)
     mask.kv_indices[..., 0] += 1
     assert not torch.equal(flex_attention(*tensors, block_mask=mask), first) and sum(counted) == 2 * 256 * 128
+
+
+def test_block_masks_are_made_in_slabs(monkeypatch):
+    sizes, slab = [], mask_module.Kept.slab
+
+    def counting(self, *given):
+        kept = slab(self, *given)
+        sizes.append(kept.numel())
+        return kept
+
+    monkeypatch.setattr(mask_module.Kept, "slab", counting)
+    create_block_mask(lambda b, h, i, j: (i + j + h * b) % 3 == 0, 3, 5, 1024, 2048)
+    assert sum(sizes) == 3 * 5 * 1024 * 2048 and max(sizes) <= mask_module.PAIRS
 
 
 def test_bits_do_not_depend_on_threads():
@@ -458,6 +496,74 @@ def test_bits_do_not_depend_on_threads():
         results.append([out, *torch.autograd.grad(out.square().sum(), [*tensors, table])])
     for others in results[1:]:
         assert all(map(torch.equal, results[0], others))
+
+
+CHANGED = {  # score_mod and mask_mod of a captured tensor t [KEYS]
+    "mask": (lambda t, s, b, h, i, j: s + torch.cos(i * 0.1 * j), lambda t, b, h, i, j: t[i] == t[j]),
+    "buckets": (lambda t, s, b, h, i, j: s + VECTORS[:, 0][t[(i + j) % 8]], None),
+    "operations": (lambda t, s, b, h, i, j: torch.sin(s) * t[j], None),
+    "mask of operations": (lambda t, s, b, h, i, j: torch.sin(s), lambda t, b, h, i, j: t[i] == t[j]),
+    "untraceable": (lambda t, s, b, h, i, j: viewed(s.sin()) * t[j], None),
+}
+
+
+@pytest.mark.parametrize("name", CHANGED)
+def test_writes_between_forward_and_backward_are_refused(name, monkeypatch):
+    monkeypatch.setattr(attention, "_BIASES", 1)  # slabs of 128 rows
+    score_mod, mask_mod = CHANGED[name]
+    captured, tensors = SHUFFLED.clone(), random_qkv()
+    mask = mask_mod and create_block_mask(functools.partial(mask_mod, captured), None, None, ROWS, KEYS)
+    call = functools.partial(flex_attention, *tensors, functools.partial(score_mod, captured), mask)
+    call().sum().backward()
+    out = call()
+    captured.copy_(SORTED)
+    with pytest.raises(RuntimeError, match=r"captured a tensor \[170\] that was written to between forward and back"):
+        out.sum().backward()
+
+
+def test_a_tensor_that_the_function_makes():
+    def score_mod(s, b, h, i, j):
+        made = torch.tensor(0.0)
+        made += 0.5
+        return s + made * j
+
+    tensors = random_qkv()
+    no_worse([*flex_attention(*tensors, score_mod, return_lse=True)], tensors, score_mod, None)
+
+
+@pytest.mark.parametrize("score_mod", [lambda s, b, h, i, j: i, lambda s, b, h, i, j: ONE], ids=["index", "captured"])
+def test_scores_that_are_inputs(score_mod):
+    value = torch.arange(4.0)[:, None].expand(1, 2, 4, 8)
+    assert (flex_attention(q(), q(), value, score_mod) == 1.5).all()  # all four weights are 1/4
+
+
+def test_a_scale_beyond_float32():
+    words = explain_flex_attention(q(), q(), q(), lambda s, b, h, i, j: s * 1e30 * 1e30)
+    assert "by PyTorch's operations" in words
+
+
+def test_a_table_is_copied_once_for_all_heads():
+    table = torch.randn(KEYS, ROWS)
+    form = form_of(trace("score_mod", lambda s, b, h, i, j: s + table[j, i], torch.float32))
+    bias = bias_of(form, mask_module.Kept(mask_module.Sizes(BATCH, HEADS, ROWS, KEYS), None, None, ()))
+    assert bias.tensor.shape == (1, HEADS, ROWS, KEYS) and bias.tensor.stride(3) == 1
+    assert bias.tensor.untyped_storage().nbytes() == table.nbytes
+
+
+def test_many_masks():
+    masks = [lambda b, h, i, j, n=n: (i == n) & (j == n) for n in range(1200)]
+    given = or_masks(*masks), None, None, 128, 128
+    made = create_block_mask(*given)
+    assert made.kv_num_blocks.item() == 1
+    rows, keys = indices(1, 1, 128, 128)[2:]
+    check(*random_qkv(rows=128, keys=128), keep=(rows == keys).expand(BATCH, HEADS, -1, -1), block_mask=made)
+
+
+def test_import_without_the_newest_names():
+    lines = ["import torch.nn.attention.flex_attention as host", "del host.AuxOutput, host.AuxRequest",
+             "import fa.torch, torch", "q = torch.ones(1, 1, 4, 8)", "print(fa.torch.flex_attention(q, q, q).sum().item())"]
+    run = subprocess.run([sys.executable, "-c", "\n".join(lines)], capture_output=True, text=True, check=False)
+    assert (run.stdout.strip(), run.returncode) == ("32.0", 0), run.stderr
 
 
 def test_two_threads_of_a_program():
@@ -492,6 +598,8 @@ def test_autocast_and_no_elements():
     assert torch.equal(out, flex_attention(*(t.bfloat16() for t in tensors)))
     for rows, keys in ((0, 5), (5, 0)):
         few = random_qkv(rows=rows, keys=keys)
+        few[0].data.fill_(torch.inf)
+        assert create_block_mask(AS_PAIRS["every third"], None, None, rows, keys).seq_lengths == (rows, keys)
         out, lse = flex_attention(*few, return_lse=True)
         assert out.shape == (BATCH, HEADS, rows, SIZE) and not out.any() and (lse == -torch.inf).all()
         out.sum().backward()

@@ -128,11 +128,11 @@ class Exact:
         self.lse = (top + total.log()).detach()
 
     def bounds(self, d_out: Tensor, dtype: torch.dtype | None = None) -> dict[str, Tensor]:
-        """Returns bounds in BMHK, and of "dbias" for every pair."""
+        """Returns bounds in BMHK, of "lse" in BHM, and of "dbias" for every pair."""
         found = reference.tolerances(
             *self.inputs, d_out.transpose(1, 2), dtype or self.dtype, scale=self.scale, bias=self.bias
         )
-        return {name: t if name in ("dbias", "dsink") else t.transpose(1, 2) for name, t in found.items()}
+        return {name: t if name in ("lse", "dbias", "dsink") else t.transpose(1, 2) for name, t in found.items()}
 
     def gradients(self, d_out: Tensor) -> dict[str, Tensor]:
         given = [*self.inputs, self.bias]

@@ -85,11 +85,13 @@ def test_the_same_bits_for_any_number_of_threads_and_any_strides(kind):
     results = []
     for threads, given in ((1, [t.requires_grad_() for t in tensors]), (3, lying)):
         before = fa.set_default_context(fa.Context(threads=threads))
-        out = xops.memory_efficient_attention(*given, attn_bias=bias)
-        results.append([out, *torch.autograd.grad(out.square().sum(), given)])
-        with torch.no_grad():
-            results[-1].append(xops.memory_efficient_attention(*given, attn_bias=bias))
-        fa.set_default_context(before)
+        try:
+            out = xops.memory_efficient_attention(*given, attn_bias=bias)
+            results.append([out, *torch.autograd.grad(out.square().sum(), given)])
+            with torch.no_grad():
+                results[-1].append(xops.memory_efficient_attention(*given, attn_bias=bias))
+        finally:
+            fa.set_default_context(before)
     for one, three in zip(*results, strict=True):
         assert torch.equal(one, three)
 

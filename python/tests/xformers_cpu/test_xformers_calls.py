@@ -13,6 +13,7 @@ from xformers.ops import fmha
 from xformers.ops.fmha.merge_training import memory_efficient_attention_partial_autograd, merge_attentions_autograd
 
 import fa.xformers
+from fa.xformers._merge import merged
 
 attention = xops.memory_efficient_attention
 DENSE = CASES[type(None)]
@@ -113,6 +114,55 @@ def test_the_gradient_of_a_bias(causal, dtype, wide, only_bias):
     rounded = torch.finfo(bias.dtype).eps / 2 * want.abs() if bias.dtype != torch.float32 else 0.0
     exact.check(out, d_out, **found)
     reference.assert_within(dbias, want, exact.bounds(d_out)["dbias"] + rounded)
+
+
+@pytest.mark.parametrize("dimensions", [3, 4, 5])
+@pytest.mark.parametrize("large", [-1e4, -1e9, torch.finfo(torch.float32).min])
+def test_a_row_whose_scores_are_all_as_large(large, dimensions):
+    """The query of row 3 is 0, so its scores are exactly `large`, and its probabilities are those of equal scores."""
+    heads = {3: (), 4: (4,), 5: (2, 2)}[dimensions]
+    sizes = (biases.M, biases.K), (biases.N, biases.K), (biases.N, biases.KV)
+    tensors = [torch.randn(2, rows, *heads, size) for rows, size in sizes]
+    tensors[0][:, 3] = 0
+    bias = torch.zeros(2, *heads, biases.M, biases.N).index_fill(-2, torch.tensor(3), large)
+    leaves = [t.requires_grad_() for t in tensors]
+    out = attention(*leaves, attn_bias=bias)
+    d_out = torch.randn_like(out)
+    found = [t.reshape(*t.shape[:2], -1, t.shape[-1]) for t in (out, d_out, *torch.autograd.grad(out, leaves, d_out))]
+    flat = [t.detach().reshape(*t.shape[:2], -1, t.shape[-1]) for t in tensors]
+    exact = Exact(*flat, torch.zeros(2, flat[0].shape[2], biases.M, biases.N))
+    exact.check(*found[:2], **dict(zip(("dq", "dk", "dv"), found[2:], strict=True)))
+
+
+@pytest.mark.parametrize("op", [(None, None), (None, fa.xformers.BwOp), (fa.xformers.FwOp, None), OURS])
+def test_an_op_without_one_of_its_members(op):
+    """A member that is None means any operator, as the package declares."""
+    tensors = [t.requires_grad_() for t in inputs(DENSE, torch.bfloat16)]
+    bias = torch.randn(biases.B, biases.H, biases.M, biases.N, requires_grad=True)
+    given = {"attn_bias": xops.LowerTriangularMask().add_bias(bias), "output_dtype": torch.float32}
+    results = []
+    for own in (None, op):
+        out = attention(*tensors, op=own, **given)
+        assert out.dtype == torch.float32
+        results.append([out, *torch.autograd.grad(out.square().sum(), (*tensors, bias))])
+    assert all(torch.equal(one, other) for one, other in zip(*results, strict=True))
+    grouped = [t.unflatten(2, (2, 2)) for t in tensors]
+    assert torch.autograd.grad(attention(*grouped, op=op).sum(), tensors)[0].isfinite().all()
+
+
+def test_another_backward_of_an_op_computes_the_gradients(monkeypatch):
+    class Other(fa.xformers.BwOp):
+        NAME = "otherB"
+
+        @classmethod
+        def apply(cls, *given):
+            made.append(1)
+            return super().apply(*given)
+
+    made = []
+    monkeypatch.setitem(fmha._OPS_LOOKUP, Other.NAME, Other)
+    attention(*(t.requires_grad_() for t in inputs(DENSE)), op=(fa.xformers.FwOp, Other)).sum().backward()
+    assert made == [1]
 
 
 @pytest.mark.parametrize("shape", [(1, 1, 21, 34), (1, 4, 21, 34), (2, 1, 1, 34), (2, 4, 21, 1)])
@@ -266,6 +316,16 @@ def test_merge_has_no_gradient():
         fmha.merge_attentions([out.detach().double()] * 2, [lse, lse])
 
 
+def test_what_a_merge_refuses():
+    out, lse = torch.randn(1, 1, 2, 3, 8), torch.randn(1, 1, 2, 3)
+    with pytest.raises(ValueError, match="output_dtype=torch.int32, want torch.float32 or "):
+        merged([out, out], [lse, lse], torch.int32)
+    with pytest.raises(ValueError, match="attn_split has 0 tensors, want at least one"):
+        merged([], [], None)
+    narrow, own = merged([out[..., :0]] * 2, [lse, lse], None)
+    assert narrow.shape == (1, 3, 1, 2, 0) and torch.equal(own, merged([out, out], [lse, lse], None)[1])
+
+
 def test_a_partial_result_has_no_gradient():
     """Without an error, a loss of merged parts would have no gradient, silently."""
     tensors = [t.requires_grad_() for t in inputs(DENSE)]
@@ -275,6 +335,11 @@ def test_a_partial_result_has_no_gradient():
             result.sum().backward()
     with torch.no_grad():
         assert not fmha.memory_efficient_attention_partial(*tensors)[0].requires_grad
+    bias = torch.zeros(biases.B, biases.H, biases.M, biases.N, requires_grad=True)
+    for given in (bias, xops.LowerTriangularMask().add_bias(bias)):
+        for call in (fmha.memory_efficient_attention_partial, fmha.memory_efficient_attention_forward_requires_grad):
+            with pytest.raises(NotImplementedError, match="an output that comes with its lse has no gradient"):
+                call(*(t.detach() for t in tensors), given)[0].sum().backward()
 
 
 def test_training_on_parts():
@@ -319,6 +384,16 @@ def test_what_is_refused():
     refused(ValueError, "scale=inf", query, key, value, scale=torch.inf)
     with pytest.raises(ValueError, match="Operator `memory_efficient_attention` does not support inputs"):
         attention(*(t.double() for t in (query, key, value)), op=OURS)
+
+
+@pytest.mark.parametrize("kind", [kind for kind, case in CASES.items() if case.packed])
+def test_packed_sequences_are_one_batch(kind):
+    case = CASES[kind]
+    tensors = [t.expand(2, -1, -1, -1) for t in inputs(case)]
+    # The package itself refuses its BlockDiagonalMask.
+    for call in (attention, fmha.memory_efficient_attention_partial):
+        with pytest.raises(ValueError, match="(?i)query.shape.0.=2, want 1|batch"):
+            call(*tensors, attn_bias=case.make())
 
 
 def test_places_that_do_not_fit_are_refused():
@@ -367,6 +442,11 @@ def test_places_that_do_not_fit_are_refused():
         value,
         attn_bias=short,
     )
+    beyond = case.make()
+    beyond.block_tables = torch.where(biases.TABLE == 7, 2**32 + 1, biases.TABLE.long())
+    refused(ValueError, start + r"block_tables\[2\]\[1\]=2147483647, want 0..7", *inputs(case), attn_bias=beyond)
+    beyond.block_tables = biases.TABLE > 0
+    refused(ValueError, start + r"block_tables=\[4, 2\] of torch.bool, want integers", *inputs(case), attn_bias=beyond)
     gappy = CASES[fmha.attn_bias.BlockDiagonalGappyKeysMask]
     query, key, value = inputs(gappy)
     refused(

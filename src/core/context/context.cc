@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "core/context/context_impl.h"
+#include "core/kernels/kernel_types.h"
 #include "core/machine/cpu.h"
 #include "core/run/guarded_call.h"
 #include "core/run/openmp_team.h"
@@ -73,6 +74,11 @@ std::string Context::Impl::Describe() const {
   }
   if (!left_out.empty()) text += "levels not built (FA_LEVELS): " + left_out + "\n";
 #if defined(__x86_64__)
+  if (!plans_only && Includes(isa, Isa::kAvx512Bf16)) {
+    const core::kernels::KernelTable& pairs = core::kernels::Kernels(isa, DType::kBF16);
+    const bool has_words = pairs.few_count > 0 && pairs.few[0].few_rows.attend_byte_floats != nullptr;
+    if (!has_words) text += "kernels not built (FA_LEVELS): 8-bit floats on CPUs without AVX512_VBMI\n";
+  }
   if (!plans_only) text += std::string("tile unit (AMX): ") + core::TileUnitOf(core::ReadCpuFeatureWords()) + "\n";
 #endif
   if (!isa_note.empty()) text += "isa not used: " + isa_note + "\n";

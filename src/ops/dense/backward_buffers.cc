@@ -1,5 +1,7 @@
 #include "ops/dense/backward_buffers.h"
 
+#include <algorithm>
+
 #include "core/run/executor.h"
 #include "core/saturating.h"
 #include "ops/dense/gradient_tiles.h"
@@ -35,6 +37,15 @@ SumSizes SizesOfSums(const BoundAttentionGrad& bound) {
   return sums;
 }
 
+/// Returns whether the loop `gradient_tiles` computes a strip of the plan. It computes the widest strips only.
+bool Loops(const BoundAttentionGrad& bound, const tiling::BackwardPlan& plan, const core::kernels::KernelTable& table) {
+  if (!GradientTiles::Takes(table, bound)) return false;
+  const auto& sequences = bound.forward.problem.sequences;
+  return std::any_of(sequences.begin(), sequences.end(), [&](const tiling::Sequence& sequence) {
+    return table.ForRows(std::min(sequence.sq, plan.block_q)).width == table.widest().width;
+  });
+}
+
 bool DenseF32(const layout::Rows& rows, int64_t columns) { return rows.dtype == DType::kF32 && rows.row == columns; }
 
 }  // namespace
@@ -53,7 +64,7 @@ BackwardBuffers::BackwardBuffers(const BoundAttentionGrad& bound, const tiling::
       block_k_(plan.block_k),
       paired_keys_(table.rows->PairedRows(plan.slot_keys)),
       pairs_(table.pairs()),
-      loops_(GradientTiles::Takes(table, bound)),
+      loops_(Loops(bound, plan, table)),
       copies_k_(pairs_ || bound.forward.has_rope || !DenseF32(bound.forward.k, bound.forward.problem.d)),
       copies_v_(!pairs_ && !DenseF32(bound.forward.v, columns_v_)),
       caps_(bound.forward.caps()),

@@ -82,7 +82,7 @@ class BackwardBuffers {
     if (own && groups_sums_) return {KeyColumns::kGroup, slot_keys_ * KeyColumns::kGroup};
     return {columns, KeyColumns::kGroup};
   }
-  /// Returns whether the kernels' loop `gradient_tiles` computes tiles.
+  /// Returns whether the kernels' loop `gradient_tiles` computes strips.
   [[nodiscard]] bool loops() const { return loops_; }
   /// Returns the name of the kernels for plans in words.
   [[nodiscard]] std::string KernelName(const core::kernels::KernelTable& table) const {

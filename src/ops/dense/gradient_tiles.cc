@@ -4,6 +4,7 @@
 
 #include "core/integer.h"
 #include "ops/dense/attended_tiles.h"
+#include "tiling/backward/backward_shape.h"
 
 namespace fa::ops {
 namespace {
@@ -14,6 +15,8 @@ using core::kernels::TileGradientStrip;
 using tiling::Interval;
 
 constexpr int64_t kChunk = TileAttendArgs::kKeys;
+// The loop visits the keys of a column as one block.
+static_assert(tiling::kMaxColumnKeys <= core::kernels::TileGradientArgs::chunks * kChunk);
 
 /// What masks and passes need to know about the strips of a call of gradient_tiles.
 struct Edits {

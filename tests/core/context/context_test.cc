@@ -183,6 +183,10 @@ TEST(Context, ReportsItsSettings) {
   }
 }
 
+TEST(Context, DescribesNoMissingKernelsInABuildWithTests) {
+  EXPECT_EQ(Context::Default().Describe().find("kernels not built"), std::string::npos);
+}
+
 TEST(Context, MayHaveMoreThreadsThanTheMachine) {
   const Result<std::unique_ptr<Context>> context = Context::Create(WithThreads(128));
   ASSERT_TRUE(context.ok());

@@ -265,10 +265,12 @@ void CompressedAttendTest::ExpectSoftmax(const State& state, const Matrix& q, co
   ASSERT_TRUE(state.o.Intact());
   for (int64_t row = 0; row < rows(); ++row) {
     // The kernel multiplies by the scales of columns before it rounds.
-    const bool by_column = of_k.per == Numbers::Per::kColumn;
-    double largest_q = rounding.smallest;
+    const bool by_column = of_k.per == Numbers::Per::kColumn, by_group = of_k.per == Numbers::Per::kRowAndGroup;
+    std::vector<double> largest_q(static_cast<size_t>(by_group ? d / Numbers::kGroup : 1), rounding.smallest);
+    const auto group_of = [&](int64_t c) { return static_cast<size_t>(by_group ? c / Numbers::kGroup : 0); };
     for (int64_t c = 0; c < d; ++c) {
-      largest_q = std::max(largest_q, std::fabs(q.at(row, c) * (by_column ? of_k.Scale(0, c) : 1)));
+      double& largest = largest_q[group_of(c)];
+      largest = std::max(largest, std::fabs(q.at(row, c) * (by_column ? of_k.Scale(0, c) : 1)));
     }
     std::vector<double> p(static_cast<size_t>(keys));
     double max = -kInf, score_error = 0, sum = 0;
@@ -280,8 +282,9 @@ void CompressedAttendTest::ExpectSoftmax(const State& state, const Matrix& q, co
         // Each addition is off by an ulp of a partial sum of products with x or with the offset.
         error +=
             std::fabs(q.at(row, c) * scale) * (std::fabs(x) + std::fabs(offset)) * kEps * static_cast<double>(d + 4);
-        error += std::fabs(x + offset) * (std::fabs(q.at(row, c) * scale) * rounding.relative +
-                                          rounding.of_largest * largest_q * (by_column ? 1 : std::fabs(scale)));
+        error +=
+            std::fabs(x + offset) * (std::fabs(q.at(row, c) * scale) * rounding.relative +
+                                     rounding.of_largest * largest_q[group_of(c)] * (by_column ? 1 : std::fabs(scale)));
         error += rounding.tiny * (1 + std::fabs(x) + std::fabs(offset));
       }
       p[static_cast<size_t>(key)] = s;
@@ -337,8 +340,8 @@ TEST_P(CompressedAttendTest, EqualsTheDoubleSoftmaxWhereverTheKeysAreCut) {
     for (const HeadColumns& heads : kHeadColumns) {
       const auto [d, dv] = heads;
       ++seed;
-      const Numbers of_k(kPer[seed % 4], keys, d, size, seed % 2 == 0, seed);
-      const Numbers of_v(kPer[seed / 4 % 4], keys, dv, size, seed / 2 % 2 == 0, seed + 1);
+      const Numbers of_k(kPer[seed % 4], keys, d, size, seed / 16 % 2 == 0, seed);
+      const Numbers of_v(kPer[seed / 4 % 4], keys, dv, size, seed / 32 % 2 == 0, seed + 1);
       const CodeRows k(format(), keys, d, 8, seed + 2), v(format(), keys, dv, 20, seed + 3);
       const Matrix q = Queries(d, seed + 4);
       const std::vector<float> panel = Pack(q, d);
@@ -357,6 +360,36 @@ TEST_P(CompressedAttendTest, EqualsTheDoubleSoftmaxWhereverTheKeysAreCut) {
   }
 }
 
+// Scales of groups differ by 2^13, and elements of Q by the inverse. So all groups contribute alike to a score.
+TEST_P(CompressedAttendTest, GroupsOfEverySizeKeepTheirBits) {
+  const double size = is_float() ? 1 : format() == DType::kI8 ? 0x1p-6 : 0x1p-2;
+  for (const HeadColumns& heads : kHeadColumns) {
+    const auto [d, dv] = heads;
+    for (const int64_t keys : {1, 33, 70}) {
+      for (const bool offset : {false, true}) {
+        Numbers of_k(Numbers::Per::kRowAndGroup, keys, d, size, offset, 1);
+        Numbers of_v(Numbers::Per::kRowAndGroup, keys, dv, size, offset, 2);
+        const auto enlarge = [&](Numbers& of, int64_t columns) {
+          for (int64_t c = Numbers::kGroup; c < columns; c += 2 * Numbers::kGroup) {
+            for (int64_t key = 0; key < keys; ++key) of.scale[of.Of(key, c)] *= 0x1p13f;
+          }
+        };
+        enlarge(of_k, d);
+        enlarge(of_v, dv);
+        Matrix q = Queries(d, 3);
+        for (int64_t r = 0; r < rows(); ++r) {
+          for (int64_t c = 0; c < d; ++c) q.at(r, c) *= c / Numbers::kGroup % 2 == 0 ? 1 : 0x1p-13f;
+        }
+        const CodeRows k(format(), keys, d, 4, 4), v(format(), keys, dv, 4, 5);
+        State state(kernels(), dv);
+        Attend({k.From(0), v.From(0), of_k.From(0), of_v.From(0), keys, d, dv}, Pack(q, d), false, state);
+        ExpectSoftmax(state, q, k, v, of_k, of_v, keys, d, dv);
+        if (HasFatalFailure()) return;
+      }
+    }
+  }
+}
+
 // Bytes between rows, and further rows, may hold anything. Reading the byte after the last row would be a fault.
 TEST_P(CompressedAttendTest, TheBitsDependOnNothingButTheRows) {
   constexpr int64_t kAhead = AttendArgs::kMostStep;
@@ -364,7 +397,8 @@ TEST_P(CompressedAttendTest, TheBitsDependOnNothingButTheRows) {
     const auto [d, dv] = heads;
     for (const int64_t keys : {1, 3, 15, 17, 33, 70}) {
       const std::vector<float> panel = Pack(Queries(d, 12), d);
-      const Numbers numbers(Numbers::Per::kRow, keys, 1, 0.01, true, 15);
+      const Numbers::Per per = keys % 3 == 0 ? Numbers::Per::kRow : Numbers::Per::kRowAndGroup;
+      const Numbers numbers(per, keys, std::max(d, dv), 0.01, true, 15);
       const CodeRows k(format(), keys, d, 0, 13), v(format(), keys, dv, 0, 14);
       const CodeRows k_apart(format(), keys, d, 12, 13, 0xff), v_apart(format(), keys, dv, 4, 14, 0xff);
       State want(kernels(), dv), apart(kernels(), dv), alone(kernels(), dv), by_address(kernels(), dv);

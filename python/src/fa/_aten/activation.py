@@ -33,6 +33,10 @@ class Handle:
             self._library: torch.library.Library | None = _kernels_in_python()
             self._compiled = library()
             if self._compiled is not None:
+                compiled_with = self._compiled.fa_torch_version().decode()
+                if compiled_with != _fa.__version__:
+                    self._library = None
+                    raise RuntimeError(f"{FILE.name} is of fa {compiled_with}, and the package of {_fa.__version__}")
                 # PyTorch warns of the first kernel that replaces one. For the kernels in Python that is not shown.
                 self._library = None
                 if self._compiled.fa_torch_activate() != 0:
@@ -58,6 +62,7 @@ def library() -> Any:
         return None
     compiled = ctypes.CDLL(str(FILE))
     compiled.fa_torch_calls.restype = ctypes.c_uint64
+    compiled.fa_torch_version.restype = ctypes.c_char_p
     return compiled
 
 

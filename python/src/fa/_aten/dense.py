@@ -20,14 +20,16 @@ from .errors import own_errors, refuse
 FORWARD = "_scaled_dot_product_flash_attention_for_cpu"
 BACKWARD = "_scaled_dot_product_flash_attention_for_cpu_backward"
 _MASK_DIMENSIONS = 2, 4
+_LARGEST_HEAD = 1024
 _NAMES = {"q": "query", "k": "key", "v": "value", "pse": "attn_mask", "d_out": "grad_out", "softmax_max": "logsumexp"}
 
 
 def forward_kernel(original: Any) -> Callable:
-    """Returns the forward's kernel. It calls `original`, PyTorch's kernel, for types that fa does not compute."""
+    """Returns the forward's kernel. It calls `original`, PyTorch's kernel, for types and heads that fa does not
+    compute."""
 
     def forward(keys, query, key, value, dropout_p=0.0, is_causal=False, *, attn_mask=None, scale=None):
-        if query.dtype not in TYPES:
+        if not _is_served(query):
             given = dropout_p, is_causal
             return original.call_boxed(keys, query, key, value, *given, attn_mask=attn_mask, scale=scale)
         options = _options(FORWARD, attn_mask, is_causal, scale)
@@ -66,7 +68,7 @@ def backward_kernel(original: Any) -> Callable:
     def backward(
         keys, grad_out, query, key, value, out, logsumexp, dropout_p, is_causal, *, attn_mask=None, scale=None
     ):
-        if query.dtype not in TYPES:
+        if not _is_served(query):
             tensors = grad_out, query, key, value, out, logsumexp
             return original.call_boxed(keys, *tensors, dropout_p, is_causal, attn_mask=attn_mask, scale=scale)
         options = _options(BACKWARD, attn_mask, is_causal, scale)
@@ -94,6 +96,10 @@ def _backward(grad_out, query, key, value, out, logsumexp, dropout_p, attn_mask,
         inputs |= {"softmax_max": logsumexp, "softmax_sum": logsumexp.new_ones(()).expand(logsumexp.shape)}
         compute(_fa.backward, inputs, dict(zip(("dq", "dk", "dv"), gradients, strict=True)), options)
         return tuple(gradients)
+
+
+def _is_served(query: Tensor) -> bool:
+    return query.dtype in TYPES and (query.dim() == 0 or query.shape[-1] <= _LARGEST_HEAD)
 
 
 def _bias(attn_mask: Tensor | None, shapes: AttentionShapes) -> Tensor | None:

@@ -11,10 +11,10 @@ from torch import Tensor
 
 from ..flash_attn._arguments import TYPES, check_attention
 from ..flash_attn._cache import Cache, attend_cache
-from ..flash_attn._call import Options, logsumexp
+from ..flash_attn._call import Options
 from ..flash_attn._dense import Packed, checked_call
 from ..flash_attn._gradients import flash_attention_backward
-from ..flash_attn._ops import attend_by_operator
+from ..flash_attn._ops import attend_with_lse
 from .errors import own_errors, refuse
 
 FORWARD = "_flash_attention_forward"
@@ -133,14 +133,13 @@ def _attend(
         raise refuse(operator, "return_debug_mask", True, "False")
     if block_table is not None:
         return _attend_pages(operator, query, key, value, options, packed, block_table)
-    if packed.cu_seqlens_q is not None and packed.cu_seqlens_k is None:
-        raise refuse(operator, "cum_seq_k", None, "a tensor, as block_table is not given")
     if packed.cu_seqlens_q is None and packed.seqused_k is not None:
         raise refuse(operator, "seqused_k", "a tensor", "None, as cum_seq_q is not given")
+    _check_sums(operator, packed.cu_seqlens_q, packed.cu_seqlens_k)
     check_attention(query, key, value, packed.cu_seqlens_q is not None)
     call = checked_call(query, value, None, options, None if packed.cu_seqlens_q is None else packed)
-    out, softmax_max, softmax_sum = attend_by_operator(query, key, value, call)
-    return out, logsumexp(softmax_max, softmax_sum, _EMPTY)
+    out, lse = attend_with_lse(query, key, value, call)
+    return out, lse.masked_fill_(lse == -torch.inf, _EMPTY)
 
 
 def _attend_pages(
@@ -188,9 +187,14 @@ def backward(
     """Returns the gradients of query, key and value."""
     with own_errors(BACKWARD, _NAMES):
         _check_served(BACKWARD, query, value, dropout_p)
+        if rng_state.dtype != torch.uint64:
+            raise refuse(BACKWARD, "rng_state.dtype", rng_state.dtype, "torch.uint64")
+        if rng_state.shape != (2,):
+            raise refuse(BACKWARD, "rng_state.shape", list(rng_state.shape), "[2]")
         if any(rng_state.tolist()):
             want = "zeros: alibi_slopes, seqused_k and block_table have no backward"
             raise refuse(BACKWARD, "rng_state", rng_state.tolist(), want)
+        _check_sums(BACKWARD, cum_seq_q, cum_seq_k)
         is_packed = cum_seq_q is not None
         check_attention(query, key, value, is_packed)
         options = Options(is_causal, (window_size_left, window_size_right), scale)
@@ -211,6 +215,13 @@ def _check_served(operator: str, query: Tensor, value: Tensor, dropout_p: float)
     if value.shape[-1] != query.shape[-1]:
         last = f".shape[{value.dim() - 1}]"
         raise refuse(operator, f"value{last}", value.shape[-1], f"{query.shape[-1]} (columns of query)")
+
+
+def _check_sums(operator: str, cum_seq_q: Tensor | None, cum_seq_k: Tensor | None) -> None:
+    if cum_seq_q is not None and cum_seq_k is None:
+        raise refuse(operator, "cum_seq_k", None, "a tensor, as block_table is not given")
+    if cum_seq_q is None and cum_seq_k is not None:
+        raise refuse(operator, "cum_seq_k", "a tensor", "None, as cum_seq_q is not given")
 
 
 def _lying_as(like: Tensor, result: Tensor) -> Tensor:

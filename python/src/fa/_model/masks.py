@@ -190,9 +190,11 @@ _BRANCHES = 64  # 4 rounds of a search with 64 branches find one of 2^24 keys
 
 
 def traced_rows(function: Callable, size: Size, padding: Tensor | None) -> Tensor:
-    """Returns what `listed_rows` returns, with rows cut to the ends of padding that may have gaps, but without reading closures or the values of tensors, so that a model can be
-    compiled. For each row, it evaluates the function to search the ends of the interval around the row's own place. So
-    the mask must keep one interval per row, as all of transformers' own masks do."""
+    """Returns what `listed_rows` returns, with rows cut to the ends of padding that may have gaps.
+
+    It reads no closures and no values of tensors, so that a model can be compiled. For each row, it evaluates the
+    function to search the ends of the interval around the row's own place. So the mask must keep one interval per row,
+    as all of transformers' own masks do."""
     if function is masking_utils.causal_mask_function:
         rows = causal_rows(size.rows, size.keys, size.q_offset - size.kv_offset)
         rows = rows.expand(size.batch, 1, size.rows, 2)

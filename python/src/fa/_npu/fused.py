@@ -104,13 +104,15 @@ def npu_fused_infer_attention_score(
         sparse_mode: modes 0 and 1 compute all pairs without atten_mask. With it, mode 0 also keeps only the band of
             pre_tokens and next_tokens. Modes 2, 3 and 4 take the atten_mask [2048,2048] and are refused without it.
             Single queries need no mask, except in packed layouts or with query_rope. For them modes 2 and 3 keep every
-            key, mode 4 keeps its band. In mode 9 atten_mask chooses among the last Sq keys, and all others are kept.
+            key, mode 0 has no band, and mode 4 keeps its band. In mode 9 atten_mask chooses among the last Sq keys, and
+            all others are kept.
         actual_seq_lengths, actual_seq_lengths_kv: how many rows of each batch element are in use; one entry holds for
             all. For packed layouts they are inclusive prefix sums, except for keys in pages, which have lengths.
         antiquant_scale, antiquant_offset: scales and offsets of these keys and values. Mode 0 is per tensor or column,
             mode 1 per token. key_antiquant_scale, ... give them separately, and count instead. They have more modes: 2
-            per head [Nkv], 3 per token and head [B,Nkv,S] without block_table, and with it 4 per row [blocks,block
-            size] and 5 per row and head [blocks,Nkv,block size]. With block_table, mode 1 is for both.
+            per head [Nkv], 3 per token and head [B,Nkv,S], and with block_table 4 per row [blocks,block size] and 5 per
+            row and head [blocks,Nkv,block size]. With block_table, modes 1 and 3 are for both. Packed keys without
+            block_table have only modes 0 and 2.
         query_rope, key_rope: second parts of queries and keys, in the form of query and key, also in pages. Scores are
             then Q K^T + Qr Kr^T.
         query_padding_size, kv_padding_size: int64 [1]. The rows in use end that many rows before the last.
@@ -255,7 +257,8 @@ def _out_form(function: Callable, call_of: Callable[[dict[str, Any]], Inference]
     write.__signature__ = signature.replace(parameters=[*signature.parameters.values(), *more])
     write.__doc__ = f"""Computes `{function.__name__}` into out=[attention_out, softmax_lse], and returns these two.
 
-    attention_out is [B,N,Sq,Dv] in the output's layout. Without the flag for the lse, softmax_lse may have any shape and type. workspace is ignored.
+    attention_out is [B,N,Sq,Dv] in the output's layout. Without the flag for the lse, softmax_lse may have any shape
+    and type. workspace is ignored.
     """
     return checked(write)
 

@@ -22,6 +22,7 @@ MAX_TOKENS = 2147483647
 
 PACKED_LAYOUTS = "TND", "NTD", "TND_NTD", "NTD_TND"
 ROWS_AXIS = {"BNSD": 2, "BSND": 1, "BSH": 1, "NSD": 1}  # of the layout's left side
+_HEADS_AXIS = {"BNSD": 1, "BSND": 2, "NSD": 0, "TND": 1, "NTD": 0}
 
 
 class Inference(NamedTuple):
@@ -123,6 +124,8 @@ def attend(call: Inference, results: Sequence[Tensor] | None = None) -> tuple[Te
     if call.heads <= 0:
         raise call.refuse("heads", f"={call.heads}, want >= 1")
     _check_heads_kv(call)
+    if call.length_prefix is not None and call.k_prefix is None and call.v_prefix is None:
+        raise call.refuse("length_prefix", f": given, want None ({call.names['k_prefix']} is missing)")
     recorded = {name: t for name, t in call._asdict().items() if isinstance(t, Tensor) and t.requires_grad}
     out, lse = call.results() if results is None else results
     if results is not None:
@@ -150,18 +153,31 @@ class _WithoutGradient(torch.autograd.Function):
 
 
 def _check_heads_kv(call: Inference) -> None:
-    """Checks the number of key heads where keys have one dimension for heads and columns. The shape of the output
-    depends on it."""
+    """Checks the number of key heads where keys have one dimension for heads and columns, because the shape of the
+    output depends on it, and where it is not given."""
     fused = call.layout.startswith("BSH")
     key = unpacked_shape_of(call.key)
     heads_kv = call.heads_kv or call.heads
     if heads_kv < 0 or call.heads % heads_kv:
         raise call.refuse("heads_kv", f"={call.heads_kv}, want a divisor of {call.heads}")
+    if not call.heads_kv and (own := _heads_of_keys(call, key)) not in (None, heads_kv):
+        raise call.refuse("heads_kv", f"={call.heads_kv}, want {own} (key)")
     if len(key) != 3 or (call.block_table is None and not fused) or call.query.dim() < 3:
         return
     size = call.query.shape[-1] // (call.heads if fused else 1)
     if size and key[2] % size == 0 and key[2] // size != heads_kv:
         raise call.refuse("heads_kv", f"={call.heads_kv}, want {key[2] // size} (key)")
+
+
+def _heads_of_keys(call: Inference, key: tuple[int, ...]) -> int | None:
+    """Returns the heads of keys that have a dimension for them, and None if the query does not have `heads` heads."""
+    if call.block_table is not None:
+        return key[1] if len(key) == 5 else None
+    axis = _HEADS_AXIS.get(call.layout.partition("_")[0])
+    shape = tuple(call.query.shape)
+    if axis is None or len(key) <= axis or len(shape) <= axis or shape[axis] != call.heads:
+        return None
+    return key[axis]
 
 
 def _check_result(name: str, result: Tensor, shape: tuple[int, ...], dtype: torch.dtype) -> None:

@@ -38,8 +38,9 @@ _undo: ExitStack | None = None  # not None while installed
 def install(force: bool = False) -> None:
     """Makes `import torch_npu` find `fa.torch_npu`, and the device "npu" mean the CPU, until `uninstall`.
 
-    `torch.npu` has one device. `torch.ops.npu` has the functions of `fa.torch_npu`, unless the real package is imported. `Tensor.npu()` and `Module.npu()` return self. PyTorch's functions take "npu" and
-    "npu:N" as devices in the thread that called `install`. A second call changes nothing.
+    `torch.npu` has one device. `torch.ops.npu` has the functions of `fa.torch_npu`, unless the real package is
+    imported. `Tensor.npu()` and `Module.npu()` return self. PyTorch's functions take "npu" and "npu:N" as devices in
+    the thread that called `install`. A second call changes nothing.
 
     Args:
         force: whether to install even if the real package can be imported. Modules that have imported it keep it.

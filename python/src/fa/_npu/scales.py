@@ -30,7 +30,7 @@ def separate_scales(
             raise ValueError(f"invalid argument: {name}={mode}, want one of {', '.join(map(str, _MODES))}")
         if not paged and mode in _PAGED_MODES:
             raise ValueError(f"invalid argument: {name}={mode}, want 0 to 3 without pages")
-    of_sequences = paged and not {1, 3}.isdisjoint(modes)
+    of_sequences = paged and not _TOKEN_MODES.isdisjoint(modes)
     if of_sequences and modes[0] != modes[1]:
         raise ValueError(f"invalid argument: {names.modes[1]}={modes[1]}, want {modes[0]} ({names.modes[0]})")
     pairs = tuple(zip(key_scales, value_scales, strict=True))
@@ -45,6 +45,9 @@ def separate_scales(
             raise ValueError(f"invalid argument: {name[1]}.shape={list(offset.shape)}, {want}")
     if key_scales[0] is None:
         return {}
+    for name, mode in zip(names.modes, modes, strict=True):
+        if keys[0].packed and mode in _TOKEN_MODES:
+            raise ValueError(f"invalid argument: {name}={mode}, want 0 or 2 (packed keys without pages)")
     own = {}
     sides = ("k", key_scales, modes[0], keys[0], names.key), ("v", value_scales, modes[1], keys[1], names.value)
     for side, scales, mode, sizes, name in sides:
@@ -60,13 +63,14 @@ def separate_scales(
 
 class KeySizes(NamedTuple):
     """Sizes of keys or of values: the batch or the number of pages, heads, rows, which a page has if there are pages,
-    and columns. `sequences` is the batch."""
+    and columns. `sequences` is the batch. `packed` says that sequences without pages follow one another."""
 
     batch: int
     heads: int
     rows: int
     columns: int
     paged: bool
+    packed: bool
     sequences: int
 
     @classmethod
@@ -78,14 +82,16 @@ class KeySizes(NamedTuple):
         paged, four = block_table is not None, len(shape) > 3
         left = layout.upper().partition("_")[0]
         if paged and len(shape) == 5:  # columns in chunks
-            return cls(shape[0], shape[1], shape[3], shape[2] * last, paged, block_table.shape[0])
+            return cls(shape[0], shape[1], shape[3], shape[2] * last, paged, False, block_table.shape[0])
+        if left == "NSD" and not paged:
+            return cls(1, heads, shape[1], last, paged, False, 1)
         packed = left in ("TND", "NTD") and not paged
         columns = last if four or packed else last // max(heads, 1)
         heads_first = four and left == "BNSD"
         if paged and four:  # the order in which pages are read
             heads_first = shape[1] == heads and block_size in (0, shape[2])
         sequences = block_table.shape[0] if paged and block_table.dim() > 0 else shape[0]
-        return cls(shape[0], heads, shape[2 if heads_first else 1], columns, paged, sequences)
+        return cls(shape[0], heads, shape[2 if heads_first else 1], columns, paged, packed, sequences)
 
 
 class ScaleNames(NamedTuple):
@@ -113,7 +119,8 @@ NO_SCALES |= {"antiquant_per_token": False}
 
 # Per tensor or column, token, head, token and head, row of pages, row and head of pages.
 _MODES = range(6)
-_PAGED_MODES = (4, 5)
+_TOKEN_MODES = {1, 3}
+_PAGED_MODES = {4, 5}
 
 
 def _of_mode(scale: Tensor, mode: int, sizes: KeySizes, name: str) -> Tensor:
@@ -132,9 +139,9 @@ def _of_mode(scale: Tensor, mode: int, sizes: KeySizes, name: str) -> Tensor:
             return scale.reshape(1, heads, 1, 1)
         want = f"[{heads}]"
     else:
-        per_row = sizes.paged and mode in (1, 3)  # of sequences, whose length the library checks
+        per_row = sizes.paged and mode in _TOKEN_MODES  # of sequences, whose length the library checks
         front = [sizes.sequences if per_row else sizes.batch, *([] if mode in (1, 4) else [heads])]
-        more = mode in (1, 3)  # there may be numbers for more rows
+        more = mode in _TOKEN_MODES  # there may be numbers for more rows
         if len(shape) == len(front) + 2 and shape[0] == 1:
             scale = scale[0]
         rows = scale.shape[-1] if scale.dim() == len(front) + 1 else -1

@@ -10,7 +10,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from .. import _fa
 from .._errors import ERRORS, made
@@ -18,6 +17,7 @@ from .._fa import Mask, PairMask
 from .call import UNSIGNED_64
 from .dropout import new_state
 from .engine import attend, attend_backward, is_plain
+from .sdpa import autocast
 from .shapes import as_bnsd, as_given, broadcast_attention, check_types, fused, no_elements, own_arguments
 
 
@@ -61,8 +61,9 @@ class _Pairs(torch.autograd.Function):
         return results
 
     @staticmethod
-    @once_differentiable
     def backward(ctx, d_out, *_):
+        if torch.is_grad_enabled():
+            raise NotImplementedError("with a fa.PairMask there is no second derivative")
         query, key, value, pse, sink, *results = ctx.saved_tensors
         pairs, options, order = ctx.settings
         inputs = query, key, value, pairs, pse, sink
@@ -84,6 +85,7 @@ def scaled_dot_product_attention_of_pairs(
     enable_gqa: bool,
 ) -> Tensor:
     """Computes fa.torch.scaled_dot_product_attention of checked arguments with a PairMask."""
+    query, key, value, _ = autocast(query, key, value, None)
     check_types(query, key, value, None)
     shapes = broadcast_attention(query.shape, key.shape, value.shape, enable_gqa)
     if shapes.heads == 0 or value.shape[-1] == 0:

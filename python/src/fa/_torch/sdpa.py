@@ -3,6 +3,8 @@ operator."""
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -10,15 +12,17 @@ from torch.nn.attention.bias import CausalBias, CausalVariant
 from torch.nn.functional import pad
 
 from .._errors import ERRORS
+from .._fa import PairMask
 from .._plan import plan
 from .call import CAUSAL_BOTTOM_RIGHT, CAUSAL_TOP_LEFT, EVERY_KEY, Call
 from .direct import attend_directly
 from .dropout import new_state
 from .dtensors import as_everywhere, register_shardings
-from .engine import possible
+from .engine import is_plain, possible
 from .nested import attend_nested, check_nested
 from .ops import attention
 from .shapes import (
+    AttentionShapes,
     as_bnls,
     as_bnsd,
     as_given,
@@ -114,11 +118,15 @@ def rule_of(mask: CausalBias, query: Tensor, key: Tensor) -> int:
 def refusal(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa) -> str | None:
     """Returns the text of the error with which fa.torch.scaled_dot_product_attention refuses these arguments, or None
     if it takes them."""
+    pairs = attn_mask if isinstance(attn_mask, PairMask) else None
     try:
+        attn_mask = None if pairs is not None else attn_mask
         check_arguments(query, key, value, attn_mask, dropout_p, is_causal, scale)
         rule = CAUSAL_TOP_LEFT if is_causal else EVERY_KEY
         if isinstance(attn_mask, CausalBias):
             attn_mask, rule = None, rule_of(attn_mask, query, key)
+        if pairs is not None and not all(map(is_plain, (query, key, value))):
+            return "invalid argument: query, key, value: want plain CPU tensors (with a fa.PairMask)"
         nested = any(t.is_nested for t in (query, key, value))
         kinds = (query, key, value, attn_mask)
         if not nested:  # an empty tensor has the type that autocast gives, and costs no copy
@@ -130,6 +138,8 @@ def refusal(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gq
             shapes = broadcast_attention(query.shape, key.shape, value.shape, enable_gqa)
             if attn_mask is not None:
                 check_broadcasts(attn_mask, shapes)
+            if pairs is not None:
+                _check_pairs(pairs, shapes)
         size, size_v = query.shape[-1], value.shape[-1]
         if size > 0 and size_v > 0:
             number = scale.item() if isinstance(scale, Tensor) else scale
@@ -137,6 +147,16 @@ def refusal(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gq
     except (TypeError, ValueError) as error:
         return str(own_arguments(error) if hasattr(error, "parts") else error)
     return None
+
+
+def _check_pairs(pairs: PairMask, shapes: AttentionShapes) -> None:
+    """Raises ValueError if the shape of a mask of pairs is not that of a call."""
+    *leading, rows, keys = shapes.scores
+    batch = math.prod(leading[:-1])
+    wanted = {batch, 1}, {shapes.heads, shapes.heads_kv, 1}, {rows, 1}, {keys}
+    for axis, (size, sizes) in enumerate(zip(pairs.shape, wanted, strict=True)):
+        if size not in sizes:
+            raise ValueError(f"invalid argument: attn_mask.shape[{axis}]={size}, want {max(sizes)}")
 
 
 def _by_operator(query, key, value, rule, scale, as_query, **others) -> Tensor:

@@ -4,6 +4,7 @@ usual, each run of sequences is one call of the extension."""
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -22,20 +23,39 @@ from ._gradients import flash_attention_backward
 from ._sequences import Piece, is_cover
 
 
-def _forward_packed(query, key, value, call: FlashCall, pieces: list[Piece]) -> tuple[Tensor, Tensor, Tensor]:
+_STATISTICS = "softmax_max", "softmax_sum"
+
+
+def _forward_packed(
+    query, key, value, call: FlashCall, pieces: list[Piece], statistics: Sequence[str]
+) -> tuple[Tensor, ...]:
+    """Returns out and these statistics. Rows of no sequence are 0."""
     if not is_cover(pieces):
         moved, rows, keys = compacted(pieces)
         compact = call._replace(qv=None if call.qv is None else call.qv[rows])
-        results = _forward_packed(query[rows], key[keys], value[keys], compact, moved)
+        results = _forward_packed(query[rows], key[keys], value[keys], compact, moved, statistics)
         return tuple(spread(result, rows, query.shape[0]) for result in results)
-    out = query.new_empty((*query.shape[:-1], value.shape[-1]))
-    softmax_max, softmax_sum = (query.new_empty(query.shape[:2], dtype=torch.float32) for _ in range(2))
+    found = {"out": query.new_empty((*query.shape[:-1], value.shape[-1]))}
+    found |= {name: query.new_empty(query.shape[:2], dtype=torch.float32) for name in statistics}
     for run in runs_for(call, pieces, query.shape[0], key.shape[0]):
         own = call if call.qv is None else call._replace(qv=call.qv[run.rows])
         inputs = engine_inputs(query[run.rows], key[run.keys], value[run.keys], own, run.slopes)
-        results = {"out": out[run.rows], "softmax_max": softmax_max[run.rows], "softmax_sum": softmax_sum[run.rows]}
+        results = {name: result[run.rows] for name, result in found.items()}
         compute(_fa.forward, inputs, results, call.options("TND", run.number, run.offset), run.cu_q, run.cu_k)
-    return out, softmax_max, softmax_sum
+    return tuple(found.values())
+
+
+def attend_with_lse(query: Tensor, key: Tensor, value: Tensor, call: FlashCall) -> tuple[Tensor, Tensor]:
+    """Returns out and the lse, [B, N, S] or [N, total], which is -inf for rows without keys. There are no gradients."""
+    if call.cu_q is not None:
+        pieces = pieces_for(call, query.shape[0], key.shape[0])
+        out, lse = _forward_packed(query, key, value, call, pieces, ("lse",))
+        lse[int(call.cu_q[-1]) :] = -torch.inf
+        return out, lse.t().contiguous()
+    out, lse, _ = _results(query, value, call)
+    options = call.options("BSND", 0, key.shape[1] - query.shape[1])
+    compute(_fa.forward, engine_inputs(query, key, value, call, call.slopes), {"out": out, "lse": lse}, options)
+    return out, lse
 
 
 def _results(query: Tensor, value: Tensor, call: FlashCall) -> tuple[Tensor, Tensor, Tensor]:
@@ -53,7 +73,7 @@ def flash_attention(query, key, value, *arguments):
     """Returns out, softmax_max and softmax_sum. The statistics are [B, N, S], or [total, N] for packed sequences."""
     call = FlashCall(*arguments)
     if call.cu_q is not None:
-        return _forward_packed(query, key, value, call, pieces_for(call, query.shape[0], key.shape[0]))
+        return _forward_packed(query, key, value, call, pieces_for(call, query.shape[0], key.shape[0]), _STATISTICS)
     out, softmax_max, softmax_sum = _results(query, value, call)
     results = {"out": out, "softmax_max": softmax_max, "softmax_sum": softmax_sum}
     options = call.options("BSND", 0, key.shape[1] - query.shape[1])

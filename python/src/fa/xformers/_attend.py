@@ -48,7 +48,7 @@ def attend(inp: Inputs, need_lse: bool) -> tuple[Tensor, Context | None]:
     # (torch.compile traces this, but not fa._torch.engine.recorded.)
     plain = not (torch.is_grad_enabled() and any(t.requires_grad for t in (inp.query, inp.key, inp.value)))
     query, (key, value) = _with_heads(inp.query), _keys_of(inp, plain)
-    packed = packed_of(inp.attn_bias, query.shape[1], key.shape[1])
+    packed = packed_of(inp.attn_bias, query, key)
     in_place = plain and not wide and inp.p == 0 and key.numel() > 0
     with own_names(_NAMES):
         if in_place and packed is not None and packed.table is not None:
@@ -71,7 +71,7 @@ def gradients(ctx: Context, inp: Inputs, grad: Tensor) -> Gradients:
     """Returns the gradients of query, key and value, and of a bias that requires one."""
     wide = ctx.out.dtype != inp.query.dtype
     query, (key, value) = _with_heads(inp.query), _keys_of(inp, False)
-    packed = packed_of(inp.attn_bias, query.shape[1], key.shape[1])
+    packed = packed_of(inp.attn_bias, query, key)
     rows = None if packed is None else packed.rows(key.shape[1])
     need_dpse = isinstance(inp.attn_bias, Tensor) and inp.attn_bias.requires_grad
     operands = _operands(query, key, value, packed, rows, wide)

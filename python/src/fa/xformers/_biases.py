@@ -38,6 +38,7 @@ RULES: dict[type, int] = {
 """The rule of each type that is served, within a sequence."""
 
 _PAGED = (biases.PagedBlockDiagonalPaddedKeysMask, biases.PagedBlockDiagonalGappyKeysMask)
+_INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 _GAPPY = (biases.BlockDiagonalGappyKeysMask, biases.PagedBlockDiagonalGappyKeysMask)
 
 
@@ -89,11 +90,15 @@ class Packed(NamedTuple):
         return [end - begin for begin, end in zip(self.k_begins, self.k_ends, strict=True)]
 
 
-def packed_of(bias: Any, rows: int, keys: int) -> Packed | None:
-    """Returns the places of the sequences in `rows` queries and `keys` keys, or None for a bias without sequences.
-    Raises ValueError for places that do not fit these sizes."""
+def packed_of(bias: Any, query: Tensor, key: Tensor) -> Packed | None:
+    """Returns the places of the sequences in the rows of query and key, or None for a bias without sequences. Raises
+    ValueError for places that do not fit the shapes."""
     if not isinstance(bias, biases.VARLEN_BIASES):
         return None
+    if query.shape[0] != 1:
+        want = f"={query.shape[0]}, want 1, as attn_bias divides the rows into sequences"
+        raise argument_error(ValueError, "query", want, member=".shape[0]")
+    rows, keys = query.shape[1], key.shape[1]
     of_q, of_k = bias.q_seqinfo.seqstart_py, bias.k_seqinfo
     _check("q_seqinfo.seqstart_py[-1]", of_q[-1], rows, "query.shape[1]")
     if isinstance(bias, biases.BlockDiagonalMask):
@@ -120,13 +125,15 @@ def _in_pages(bias: Any, keys: int) -> Packed:
         raise argument_error(
             ValueError, "attn_bias", f"={page}, want a divisor of {keys} (key.shape[1])", member=".page_size"
         )
-    if table.dim() != 2 or table.is_floating_point():
+    if table.dim() != 2 or table.dtype not in _INTEGERS:
         got = f"={list(table.shape)} of {table.dtype}, want integers [sequences, pages]"
         raise argument_error(ValueError, "attn_bias", got, member=".block_tables")
     _check("block_tables.shape[0]", table.shape[0], len(of_k.seqlen_py), "sequences of attn_bias.k_seqinfo")
     ends = list(of_k.seqlen_py)
     begins = of_k.seqstart_py[: len(ends)] if isinstance(bias, _GAPPY) else [0] * len(ends)
-    return Packed(bias.q_seqinfo.seqstart_py[1:], begins, ends, table.int(), page)
+    # A number that int32 lacks is no page.
+    table = table.clamp(-1, 2**31 - 1).int() if table.dtype == torch.int64 else table.int()
+    return Packed(bias.q_seqinfo.seqstart_py[1:], begins, ends, table, page)
 
 
 def _check(member: str, got: int, want: int, source: str) -> None:

@@ -79,12 +79,12 @@ def _dispatch_bw(inp: Inputs, varlen_lse_packed: Optional[bool]) -> type[Attenti
 
 
 def _memory_efficient_attention(inp: Inputs, op: Optional[AttentionOp] = None) -> Tensor:
-    """Is the package's function. The package's autograd function has no backward for five dimensions, and would lose
-    output_dtype and the gradient of a bias within an object. Such calls are recorded by the autograd of `fa`."""
-    bias = getattr(inp.attn_bias, "_bias", None)
-    lost = (bias is not None and bias.requires_grad) or inp.output_dtype not in (None, inp.query.dtype)
-    if inp.device.type == "cpu" and (lost or inp.query.ndim == 5) and (op is None or op[0] is FwOp):
-        return fmha._memory_efficient_attention_forward(inp, None if op is None else op[0])
+    """Is the package's function, but the autograd of `fa` records calls on CPUs. The package's autograd function passes
+    only the lse to the backward, which loses the sum if scores are large. It has no backward for five dimensions, and
+    loses output_dtype and the gradient of a bias within an object."""
+    forward, backward = (None, None) if op is None else op
+    if inp.device.type == "cpu" and forward in (None, FwOp) and backward in (None, BwOp):
+        return fmha._memory_efficient_attention_forward(inp, forward)
     return _attention(inp, op)
 
 

@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 from .._cache import merge_by_lse
-from .._errors import own_names
+from .._errors import argument_error, own_names
 
+_TYPES = (torch.float32, torch.bfloat16, torch.float16)
 _NAMES = {"local_out": "attn_split", "lse": "lse_split"}
 
 
@@ -19,6 +20,10 @@ def merged(
 ) -> tuple[Tensor, Tensor]:
     """Merges attn_split, [B, G, H, M, K] per part, by lse_split, [B, G, H, M] per part. Returns the output [B, M, G, H,
     K] of type `dtype`, or of the parts' type, and the lse [B, G, H, M]."""
+    if len(attn_split) == 0:
+        raise argument_error(ValueError, "attn_split", " has 0 tensors, want at least one")
+    if dtype not in (None, *_TYPES):
+        raise argument_error(ValueError, "output_dtype", f"={dtype}, want " + " or ".join(map(str, _TYPES)))
     dtype = attn_split[0].dtype if dtype is None else dtype
     rows = [part.detach().permute(0, 3, 1, 2, 4) for part in attn_split]
     if dtype != rows[0].dtype:  # so that the output is rounded once
@@ -26,7 +31,7 @@ def merged(
     lses = [part.detach().permute(0, 3, 1, 2) for part in lse_split]
     with own_names(_NAMES):
         out, lse = merge_by_lse(
-            [part.reshape(-1) for part in lses], [part.reshape(-1, part.shape[-1]) for part in rows], return_lse=True
+            [part.reshape(-1) for part in lses], [part.flatten(0, -2) for part in rows], return_lse=True
         )
     return out.view(rows[0].shape).to(dtype), lse.view(lses[0].shape).permute(0, 2, 3, 1).contiguous()
 

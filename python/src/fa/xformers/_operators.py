@@ -57,7 +57,7 @@ class _WithoutGradient(torch.autograd.Function):
     functions compute gradients from both, and merges pass no gradient to the lse."""
 
     @staticmethod
-    def forward(ctx: Any, out: Tensor, lse: Tensor, *inputs: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(ctx: Any, out: Tensor, lse: Tensor, *inputs: Optional[Tensor]) -> tuple[Tensor, Tensor]:
         return out.view_as(out), lse.view_as(lse)
 
     @staticmethod
@@ -82,7 +82,8 @@ class FwOp(_Op, AttentionFwOpBase):
         assert context is not None
         if context.rng_state is not None:
             context.op_bw = BwOp
-        out, context.lse = _WithoutGradient.apply(out, context.lse, inp.query, inp.key, inp.value)
+        given = inp.query, inp.key, inp.value, tensor_of(inp.attn_bias)
+        out, context.lse = _WithoutGradient.apply(out, context.lse, *given)
         return out, context
 
 

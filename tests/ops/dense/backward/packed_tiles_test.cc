@@ -63,6 +63,13 @@ const Feature kFeatures[] = {
      }},
     {"ShortHeads", true, [](BackwardCase* c) { c->forward.d = 32; }},
     {"FewKeys", true, [](BackwardCase* c) { c->forward.lengths = EqualLengths(1, 70, 3); }},
+    {"FewRows", false, [](BackwardCase* c) { c->forward.lengths = EqualLengths(1, 16, 150); }},
+    {"RowsOfOneStrip", true, [](BackwardCase* c) { c->forward.lengths = EqualLengths(1, 17, 150); }},
+    {"PackedFewRows", false,
+     [](BackwardCase* c) {
+       c->forward.layout = Layout::kTND;
+       c->forward.lengths = {{4, 0, 5, 16}, {70, 9, 40, 150}};
+     }},
     {"Packed", true,
      [](BackwardCase* c) {
        c->forward.layout = Layout::kTND;

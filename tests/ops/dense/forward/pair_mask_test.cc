@@ -233,6 +233,19 @@ TEST_P(PairMaskShapes, GiveTheBitsOfTheDenseMask) {
   }
 }
 
+// Heads of whole groups of 32 columns and many rows are computed by the loops of levels with a tile unit.
+TEST_P(PairMaskShapes, GiveTheBitsOfTheDenseMaskInTheLoopsOfTheTileUnit) {
+  const auto [pattern, dtype] = GetParam();
+  std::mt19937 random(9);
+  const Sizes sizes{.batch = 1, .rows = 300, .keys = 500, .columns = 64};
+  const BothMasks masks(sizes, pattern, 1, 2, random);
+  for (const Isa isa : IsaLevels()) {
+    SCOPED_TRACE(Name(isa));
+    ExpectSameBits(sizes, masks, dtype, Mask::None(), ContextOf(isa));
+    ExpectSameBits(sizes, masks, dtype, Mask::Causal(), ContextOf(isa));
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(All, PairMaskShapes,
                          ::testing::Combine(::testing::Values(Pattern::kPairs, Pattern::kTiles, Pattern::kAll,
                                                               Pattern::kNone),

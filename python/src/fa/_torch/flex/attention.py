@@ -16,6 +16,7 @@ from ..engine import attend, compute
 from ..shapes import empty_like
 from .mask import Kept
 from .score import Form, values_of
+from .trace import Unchanged
 
 _BIASES = 1 << 22  # the most values of a bias in memory
 _SCORES = 1 << 20  # the most scores in memory that PyTorch's operations compute
@@ -45,6 +46,8 @@ class Call:
         if in_slabs:
             every = {id(t): t for node, _ in form.biases for t in node.captured() if t.is_floating_point()}
             self.captured = list(every.values())
+        read_again = [*kept.captured(), *(t for node, _ in form.biases for t in node.captured())]
+        self.unchanged = Unchanged(read_again if in_slabs else [])
 
     def options(self, rows: slice) -> Any:
         pse_type = 2 if self.is_slopes else 0
@@ -82,6 +85,7 @@ class Engine(torch.autograd.Function):
     def backward(ctx, d_out, d_lse, _):
         if torch.is_grad_enabled():
             raise NotImplementedError("fa.torch.flex_attention: there is no second derivative")
+        ctx.call.unchanged.check()
         query, key, value, out, top, total, *tensors = ctx.saved_tensors
         size = value.shape[3]
         d_out = torch.zeros_like(out) if d_out is None else d_out
@@ -146,17 +150,25 @@ def _slab_backward(call, rows, key, value, query, out, d_out, top, total, bias, 
 
 
 def by_operations(
-    query: Tensor, key: Tensor, value: Tensor, kept: Kept, scale: float, score_mod: Callable[..., Tensor]
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    kept: Kept,
+    scale: float,
+    score_mod: Callable[..., Tensor],
+    captured: list[Tensor],
 ) -> Results:
     """Computes any score_mod in slabs of query rows, of which autograd keeps the inputs only. `score_mod` is called with
-    scores [1, G, rows, S] and vectors of indices."""
+    scores [1, G, rows, S] and vectors of indices, and has `captured` tensors."""
     work = torch.promote_types(query.dtype, torch.float32)
     batch, heads, count, _ = query.shape
     group = heads // key.shape[1]
     step = max(1, _SCORES // max(1, group * key.shape[2]))
     b, h, q_idx, kv_idx = kept.sizes.indices()
+    unchanged = Unchanged([*captured, *kept.captured()])
 
-    def slab(q, k, v, i, first, begin):
+    def slab(q, k, v, i, first, begin):  # the backward calls it again
+        unchanged.check()
         rows, of_heads = slice(begin, begin + q.shape[2]), slice(first, first + group)
         scores = (q.to(work) @ k.to(work).transpose(2, 3)) * scale
         scores = score_mod(scores, b[i : i + 1], h[of_heads], q_idx[rows], kv_idx).to(work)

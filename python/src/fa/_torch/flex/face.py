@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import torch
 import torch.nn.attention.flex_attention as host
 from torch import Tensor
-from torch.nn.attention.flex_attention import AuxOutput, AuxRequest, BlockMask
+from torch.nn.attention.flex_attention import BlockMask
 
 from ..._errors import ERRORS
 from ..._pytorch import dq_write_order, transforms_are_active
@@ -32,6 +32,7 @@ class _Prepared(NamedTuple):
     bias: Bias | None
     by_operations: Callable[..., Tensor] | None
     """score_mod for vectors of indices, if PyTorch's operations compute it."""
+    captured: list[Tensor]
     why: str
 
 
@@ -47,7 +48,7 @@ def flex_attention(
     return_lse: bool = False,
     kernel_options: Any = None,
     *,
-    return_aux: AuxRequest | None = None,
+    return_aux: host.AuxRequest | None = None,
 ) -> Any:
     """Computes torch.nn.attention.flex_attention.flex_attention on CPUs, forward and backward.
 
@@ -64,7 +65,8 @@ def flex_attention(
 
     The function is not compiled: torch.compile leaves its graph for the call. `explain_flex_attention` says how a call
     is computed. Rows without keys are 0, and their log-sum-exp is -inf. Scores of a score_mod that the engine lacks are
-    computed by PyTorch's operations, in slabs of query rows. Then the bits may depend on the number of threads.
+    computed by PyTorch's operations, in slabs of query rows. The bits of such calls, and of the gradients of captured
+    tensors, may depend on the number of PyTorch's threads. No captured tensor may change before the backward.
 
     Returns:
         [B, Hq, L, Ev] in the order of query's strides. With return_aux, this and an AuxOutput of float32 [B, Hq, L];
@@ -72,6 +74,7 @@ def flex_attention(
 
     Raises:
         ValueError: an argument is wrong. NotImplementedError: an argument is a nested tensor, or has not 4 dimensions.
+        RuntimeError: in the backward, if a captured tensor that it reads again has been written to.
     """
     query, key, value, prepared = _prepared(query, key, value, score_mod, block_mask, enable_gqa, kernel_options)
     if return_lse and return_aux is not None:
@@ -82,7 +85,7 @@ def flex_attention(
     out = _in_order(results.out, query)
     if return_aux is not None:
         lse, max_scores = (getattr(results, name) if getattr(return_aux, name) else None for name in ("lse", "max_scores"))
-        return out, AuxOutput(lse, max_scores)
+        return out, host.AuxOutput(lse, max_scores)
     return (out, results.lse) if return_lse else out
 
 
@@ -98,7 +101,7 @@ def explain_flex_attention(
     return_lse: bool = False,
     kernel_options: Any = None,
     *,
-    return_aux: AuxRequest | None = None,
+    return_aux: host.AuxRequest | None = None,
 ) -> str:
     """Returns how `flex_attention` computes a call with the same arguments, query [B, Hq, L, E] and others, and why.
     Nothing is computed.
@@ -248,12 +251,14 @@ def _prepared(query, key, value, score_mod, block_mask, enable_gqa, kernel_optio
     if block_mask is not None:
         _check_mask(block_mask, query, key)
     key, value = (t.expand(query.shape[0], -1, -1, -1) for t in (key, value))
-    form, why, node = Form(), "", None
+    form, why, node, captured = Form(), "", None, list[Tensor]()
     try:
         if score_mod is not None:
             node = trace("score_mod", score_mod, torch.promote_types(query.dtype, torch.float32))
+            captured = node.captured()
             form = form_of(node)
     except (Untraceable, Unserved) as reason:
+        captured = getattr(reason, "captured", captured)
         why = f"score_mod: {reason} is not of a form that the engine has"
     if query.dtype == torch.float64:
         form, why = Form(), why or "query is float64"
@@ -263,9 +268,9 @@ def _prepared(query, key, value, score_mod, block_mask, enable_gqa, kernel_optio
     else:
         kept = kept_of(block_mask, _traced_mask(block_mask.mask_mod), sizes, form.conditions)
     if why:
-        return query, key, value, _Prepared(kept, form, None, _scores(score_mod, node), why)
+        return query, key, value, _Prepared(kept, form, None, _scores(score_mod, node), captured, why)
     bias = bias_of(form, kept) if form.biases else None
-    return query, key, value, _Prepared(kept, form, bias, None, "")
+    return query, key, value, _Prepared(kept, form, bias, None, captured, "")
 
 
 def _scores(score_mod: Callable[..., Tensor] | None, node: Node | None) -> Callable[..., Tensor]:
@@ -284,12 +289,12 @@ def _scores(score_mod: Callable[..., Tensor] | None, node: Node | None) -> Calla
 
 def _computed(query: Tensor, key: Tensor, value: Tensor, prepared: _Prepared, scale: float) -> Results:
     if min(*query.shape[:3], key.shape[2], value.shape[3]) == 0:
-        nothing = (query.sum() + key.sum() + value.sum()) * 0
+        nothing = query[..., :0].sum() + key[..., :0].sum() + value[..., :0].sum()
         out = nothing.expand(*query.shape[:3], value.shape[3]).clone()
         lse = torch.full(query.shape[:3], -math.inf, dtype=torch.float32)
         return Results(out, lse, lse.clone())
     if prepared.by_operations is not None:
-        return by_operations(query, key, value, prepared.kept, scale, prepared.by_operations)
+        return by_operations(query, key, value, prepared.kept, scale, prepared.by_operations, prepared.captured)
     bias = prepared.bias
     in_slabs = bool(prepared.form.biases) and bias is None
     call = Call(prepared.kept, prepared.form, scale, bias is not None and bias.is_slopes, in_slabs)

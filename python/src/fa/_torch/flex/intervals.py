@@ -14,7 +14,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from .trace import ATEN, Node, evaluate
+from .trace import ATEN, DEPTH, Node, evaluate
 
 _COMPARISONS = {
     ATEN.lt: operator.lt,
@@ -28,6 +28,9 @@ _MIRRORED = {operator.lt: operator.gt, operator.le: operator.ge, operator.gt: op
 _AND = (ATEN.bitwise_and, ATEN.logical_and)
 _OR = (ATEN.bitwise_or, ATEN.logical_or)
 _NOT = (ATEN.bitwise_not, ATEN.logical_not)
+
+
+_FAR = 1 << 61  # no integer in a sum is greater than this, so that sums do not overflow
 
 
 class Unlisted(Exception):
@@ -63,15 +66,19 @@ class Intervals(NamedTuple):
         )
 
     def rows(self) -> Tensor | None:
-        """Returns int32 [B|1, L, 2] for the engine. Returns None if heads differ, or if an end decreases from one row
-        that keeps keys to the next."""
+        """Returns int32 [B|1, L, 2] for the engine. Returns None if heads differ, or if the rows are not in
+        the order that Mask::Rows wants."""
         if self.begin.shape[1] != 1:
             return None
         begin, end = self.begin[:, 0], self.end[:, 0]
+        kept = begin < end
         for ends in (begin, end):
-            ends = torch.where(begin < end, ends, 0)
-            if bool(((ends < ends.cummax(1).values) & (begin < end)).any()):
+            most = torch.where(kept, ends, 0).cummax(1).values
+            if bool(((ends < most) & kept).any()):
                 return None
+        over = torch.where(kept, 0, most).cummax(1).values  # the greatest end above the last row without keys
+        if bool(((begin < over) & kept).any()):
+            return None
         return torch.stack((begin, end), -1).to(torch.int32)
 
 
@@ -83,6 +90,8 @@ class Finder:
 
     def find(self, node: Node, negated: bool = False) -> Intervals:
         """Returns the intervals that the bool node keeps, or those that it does not keep if `negated`."""
+        if node.depth > DEPTH:
+            raise Unlisted(f"{node} has more than {DEPTH} operators in a chain")
         return Intervals(*(t.expand(*t.shape[:2], self.rows) for t in self._find(node, negated)))
 
     def _find(self, node: Node, negated: bool) -> Intervals:
@@ -119,20 +128,28 @@ class Finder:
         types = [torch.int64 if type(side) in (int, bool) else getattr(side, "dtype", None) for side in (left, right)]
         if types[0] != types[1] and any(kind is None or kind.is_floating_point for kind in types):
             raise Unlisted(f"{left} and {right} have different types")
-        rows = keys = torch.zeros((1, 1, 1), dtype=torch.int64)
         terms = [(*pair, sign) for pair in _terms(left)] + [(*pair, -1) for pair in _terms(right)]
+        most, limit = _FAR // (2 * len(terms)), 0
+        if type(right) is int:  # the left side is nearer to 0 than _FAR
+            terms.pop()
+            limit = max(-_FAR, min(right, _FAR))
+        if any(type(term) is int and abs(term) > most for term, *_ in terms):
+            raise Unlisted(f"{left} may overflow")
+        rows, keys = torch.full((1, 1, 1), -limit), torch.zeros((1, 1, 1), dtype=torch.int64)
         for term, times, factor in terms:
             if isinstance(term, Node) and "kv_idx" in term.depends:
-                keys = keys - factor * times * self._values(term)[..., 0, :]
+                keys = keys - factor * times * self._values(term, most)[..., 0, :]
             else:
-                rows = rows + factor * times * (self._values(term)[..., 0] if isinstance(term, Node) else term)
+                rows = rows + factor * times * (self._values(term, most)[..., 0] if isinstance(term, Node) else term)
         return _found(rows, keys.expand(*keys.shape[:2], self.keys), compare)
 
-    def _values(self, term: Node) -> Tensor:
+    def _values(self, term: Node, most: int) -> Tensor:
         values = evaluate(term, *self.indices)
         values = values.double() if values.is_floating_point() else values.to(torch.int64)
         if values.is_floating_point() and bool(values.isnan().any()):
             raise Unlisted(f"{term} is NaN")
+        if not values.is_floating_point() and bool(((values < -most) | (values > most)).any()):
+            raise Unlisted(f"{term} may overflow")
         return values
 
 

@@ -3,6 +3,7 @@ row where this can be shown, and otherwise a pair mask, which is evaluated in sl
 
 from __future__ import annotations
 
+import itertools
 import threading
 import weakref
 from typing import NamedTuple
@@ -150,7 +151,8 @@ class Kept:
                 both = both.both(finder.find(*condition))
             self.rows = both.rows()
             if self.rows is None:
-                raise Unlisted("heads differ" if both.begin.shape[1] != 1 else "a later row begins or ends before")
+                ordered = "a later row begins or ends before an earlier one, or begins in one above a row without keys"
+                raise Unlisted("heads differ" if both.begin.shape[1] != 1 else ordered)
             self.intervals = both
         except Unlisted as reason:
             self.reason, self.rows = str(reason), None
@@ -193,17 +195,22 @@ class Kept:
         else:
             shape = batch, heads, -(-rows // size[0]), -(-keys // size[1])
             some, every = (torch.zeros(shape, dtype=torch.bool) for _ in range(2))
-            step = size[0] * max(1, PAIRS // (size[0] * keys))
+            step = size[0] * max(1, PAIRS // max(1, size[0] * keys))
             for begin in range(0, rows, step):
-                slab = self.slab(begin, begin + step).view(torch.uint8)
-                for row, kept in enumerate(slab.split(size[0], 2), begin // size[0]):
-                    for found, per_key in ((some, kept.amax(2)), (every, kept.amin(2))):
-                        per_key = torch.nn.functional.pad(per_key, (0, shape[3] * size[1] - keys))
-                        per_block = per_key.unflatten(-1, (-1, size[1]))
-                        found[:, :, row] = per_block.amax(-1) if found is some else per_block.amin(-1)
+                for b, h in itertools.product(range(batch), range(heads)):
+                    slab = self.slab(begin, begin + step, torch.tensor([b]), torch.tensor([h]))[0, 0].view(torch.uint8)
+                    for row, kept in enumerate(slab.split(size[0]), begin // size[0]):
+                        for found, per_key in ((some, kept.amax(0)), (every, kept.amin(0))):
+                            per_key = torch.nn.functional.pad(per_key, (0, shape[3] * size[1] - keys))
+                            per_block = per_key.unflatten(-1, (-1, size[1]))
+                            found[b, h, row] = per_block.amax(-1) if found is some else per_block.amin(-1)
         every[:, :, rows // size[0] :] = False
         every[..., keys // size[1] :] = False
         return some, every
+
+    def captured(self) -> list[Tensor]:
+        """Returns the captured tensors that `slab` reads."""
+        return [] if self.intervals is not None else [tensor for node in self.nodes for tensor in node.captured()]
 
     def leading(self) -> list[int]:
         """Returns the sizes of the kept pairs for batch elements and heads, 1 if these do not differ."""

@@ -12,6 +12,8 @@ from .mask import Condition, Kept
 from .trace import ATEN, INDICES, SCORE, Node, evaluate
 
 _COPIES = (ATEN.alias, ATEN.clone, ATEN.detach, ATEN._to_copy)
+_MOST = torch.finfo(torch.float32).max
+_EXACT = (torch.int32, torch.int64, torch.float32, torch.float64)  # types that do not change a distance
 
 
 class Unserved(Exception):
@@ -53,7 +55,7 @@ def form_of(node: Node) -> Form:
         node, softcap, scale = scaled[0], abs(times), scaled[1] * times
     elif factor is not None:
         node, scale = factor
-    if factor is None or node.name != SCORE:
+    if factor is None or node.name != SCORE or max(abs(scale), softcap) > _MOST:
         raise Unserved(str(node))
     return Form(scale, softcap, tuple(biases), tuple(conditions))
 
@@ -93,6 +95,9 @@ def _bias(node: Node) -> tuple[Node, tuple[Node, int]] | None:
     left, right = node.arguments[:2]
     if node.packet is ATEN.add and _is_score(right):
         left, right = right, left
+    if isinstance(right, (int, float)) and _is_score(left):
+        number = torch.tensor(right, dtype=node.dtype)
+        right = Node(number, tensor=number)
     if not _is_score(left) or _is_score(right) or not isinstance(right, Node) or left.dtype != node.dtype:
         return None
     return left, (right, 1 if node.packet is ATEN.add else -1)
@@ -102,6 +107,8 @@ def _product(node: Node) -> tuple[Node, float] | None:
     """Splits a score times numbers into the score and the product of the numbers."""
     factor = 1.0
     while node.name != SCORE and node.packet not in _TANH and str(node.function) not in ("approx.tanh.default",):
+        if not node.arguments:
+            return None
         left, right = node.arguments[0], (*node.arguments, None)[1]
         if node.packet is ATEN.neg:
             number = -1.0
@@ -142,8 +149,9 @@ def bias_of(form: Form, kept: Kept) -> Bias | None:
 
 
 def _expanded(values: Tensor, kept: Kept) -> Tensor:
-    values = values.expand(-1, kept.sizes.heads, -1, kept.sizes.keys)
-    return values if values.stride(-1) == 1 else values.contiguous()
+    if values.stride(-1) != 1 or values.shape[-1] != kept.sizes.keys:
+        values = values.expand(-1, -1, -1, kept.sizes.keys).contiguous()
+    return values.expand(-1, kept.sizes.heads, -1, -1)
 
 
 def _slopes(node: Node, sign: int, kept: Kept) -> Bias | None:
@@ -156,19 +164,19 @@ def _slopes(node: Node, sign: int, kept: Kept) -> Bias | None:
         part = rest.pop()
         if not isinstance(part, Node):
             factor *= part
+        elif not part.depends & {"q_idx", "kv_idx"}:
+            slopes.append(part)
         elif part.packet is ATEN.mul:
             rest += part.arguments
         elif part.packet is ATEN.neg:
             factor, rest = -factor, [*rest, part.arguments[0]]
-        elif not part.depends & {"q_idx", "kv_idx"}:
-            slopes.append(part)
         elif distance is None:
             distance = part
         else:
             return None
-    while distance is not None and distance.packet in _COPIES:
+    while distance is not None and distance.packet in _COPIES and distance.dtype in _EXACT:
         distance = distance.arguments[0]
-    if distance is None:
+    if distance is None or not distance.arguments:
         return None
     absolute = distance.packet is ATEN.abs
     distance = distance.arguments[0] if absolute else distance
@@ -199,7 +207,9 @@ def _view(node: Node, sign: int, kept: Kept) -> Bias | None:
         return None
     tensor, places = node.arguments[0].tensor, node.arguments[1]
     names = [getattr(place, "name", "") for place in places]
-    if len(names) != tensor.dim() or len(set(names)) != len(names) or not set(names) <= set(INDICES) or "kv_idx" not in names:
+    if len(names) != tensor.dim() or len(set(names)) != len(names):
+        return None
+    if not set(names) <= set(INDICES) or "kv_idx" not in names:
         return None
     sizes = dict(zip(INDICES, kept.sizes, strict=True))
     if any(size < sizes[name] for size, name in zip(tensor.shape, names, strict=True)):

@@ -14,6 +14,7 @@ from ..._pytorch import DispatchMode, version_of, written_arguments
 ATEN = torch.ops.aten
 INDICES = ("b", "h", "q_idx", "kv_idx")
 SCORE = "score"
+DEPTH = 100  # the most operators in a chain that recursive functions follow
 _SAME = (ATEN.alias.default, ATEN.clone.default, ATEN.lift_fresh.default)  # the result is the argument
 
 
@@ -23,28 +24,29 @@ class Node:
 
     def __init__(self, like: Tensor, name: str = "", tensor: Tensor | None = None, call: tuple | None = None) -> None:
         self.dtype, self.dim = like.dtype, like.dim()
-        self.name, self.tensor = name, tensor
+        self.name, self.tensor, self.is_local = name, tensor, False
         self.function, self.arguments, self.keywords = call or (None, (), {})
         self.packet = getattr(self.function, "overloadpacket", None)
         self.inputs: list[Node] = []
         every = self.arguments, self.keywords
         _mapped(lambda given: self.inputs.append(given) if isinstance(given, Node) else None, every)
+        self.depth: int = 1 + max((node.depth for node in self.inputs), default=0)
         self.depends: frozenset[str] = frozenset([name] if name else []).union(*(node.depends for node in self.inputs))
 
     def __iter__(self) -> Iterator[Node]:
         """Yields each node that this node needs once, arguments first, and this node last."""
         seen: set[int] = set()
-
-        def walk(node: Node) -> Iterator[Node]:
-            if id(node) not in seen:
-                seen.add(id(node))
-                for below in node.inputs:
-                    yield from walk(below)
+        waiting = [(self, False)]
+        while waiting:
+            node, is_ready = waiting.pop()
+            if is_ready:
                 yield node
-
-        yield from walk(self)
+            elif id(node) not in seen:
+                seen.add(id(node))
+                waiting += [(node, True), *((below, False) for below in reversed(node.inputs))]
 
     def captured(self) -> list[Tensor]:
+        """Returns the captured tensors, and those that the function made of numbers."""
         return [node.tensor for node in self if node.tensor is not None]
 
     def number(self) -> float | None:
@@ -62,15 +64,19 @@ class Node:
 
         def of(node: Node) -> tuple:
             tensor = node.tensor
+            if tensor is not None and node.is_local:
+                return tensor.dtype, tensor.shape, str(tensor.tolist())
             if tensor is not None:
-                return (tensor.dtype, tensor.item()) if tensor.numel() == 1 else state_of(tensor)
+                return (id(tensor), tensor.item()) if tensor.numel() == 1 else state_of(tensor)
             return node.name, node.function, str(_mapped(told, (node.arguments, node.keywords)))
 
         return tuple(map(of, self))
 
     def __str__(self) -> str:
         if self.name or self.tensor is not None:
-            return self.name or f"a tensor {list(self.tensor.shape)}"
+            return self.name or (f"a tensor {list(self.tensor.shape)}" if self.tensor.dim() else "a number")
+        if self.depth > DEPTH:
+            return f"{self.packet.__name__}(...)"
         given = _mapped(str, (*self.arguments, *self.keywords.values())) if self.depends else ["..."]
         return f"{self.packet.__name__}({', '.join(map(str, given))})".replace("'", "")
 
@@ -92,6 +98,23 @@ def _mapped(function: Callable[[Any], Any], value: Any) -> Any:
 
 class Untraceable(Exception):
     """Raised for a function that no graph describes. The text is the reason."""
+
+    def __init__(self, reason: str, captured: list[Tensor]) -> None:
+        super().__init__(reason)
+        self.captured = captured
+
+
+class Unchanged:
+    """Remembers captured tensors, which the backward reads again. Writes to tensors of inference mode go unnoticed."""
+
+    def __init__(self, tensors: list[Tensor]) -> None:
+        self.states = [(tensor, version_of(tensor)) for tensor in tensors if not tensor.is_inference()]
+
+    def check(self) -> None:
+        for tensor, version in self.states:
+            if version_of(tensor) != version:
+                raise RuntimeError("fa.torch.flex_attention: score_mod or mask_mod has captured a tensor "
+                                   f"{list(tensor.shape)} that was written to between forward and backward")
 
 
 class Indexing(TorchFunctionMode):
@@ -125,6 +148,9 @@ class _Recorder(DispatchMode):
 
     def __torch_dispatch__(self, function, types, arguments=(), keywords=None):
         nodes, named = _mapped(self.node, (arguments, keywords or {}))
+        if function is ATEN.lift_fresh.default:  # torch.tensor calls it
+            self.outside.pop(arguments[0].untyped_storage().data_ptr(), None)
+            nodes[0].tensor, nodes[0].is_local = arguments[0].clone(), True  # the function may write to its own
         recorded = function
         for place, (argument, written) in enumerate(written_arguments(function)):
             value = arguments[place] if place < len(arguments) else (keywords or {}).get(argument.name)
@@ -182,7 +208,8 @@ def trace(name: str, function: Callable, dtype: torch.dtype | None = None) -> No
         raise ValueError(f"invalid argument: {name}: want a function that returns a tensor, got {type(result).__name__}")
     node = recorder.node(result)
     if recorder.reason:
-        raise Untraceable(recorder.reason)
+        captured = [node.tensor for node in recorder.nodes.values() if node.tensor is not None]
+        raise Untraceable(recorder.reason, captured)
     if node.dim:
         raise ValueError(f"invalid argument: {name}: want a function that returns a scalar, got {list(result.shape)}")
     return node
