@@ -135,6 +135,7 @@ Status CheckPrefixPlace(const InferBinding& call) {
 Status CheckPrefixTensor(const InferBinding& call, const char* name, const TensorView& prefix, const char* own_name,
                          const TensorView& own) {
   const layout::Axes& axes = call.axes;
+  if (SizeOf(own.dtype) == 0) return Status::Ok();  // the decode refuses it
   if (prefix.dtype != own.dtype) return WrongType(name, prefix.dtype, TypeOf(own_name, own.dtype));
   if (prefix.shape.rank() != axes.rank) {
     return Status::InvalidArgument(
@@ -192,7 +193,7 @@ Status TakeSink(InferBinding& call) {
   if (sink.shape.rank() != 1) {
     return Status::InvalidArgument(Wants(Arg("sink", ".shape").Is(Text(sink.shape)), "[N]"));
   }
-  if (sink.dtype == DType::kF32) return Status::Ok();
+  if (sink.dtype == DType::kF32 || SizeOf(call.args.q.dtype) == 0) return Status::Ok();  // the decode refuses such a q
   if (sink.dtype != call.args.q.dtype || sink.dtype > DType::kBF16) {
     return WrongType("sink", sink.dtype, "f32 or " + TypeOf("q", call.args.q.dtype));
   }
