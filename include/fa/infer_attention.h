@@ -2,8 +2,7 @@
 #define FA_INFER_ATTENTION_H_
 
 /// @file
-/// Fused inference: attention of prompts, chunks and decode steps, in every layout and form of cache of the device's
-/// FusedInferAttentionScore.
+/// Attention of prompts, chunks and decode steps, in every layout and form of cache of FusedInferAttentionScore.
 /// @code{.cpp}
 /// // Two packed sequences of 40 and 1 new rows; their 100 and 4000 keys lie in pages of 128 rows.
 /// std::vector<float> q(41 * 32 * 128), out(q), k(33 * 8 * 128 * 128), v(k);

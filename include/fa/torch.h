@@ -2,8 +2,8 @@
 #define FA_TORCH_H_
 
 /// @file
-/// PyTorch's own attention operators for CPUs, computed by fa, in library libfa_torch (target fa::torch). The functions
-/// are C functions, so a program may load the library at run time.
+/// PyTorch's own attention operators for CPUs, computed by fa, in library libfa_torch (target fa::torch).
+/// The functions are C functions, so a program may load the library at run time.
 /// @code{.cpp}
 /// fa_torch_activate();
 /// // at::scaled_dot_product_attention now reaches fa where PyTorch chooses its fused CPU kernel.

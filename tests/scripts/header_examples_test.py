@@ -28,7 +28,8 @@ def example_of(header):
 
 def program(examples):
     """@return a program made of the examples {header name: example}"""
-    parts = [f"#include <{name}>" for name in STANDARD] + ['#include "fa/fa.h"', '#include "fa/mpi.h"']
+    parts = [f"#include <{name}>" for name in STANDARD]
+    parts += [f'#include "fa/{name}.h"' for name in ("fa", "mpi", "torch")]
     for name, example in examples.items():
         example = example.replace('#include "fa/fa.h"\n', "")
         if not DECLARATIONS.search(example):
