@@ -57,7 +57,7 @@ auto DroppedByNumbers(DType dtype, std::atomic<bool>& adds) {
 }
 
 /// The wrong entry of lists that comes first, for the error.
-class FirstWrong {
+class FirstWrongEntry {
  public:
   void Add(int64_t entry) {
     int64_t least = entry_.load(std::memory_order_relaxed);
@@ -84,7 +84,7 @@ void Keep(uint64_t* words, Interval keys) {
 /// A source that reads lists of keys or of blocks of keys.
 class ListSource {
  public:
-  ListSource(const PairSourceView& view, const PairLists& lists, FirstWrong& wrong)
+  ListSource(const PairSourceView& view, const PairLists& lists, FirstWrongEntry& wrong)
       : view_(view), lists_(lists), wrong_(wrong) {}
 
   void operator()(int64_t batch, int64_t head, Interval rows, Interval keys, uint64_t* words, int64_t stride) const {
@@ -124,7 +124,7 @@ class ListSource {
  private:
   const PairSourceView& view_;
   const PairLists& lists_;
-  FirstWrong& wrong_;
+  FirstWrongEntry& wrong_;
 };
 
 Status CheckLists(const PairSourceView& view, const PairLists& lists) {
@@ -214,7 +214,7 @@ Result<PairMask> PairMask::FromIndices(const TensorView& indices, const PairList
         ops::BindPairSource("indices", indices, {DType::kI32, DType::kI64}, "i32 or i64", "lists,K");
     if (!view.ok()) return view.status();
     FA_RETURN_IF_ERROR(CheckLists(*view, lists));
-    FirstWrong wrong;
+    FirstWrongEntry wrong;
     ListSource source(*view, lists, wrong);
     auto mask = MakeWhole({view->shape[0], view->shape[1], lists.rows, lists.keys}, ops::PairSource(source), context);
     if (wrong.any()) return WrongEntry(source, *view, lists, wrong.entry());

@@ -19,15 +19,15 @@ constexpr int64_t kChunk = TileAttendArgs::kKeys;
 static_assert(tiling::kMaxColumnKeys <= core::kernels::TileGradientArgs::chunks * kChunk);
 
 /// What masks and passes need to know about the strips of a call of gradient_tiles.
-struct Edits {
+struct ColumnEdits {
   const ScoreTile& score_tile;
   const GradientColumn& column;
   const ColumnStrip* const* strips;
 };
 
 /// TileGradientArgs::edit.
-void Edit(const void* context, int64_t index, int64_t chunk, float* s) {
-  const auto& edits = *static_cast<const Edits*>(context);
+void EditScores(const void* context, int64_t index, int64_t chunk, float* s) {
+  const auto& edits = *static_cast<const ColumnEdits*>(context);
   const GradientColumn& column = edits.column;
   const ColumnStrip& strip = *edits.strips[index];
   const int64_t first = column.keys.begin + chunk * kChunk, width = strip.lanes.width;
@@ -90,7 +90,7 @@ void GradientTiles::Visit(const GradientColumn& column, const ColumnStrips& stri
     blocks += 2 * (of.end - of.begin) + columns / TileAttendArgs::kColumns;
   }
   if (visited.size() == 0) return;
-  const Edits edits{score_tile_, column, owners.data()};
+  const ColumnEdits edits{score_tile_, column, owners.data()};
   owners[0]->kernels->tile_loops->gradients({.k = reinterpret_cast<const char*>(column.k),
                                              .v = reinterpret_cast<const char*>(column.v),
                                              .k_pairs = reinterpret_cast<const char*>(column.k_pairs),
@@ -101,7 +101,7 @@ void GradientTiles::Visit(const GradientColumn& column, const ColumnStrips& stri
                                              .strip_count = visited.size(),
                                              .accumulate = column.accumulate,
                                              .memory = column.memory,
-                                             .edit = Edit,
+                                             .edit = EditScores,
                                              .context = &edits,
                                              .fetch = column.fetch,
                                              .fetch_lines = core::CeilDiv(column.lines, blocks)});
