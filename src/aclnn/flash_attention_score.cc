@@ -11,29 +11,14 @@ aclnnStatus aclnnFlashAttentionScoreGetWorkspaceSize(
     const aclTensor* query, const aclTensor* key, const aclTensor* value, const aclTensor* realShiftOptional,
     const aclTensor* dropMaskOptional, const aclTensor* paddingMaskOptional, const aclTensor* attenMaskOptional,
     const aclIntArray* prefixOptional, double scaleValue, double keepProb, int64_t preTokens, int64_t nextTokens,
-    int64_t headNum, char* inputLayout, int64_t /*innerPrecise*/, int64_t sparseMode, const aclTensor* softmaxMaxOut,
+    int64_t headNum, char* inputLayout, int64_t innerPrecise, int64_t sparseMode, const aclTensor* softmaxMaxOut,
     const aclTensor* softmaxSumOut, const aclTensor* softmaxOutOut, const aclTensor* attentionOutOut,
     uint64_t* workspaceSize, aclOpExecutor** executor) {
-  return PrepareForward({.query = query,
-                         .key = key,
-                         .value = value,
-                         .real_shift = realShiftOptional,
-                         .drop_mask = dropMaskOptional,
-                         .padding_mask = paddingMaskOptional,
-                         .atten_mask = attenMaskOptional,
-                         .softmax_max_out = softmaxMaxOut,
-                         .softmax_sum_out = softmaxSumOut,
-                         .softmax_out_out = softmaxOutOut,
-                         .attention_out_out = attentionOutOut},
-                        {.prefix = prefixOptional,
-                         .scale_value = scaleValue,
-                         .keep_prob = keepProb,
-                         .pre_tokens = preTokens,
-                         .next_tokens = nextTokens,
-                         .head_num = headNum,
-                         .input_layout = inputLayout,
-                         .sparse_mode = sparseMode},
-                        workspaceSize, executor);
+  return aclnnFlashAttentionScoreV2GetWorkspaceSize(
+      query, key, value, realShiftOptional, dropMaskOptional, paddingMaskOptional, attenMaskOptional, prefixOptional,
+      /*qStartIdx=*/nullptr, /*kvStartIdx=*/nullptr, scaleValue, keepProb, preTokens, nextTokens, headNum, inputLayout,
+      innerPrecise, sparseMode, /*pseType=*/1, softmaxMaxOut, softmaxSumOut, softmaxOutOut, attentionOutOut,
+      workspaceSize, executor);
 }
 
 FA_DEFINE_EXECUTE(aclnnFlashAttentionScore)
@@ -43,32 +28,14 @@ aclnnStatus aclnnFlashAttentionScoreV2GetWorkspaceSize(
     const aclTensor* dropMaskOptional, const aclTensor* paddingMaskOptional, const aclTensor* attenMaskOptional,
     const aclIntArray* prefixOptional, const aclIntArray* qStartIdxOptional, const aclIntArray* kvStartIdxOptional,
     double scaleValue, double keepProb, int64_t preTokens, int64_t nextTokens, int64_t headNum, char* inputLayout,
-    int64_t /*innerPrecise*/, int64_t sparseMode, int64_t pseType, const aclTensor* softmaxMaxOut,
+    int64_t innerPrecise, int64_t sparseMode, int64_t pseType, const aclTensor* softmaxMaxOut,
     const aclTensor* softmaxSumOut, const aclTensor* softmaxOutOut, const aclTensor* attentionOutOut,
     uint64_t* workspaceSize, aclOpExecutor** executor) {
-  return PrepareForward({.query = query,
-                         .key = key,
-                         .value = value,
-                         .real_shift = realShiftOptional,
-                         .drop_mask = dropMaskOptional,
-                         .padding_mask = paddingMaskOptional,
-                         .atten_mask = attenMaskOptional,
-                         .softmax_max_out = softmaxMaxOut,
-                         .softmax_sum_out = softmaxSumOut,
-                         .softmax_out_out = softmaxOutOut,
-                         .attention_out_out = attentionOutOut},
-                        {.prefix = prefixOptional,
-                         .q_start_idx = qStartIdxOptional,
-                         .kv_start_idx = kvStartIdxOptional,
-                         .scale_value = scaleValue,
-                         .keep_prob = keepProb,
-                         .pre_tokens = preTokens,
-                         .next_tokens = nextTokens,
-                         .head_num = headNum,
-                         .input_layout = inputLayout,
-                         .sparse_mode = sparseMode,
-                         .pse_type = pseType},
-                        workspaceSize, executor);
+  return aclnnFlashAttentionScoreV3GetWorkspaceSize(
+      query, key, value, realShiftOptional, dropMaskOptional, paddingMaskOptional, attenMaskOptional, /*sink=*/nullptr,
+      prefixOptional, qStartIdxOptional, kvStartIdxOptional, scaleValue, keepProb, preTokens, nextTokens, headNum,
+      inputLayout, innerPrecise, sparseMode, pseType, softmaxMaxOut, softmaxSumOut, softmaxOutOut, attentionOutOut,
+      workspaceSize, executor);
 }
 
 FA_DEFINE_EXECUTE(aclnnFlashAttentionScoreV2)
@@ -166,32 +133,14 @@ aclnnStatus aclnnFlashAttentionVarLenScoreGetWorkspaceSize(
     const aclTensor* dropMaskOptional, const aclTensor* paddingMaskOptional, const aclTensor* attenMaskOptional,
     const aclIntArray* prefixOptional, const aclIntArray* actualSeqQLenOptional,
     const aclIntArray* actualSeqKvLenOptional, double scaleValue, double keepProb, int64_t preTokens,
-    int64_t nextTokens, int64_t headNum, char* inputLayout, int64_t /*innerPrecise*/, int64_t sparseMode,
+    int64_t nextTokens, int64_t headNum, char* inputLayout, int64_t innerPrecise, int64_t sparseMode,
     const aclTensor* softmaxMaxOut, const aclTensor* softmaxSumOut, const aclTensor* softmaxOutOut,
     const aclTensor* attentionOutOut, uint64_t* workspaceSize, aclOpExecutor** executor) {
-  return PrepareForward({.query = query,
-                         .key = key,
-                         .value = value,
-                         .real_shift = realShiftOptional,
-                         .drop_mask = dropMaskOptional,
-                         .padding_mask = paddingMaskOptional,
-                         .atten_mask = attenMaskOptional,
-                         .softmax_max_out = softmaxMaxOut,
-                         .softmax_sum_out = softmaxSumOut,
-                         .softmax_out_out = softmaxOutOut,
-                         .attention_out_out = attentionOutOut},
-                        {.packed = true,
-                         .prefix = prefixOptional,
-                         .actual_seq_q_len = actualSeqQLenOptional,
-                         .actual_seq_kv_len = actualSeqKvLenOptional,
-                         .scale_value = scaleValue,
-                         .keep_prob = keepProb,
-                         .pre_tokens = preTokens,
-                         .next_tokens = nextTokens,
-                         .head_num = headNum,
-                         .input_layout = inputLayout,
-                         .sparse_mode = sparseMode},
-                        workspaceSize, executor);
+  return aclnnFlashAttentionVarLenScoreV2GetWorkspaceSize(
+      query, key, value, realShiftOptional, dropMaskOptional, paddingMaskOptional, attenMaskOptional, prefixOptional,
+      actualSeqQLenOptional, actualSeqKvLenOptional, /*qStartIdx=*/nullptr, /*kvStartIdx=*/nullptr, scaleValue,
+      keepProb, preTokens, nextTokens, headNum, inputLayout, innerPrecise, sparseMode, /*pseType=*/1, softmaxMaxOut,
+      softmaxSumOut, softmaxOutOut, attentionOutOut, workspaceSize, executor);
 }
 
 FA_DEFINE_EXECUTE(aclnnFlashAttentionVarLenScore)
@@ -202,35 +151,15 @@ aclnnStatus aclnnFlashAttentionVarLenScoreV2GetWorkspaceSize(
     const aclIntArray* prefixOptional, const aclIntArray* actualSeqQLenOptional,
     const aclIntArray* actualSeqKvLenOptional, const aclIntArray* qStartIdxOptional,
     const aclIntArray* kvStartIdxOptional, double scaleValue, double keepProb, int64_t preTokens, int64_t nextTokens,
-    int64_t headNum, char* inputLayout, int64_t /*innerPrecise*/, int64_t sparseMode, int64_t pseType,
+    int64_t headNum, char* inputLayout, int64_t innerPrecise, int64_t sparseMode, int64_t pseType,
     const aclTensor* softmaxMaxOut, const aclTensor* softmaxSumOut, const aclTensor* softmaxOutOut,
     const aclTensor* attentionOutOut, uint64_t* workspaceSize, aclOpExecutor** executor) {
-  return PrepareForward({.query = query,
-                         .key = key,
-                         .value = value,
-                         .real_shift = realShiftOptional,
-                         .drop_mask = dropMaskOptional,
-                         .padding_mask = paddingMaskOptional,
-                         .atten_mask = attenMaskOptional,
-                         .softmax_max_out = softmaxMaxOut,
-                         .softmax_sum_out = softmaxSumOut,
-                         .softmax_out_out = softmaxOutOut,
-                         .attention_out_out = attentionOutOut},
-                        {.packed = true,
-                         .prefix = prefixOptional,
-                         .actual_seq_q_len = actualSeqQLenOptional,
-                         .actual_seq_kv_len = actualSeqKvLenOptional,
-                         .q_start_idx = qStartIdxOptional,
-                         .kv_start_idx = kvStartIdxOptional,
-                         .scale_value = scaleValue,
-                         .keep_prob = keepProb,
-                         .pre_tokens = preTokens,
-                         .next_tokens = nextTokens,
-                         .head_num = headNum,
-                         .input_layout = inputLayout,
-                         .sparse_mode = sparseMode,
-                         .pse_type = pseType},
-                        workspaceSize, executor);
+  return aclnnFlashAttentionVarLenScoreV3GetWorkspaceSize(
+      query, /*queryRope=*/nullptr, key, /*keyRope=*/nullptr, value, realShiftOptional, dropMaskOptional,
+      paddingMaskOptional, attenMaskOptional, prefixOptional, actualSeqQLenOptional, actualSeqKvLenOptional,
+      qStartIdxOptional, kvStartIdxOptional, scaleValue, keepProb, preTokens, nextTokens, headNum, inputLayout,
+      innerPrecise, sparseMode, pseType, softmaxMaxOut, softmaxSumOut, softmaxOutOut, attentionOutOut, workspaceSize,
+      executor);
 }
 
 FA_DEFINE_EXECUTE(aclnnFlashAttentionVarLenScoreV2)
@@ -241,38 +170,15 @@ aclnnStatus aclnnFlashAttentionVarLenScoreV3GetWorkspaceSize(
     const aclTensor* paddingMaskOptional, const aclTensor* attenMaskOptional, const aclIntArray* prefixOptional,
     const aclIntArray* actualSeqQLenOptional, const aclIntArray* actualSeqKvLenOptional,
     const aclIntArray* qStartIdxOptional, const aclIntArray* kvStartIdxOptional, double scaleValue, double keepProb,
-    int64_t preTokens, int64_t nextTokens, int64_t headNum, char* inputLayout, int64_t /*innerPrecise*/,
-    int64_t sparseMode, int64_t pseType, const aclTensor* softmaxMaxOut, const aclTensor* softmaxSumOut,
-    const aclTensor* softmaxOutOut, const aclTensor* attentionOutOut, uint64_t* workspaceSize,
-    aclOpExecutor** executor) {
-  return PrepareForward({.query = query,
-                         .query_rope = queryRope,
-                         .key = key,
-                         .key_rope = keyRope,
-                         .value = value,
-                         .real_shift = realShiftOptional,
-                         .drop_mask = dropMaskOptional,
-                         .padding_mask = paddingMaskOptional,
-                         .atten_mask = attenMaskOptional,
-                         .softmax_max_out = softmaxMaxOut,
-                         .softmax_sum_out = softmaxSumOut,
-                         .softmax_out_out = softmaxOutOut,
-                         .attention_out_out = attentionOutOut},
-                        {.packed = true,
-                         .prefix = prefixOptional,
-                         .actual_seq_q_len = actualSeqQLenOptional,
-                         .actual_seq_kv_len = actualSeqKvLenOptional,
-                         .q_start_idx = qStartIdxOptional,
-                         .kv_start_idx = kvStartIdxOptional,
-                         .scale_value = scaleValue,
-                         .keep_prob = keepProb,
-                         .pre_tokens = preTokens,
-                         .next_tokens = nextTokens,
-                         .head_num = headNum,
-                         .input_layout = inputLayout,
-                         .sparse_mode = sparseMode,
-                         .pse_type = pseType},
-                        workspaceSize, executor);
+    int64_t preTokens, int64_t nextTokens, int64_t headNum, char* inputLayout, int64_t innerPrecise, int64_t sparseMode,
+    int64_t pseType, const aclTensor* softmaxMaxOut, const aclTensor* softmaxSumOut, const aclTensor* softmaxOutOut,
+    const aclTensor* attentionOutOut, uint64_t* workspaceSize, aclOpExecutor** executor) {
+  return aclnnFlashAttentionVarLenScoreV5GetWorkspaceSize(
+      query, queryRope, key, keyRope, value, realShiftOptional, dropMaskOptional, paddingMaskOptional,
+      attenMaskOptional, /*sink=*/nullptr, prefixOptional, actualSeqQLenOptional, actualSeqKvLenOptional,
+      qStartIdxOptional, kvStartIdxOptional, scaleValue, keepProb, preTokens, nextTokens, headNum, inputLayout,
+      innerPrecise, sparseMode, pseType, /*softmaxOutLayout=*/nullptr, softmaxMaxOut, softmaxSumOut, softmaxOutOut,
+      attentionOutOut, workspaceSize, executor);
 }
 
 FA_DEFINE_EXECUTE(aclnnFlashAttentionVarLenScoreV3)
@@ -282,35 +188,16 @@ aclnnStatus aclnnFlashAttentionVarLenScoreV4GetWorkspaceSize(
     const aclTensor* dropMaskOptional, const aclTensor* paddingMaskOptional, const aclTensor* attenMaskOptional,
     const aclIntArray* prefixOptional, const aclIntArray* actualSeqQLenOptional,
     const aclIntArray* actualSeqKvLenOptional, double scaleValue, double keepProb, int64_t preTokens,
-    int64_t nextTokens, int64_t headNum, char* inputLayout, int64_t /*innerPrecise*/, int64_t sparseMode,
+    int64_t nextTokens, int64_t headNum, char* inputLayout, int64_t innerPrecise, int64_t sparseMode,
     char* softmaxOutLayout, const aclTensor* softmaxMaxOut, const aclTensor* softmaxSumOut,
     const aclTensor* softmaxOutOut, const aclTensor* attentionOutOut, uint64_t* workspaceSize,
     aclOpExecutor** executor) {
-  return PrepareForward({.query = query,
-                         .key = key,
-                         .value = value,
-                         .real_shift = realShiftOptional,
-                         .drop_mask = dropMaskOptional,
-                         .padding_mask = paddingMaskOptional,
-                         .atten_mask = attenMaskOptional,
-                         .softmax_max_out = softmaxMaxOut,
-                         .softmax_sum_out = softmaxSumOut,
-                         .softmax_out_out = softmaxOutOut,
-                         .attention_out_out = attentionOutOut},
-                        {.packed = true,
-                         .prefix = prefixOptional,
-                         .actual_seq_q_len = actualSeqQLenOptional,
-                         .actual_seq_kv_len = actualSeqKvLenOptional,
-                         .scale_value = scaleValue,
-                         .keep_prob = keepProb,
-                         .pre_tokens = preTokens,
-                         .next_tokens = nextTokens,
-                         .head_num = headNum,
-                         .input_layout = inputLayout,
-                         .sparse_mode = sparseMode,
-                         .softmax_layout_name = "softmaxOutLayout",
-                         .softmax_layout = softmaxOutLayout},
-                        workspaceSize, executor);
+  return aclnnFlashAttentionVarLenScoreV5GetWorkspaceSize(
+      query, /*queryRope=*/nullptr, key, /*keyRope=*/nullptr, value, realShiftOptional, dropMaskOptional,
+      paddingMaskOptional, attenMaskOptional, /*sink=*/nullptr, prefixOptional, actualSeqQLenOptional,
+      actualSeqKvLenOptional, /*qStartIdx=*/nullptr, /*kvStartIdx=*/nullptr, scaleValue, keepProb, preTokens,
+      nextTokens, headNum, inputLayout, innerPrecise, sparseMode, /*pseType=*/1, softmaxOutLayout, softmaxMaxOut,
+      softmaxSumOut, softmaxOutOut, attentionOutOut, workspaceSize, executor);
 }
 
 FA_DEFINE_EXECUTE(aclnnFlashAttentionVarLenScoreV4)
