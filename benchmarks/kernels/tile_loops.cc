@@ -1,5 +1,5 @@
-// The loops of the tile unit alone: eight strips of a forward against 2048 keys, of a backward against a column of
-// keys, and the sums of dK or dV over 256 and 512 rows.
+// Times the loops of the tile unit alone. A forward has eight strips and 2048 keys, and a backward has eight strips and
+// a column of keys. The sums of dK or dV go over 256 and 512 rows.
 
 #include <array>
 #include <cmath>

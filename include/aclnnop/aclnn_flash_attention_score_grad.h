@@ -54,8 +54,8 @@ ACL_FUNC_VISIBILITY aclnnStatus aclnnFlashAttentionScoreGradV3GetWorkspaceSize(
 ACL_FUNC_VISIBILITY aclnnStatus aclnnFlashAttentionScoreGradV3(void* workspace, uint64_t workspaceSize,
                                                                aclOpExecutor* executor, aclrtStream stream);
 
-/// This version has every layout, as aclnnFlashAttentionScoreV4 has, with the same seed and offset. dsink is given if
-/// and only if sinkIn is. The five scales must be null and outDtype 0.
+/// This version has every layout, as aclnnFlashAttentionScoreV4 has, with the same seed and offset. sinkIn and dsink
+/// are given together. The five scales must be null and outDtype 0.
 ACL_FUNC_VISIBILITY aclnnStatus aclnnFlashAttentionScoreGradV4GetWorkspaceSize(
     const aclTensor* query, const aclTensor* keyIn, const aclTensor* value, const aclTensor* dy,
     const aclTensor* pseShiftOptional, const aclTensor* dropMaskOptional, const aclTensor* paddingMaskOptional,

@@ -21,11 +21,11 @@
 /// - pseShift [B|1,N,1 or >=Sq,>=Skv], of the type of query or float;
 /// - attenMask, bool, int8 or uint8, 1 = drop. sparseMode 0 and 1 take [Sq,Skv], [B|1,Sq,Skv] and [B|1,1,Sq,Skv], or
 ///   larger ones, and [B,Skv] for a single row. Modes 2, 3 and 4 take the triangle [2048,2048]. Mode 9 takes
-///   [B,Sq,Sq], packed as many elements as the squares of the sequences' lengths have together: every key but the last
-///   Sq is kept. (Only a page describes mode 9.)
+///   [B,Sq,Sq], packed as many elements as the squares of the sequences' lengths have together. It covers the last Sq
+///   keys; the keys before them are kept. (Only a page describes mode 9.)
 /// - actualSeqLengths, actualSeqLengthsKv: the rows in use per batch element, or one number for all elements. In TND
-///   and NTD they are inclusive prefix sums, but for keys in pages, which have lengths and need them. Rows of query
-///   past the last sum or the length give 0 and an lse of +inf;
+///   and NTD they are inclusive prefix sums. Keys in pages always have lengths. Rows of query past their length, or
+///   past the last sum, give 0 and an lse of +inf.
 /// - queryPaddingSize, kvPaddingSize, int64 [1]: the rows in use end so many rows before the end of their tensor. They
 ///   are read when the stream reaches the operator.
 /// - quantScale2, quantOffset2, float: the scale and the offset of an int8 attentionOut;

@@ -63,8 +63,8 @@ struct InferAttentionArgs : DecodeAttentionArgs {
   /// element whose first key would lie before row 0 has no keys if Sq is 1; otherwise the run fails. pse and, in modes
   /// 0 and 1, dense_mask then have the rows and keys of the tensors, and mode 0 has no band.
   TensorView q_padding, kv_padding;
-  /// A prefix that all elements share: keys in front of the keys of every element. Its batch is 1, its layout that of
-  /// k.
+  /// A prefix that all elements share: keys in front of the keys of every element. It has the layout of k and one
+  /// batch element.
   TensorView k_prefix, v_prefix;
   std::span<const int64_t> length_prefix;  ///< one entry: number of rows of the prefix in use; empty stands for all
 };
@@ -77,8 +77,8 @@ struct InferAttentionOptions {
   std::optional<float> scale = {};  ///< default 1/sqrt(D + Drope); any finite value
   /// 0: `pre` and `next` bound a band aligned top-left, and dense_mask drops pairs. Without dense_mask every pair is
   /// kept. 1: dense_mask alone. 2: causal, aligned top-left. 3: causal, aligned bottom-right. 4: a band aligned
-  /// bottom-right. 9: a tree of drafts. Row i of Sq_b keeps each key before the last Sq_b, and those of the last Sq_b
-  /// that row i of dense_mask does not drop; this follows the device's pages, which no device has confirmed.
+  /// bottom-right. 9: a tree of drafts. Each row keeps the keys before the last Sq_b. Of the last Sq_b keys, row i
+  /// keeps what row i of dense_mask does not drop. No device has confirmed this mode.
   ///
   /// The bottom-right corner is (Sq_b, P + Sk_b). In layouts with a dimension S and without q_rope, a single row keeps
   /// every key in modes 2 and 3, and has no band in mode 0. It keeps its band in mode 4, which the device ignores

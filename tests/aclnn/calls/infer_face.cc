@@ -10,6 +10,10 @@ namespace fa::test {
 
 aclnnStatus GetWorkspaceSize(InferVersion version, const InferParameters& p, uint64_t* size, aclOpExecutor** executor) {
   char* layout = const_cast<char*>(p.layout.c_str());
+  // Both functions of a version have the same parameters.
+  const auto choose = [&](auto of_these_lengths, auto of_any_lengths) {
+    return version < InferVersion::kV2Max ? of_these_lengths : of_any_lengths;
+  };
   switch (version) {
     case InferVersion::kV1:
       return aclnnFusedInferAttentionScoreGetWorkspaceSize(
@@ -18,21 +22,27 @@ aclnnStatus GetWorkspaceSize(InferVersion version, const InferParameters& p, uin
           p.scale, p.pre, p.next, layout, p.heads_kv, p.sparse_mode, p.inner_precise, p.block_size, p.antiquant_mode,
           p.lse_flag, p.out, p.lse, size, executor);
     case InferVersion::kV2:
-      return aclnnFusedInferAttentionScoreV2GetWorkspaceSize(
+    case InferVersion::kV2Max:
+      return choose(aclnnFusedInferAttentionScoreV2GetWorkspaceSize,
+                    aclnnFusedInferAttentionScoreV2GetMaxWorkspaceSize)(
           p.query, p.key, p.value, p.pse, p.mask, p.lengths, p.lengths_kv, p.deq1, p.quant1, p.deq2, p.quant2,
           p.offset2, p.antiquant_scale, p.antiquant_offset, p.block_table, p.query_padding, p.kv_padding, p.key_scale,
           p.key_offset, p.value_scale, p.value_offset, p.key_prefix, p.value_prefix, p.prefix_length, p.heads, p.scale,
           p.pre, p.next, layout, p.heads_kv, p.sparse_mode, p.inner_precise, p.block_size, p.antiquant_mode, p.lse_flag,
           p.key_mode, p.value_mode, p.out, p.lse, size, executor);
     case InferVersion::kV3:
-      return aclnnFusedInferAttentionScoreV3GetWorkspaceSize(
+    case InferVersion::kV3Max:
+      return choose(aclnnFusedInferAttentionScoreV3GetWorkspaceSize,
+                    aclnnFusedInferAttentionScoreV3GetMaxWorkspaceSize)(
           p.query, p.key, p.value, p.pse, p.mask, p.lengths, p.lengths_kv, p.deq1, p.quant1, p.deq2, p.quant2,
           p.offset2, p.antiquant_scale, p.antiquant_offset, p.block_table, p.query_padding, p.kv_padding, p.key_scale,
           p.key_offset, p.value_scale, p.value_offset, p.key_prefix, p.value_prefix, p.prefix_length, p.query_rope,
           p.key_rope, p.rope_scale, p.heads, p.scale, p.pre, p.next, layout, p.heads_kv, p.sparse_mode, p.inner_precise,
           p.block_size, p.antiquant_mode, p.lse_flag, p.key_mode, p.value_mode, p.out, p.lse, size, executor);
     case InferVersion::kV4:
-      return aclnnFusedInferAttentionScoreV4GetWorkspaceSize(
+    case InferVersion::kV4Max:
+      return choose(aclnnFusedInferAttentionScoreV4GetWorkspaceSize,
+                    aclnnFusedInferAttentionScoreV4GetMaxWorkspaceSize)(
           p.query, p.key, p.value, p.pse, p.mask, p.lengths, p.lengths_kv, p.deq1, p.quant1, p.deq2, p.quant2,
           p.offset2, p.antiquant_scale, p.antiquant_offset, p.block_table, p.query_padding, p.kv_padding, p.key_scale,
           p.key_offset, p.value_scale, p.value_offset, p.key_prefix, p.value_prefix, p.prefix_length, p.query_rope,
@@ -40,37 +50,9 @@ aclnnStatus GetWorkspaceSize(InferVersion version, const InferParameters& p, uin
           p.sparse_mode, p.inner_precise, p.block_size, p.antiquant_mode, p.lse_flag, p.key_mode, p.value_mode,
           p.query_mode, p.out, p.lse, size, executor);
     case InferVersion::kV5:
-      return aclnnFusedInferAttentionScoreV5GetWorkspaceSize(
-          p.query, p.key, p.value, p.pse, p.mask, p.lengths, p.lengths_kv, p.deq1, p.quant1, p.deq2, p.quant2,
-          p.offset2, p.antiquant_scale, p.antiquant_offset, p.block_table, p.query_padding, p.kv_padding, p.key_scale,
-          p.key_offset, p.value_scale, p.value_offset, p.key_prefix, p.value_prefix, p.prefix_length, p.query_rope,
-          p.key_rope, p.rope_scale, p.query_scale, p.sink, p.q_start, p.kv_start, p.heads, p.scale, p.pre, p.next,
-          layout, p.heads_kv, p.sparse_mode, p.inner_precise, p.block_size, p.antiquant_mode, p.lse_flag, p.key_mode,
-          p.value_mode, p.query_mode, p.pse_type, p.out, p.lse, size, executor);
-    case InferVersion::kV2Max:
-      return aclnnFusedInferAttentionScoreV2GetMaxWorkspaceSize(
-          p.query, p.key, p.value, p.pse, p.mask, p.lengths, p.lengths_kv, p.deq1, p.quant1, p.deq2, p.quant2,
-          p.offset2, p.antiquant_scale, p.antiquant_offset, p.block_table, p.query_padding, p.kv_padding, p.key_scale,
-          p.key_offset, p.value_scale, p.value_offset, p.key_prefix, p.value_prefix, p.prefix_length, p.heads, p.scale,
-          p.pre, p.next, layout, p.heads_kv, p.sparse_mode, p.inner_precise, p.block_size, p.antiquant_mode, p.lse_flag,
-          p.key_mode, p.value_mode, p.out, p.lse, size, executor);
-    case InferVersion::kV3Max:
-      return aclnnFusedInferAttentionScoreV3GetMaxWorkspaceSize(
-          p.query, p.key, p.value, p.pse, p.mask, p.lengths, p.lengths_kv, p.deq1, p.quant1, p.deq2, p.quant2,
-          p.offset2, p.antiquant_scale, p.antiquant_offset, p.block_table, p.query_padding, p.kv_padding, p.key_scale,
-          p.key_offset, p.value_scale, p.value_offset, p.key_prefix, p.value_prefix, p.prefix_length, p.query_rope,
-          p.key_rope, p.rope_scale, p.heads, p.scale, p.pre, p.next, layout, p.heads_kv, p.sparse_mode, p.inner_precise,
-          p.block_size, p.antiquant_mode, p.lse_flag, p.key_mode, p.value_mode, p.out, p.lse, size, executor);
-    case InferVersion::kV4Max:
-      return aclnnFusedInferAttentionScoreV4GetMaxWorkspaceSize(
-          p.query, p.key, p.value, p.pse, p.mask, p.lengths, p.lengths_kv, p.deq1, p.quant1, p.deq2, p.quant2,
-          p.offset2, p.antiquant_scale, p.antiquant_offset, p.block_table, p.query_padding, p.kv_padding, p.key_scale,
-          p.key_offset, p.value_scale, p.value_offset, p.key_prefix, p.value_prefix, p.prefix_length, p.query_rope,
-          p.key_rope, p.rope_scale, p.query_scale, p.sink, p.heads, p.scale, p.pre, p.next, layout, p.heads_kv,
-          p.sparse_mode, p.inner_precise, p.block_size, p.antiquant_mode, p.lse_flag, p.key_mode, p.value_mode,
-          p.query_mode, p.out, p.lse, size, executor);
     case InferVersion::kV5Max:
-      return aclnnFusedInferAttentionScoreV5GetMaxWorkspaceSize(
+      return choose(aclnnFusedInferAttentionScoreV5GetWorkspaceSize,
+                    aclnnFusedInferAttentionScoreV5GetMaxWorkspaceSize)(
           p.query, p.key, p.value, p.pse, p.mask, p.lengths, p.lengths_kv, p.deq1, p.quant1, p.deq2, p.quant2,
           p.offset2, p.antiquant_scale, p.antiquant_offset, p.block_table, p.query_padding, p.kv_padding, p.key_scale,
           p.key_offset, p.value_scale, p.value_offset, p.key_prefix, p.value_prefix, p.prefix_length, p.query_rope,
