@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "aclnn/calls/backward_face.h"
 #include "aclnn/calls/forward_face.h"
@@ -65,6 +66,18 @@ TEST(Version4, RandomCasesGiveTheBitsOfCpp) {
     EXPECT_TRUE(SameAsCpp(c, BackwardVersion::kGradV4, layout)) << "seed " << seed;
   }
   EXPECT_GT(accepted, 60) << "most of them must say something";
+}
+
+TEST(Version4, ErrorsCallTheRopePartOfKeysByItsName) {
+  BackwardCase c{.forward = WithSeed()};
+  c.forward.d_rope = 8;
+  BackwardFace face(c);
+  std::vector<float> some(64);
+  face.parameters().key_rope = face.handles().Tensor(some.data(), ACL_FLOAT, {8, 1, 8});
+  EXPECT_EQ(face.Run(BackwardVersion::kGradV4), ACLNN_ERR_PARAM_INVALID);
+  EXPECT_THAT(aclGetRecentErrMsg(), HasSubstr("keyRope.shape"));
+  EXPECT_EQ(face.Run(BackwardVersion::kUnpaddingV5), ACLNN_ERR_PARAM_INVALID);
+  EXPECT_THAT(aclGetRecentErrMsg(), HasSubstr("keyInRope.shape"));
 }
 
 void ExpectRefused(const ShapedForward& call, const std::string& text) {

@@ -19,13 +19,16 @@ struct BackwardSlots : AttentionSlots {
   Operands::Slot dq, dq_rope, dk, dk_rope, dv, dpse, dsink;
 };
 
+/// Returns the name of the rope part of keys.
+const char* KeyRopeName(const AttentionCall& call) { return call.version4 ? "keyRope" : "keyInRope"; }
+
 BackwardSlots AddOperands(const BackwardTensors& tensors, const AttentionCall& call, Operands& operands) {
   const Operands::Form pse_form = PseForm(call, tensors.pse_shift);
   BackwardSlots slots{};
   slots.q = operands.Input("query", tensors.query);
   slots.q_rope = operands.OptionalInput("queryRope", tensors.query_rope);
   slots.k = operands.Input("keyIn", tensors.key_in);
-  slots.k_rope = operands.OptionalInput("keyInRope", tensors.key_in_rope);
+  slots.k_rope = operands.OptionalInput(KeyRopeName(call), tensors.key_in_rope);
   slots.v = operands.Input("value", tensors.value);
   slots.d_out = operands.Input("dy", tensors.dy);
   slots.pse = operands.OptionalInput("pseShift", tensors.pse_shift, pse_form);
@@ -59,8 +62,10 @@ BackwardSlots AddOperands(const BackwardTensors& tensors, const AttentionCall& c
 
 class BackwardOperation final : public PlannedOperation<AttentionGradArgs> {
  public:
-  BackwardOperation(Operands operands, const BackwardSlots& slots, AttentionSettings settings)
-      : PlannedOperation(std::move(operands), Names::kBackward), slots_(slots), settings_(std::move(settings)) {}
+  BackwardOperation(Operands operands, const BackwardSlots& slots, AttentionSettings settings, const char* key_rope)
+      : PlannedOperation(std::move(operands), Names::kBackward, {"k_rope", key_rope}),
+        slots_(slots),
+        settings_(std::move(settings)) {}
 
   [[nodiscard]] Status Prepare() {
     // If no output has elements, the device does nothing and checks nothing. dpse and dsink count as outputs here,
@@ -144,7 +149,8 @@ aclnnStatus PrepareBackward(const BackwardTensors& tensors, const AttentionCall&
     if (!operands.status().ok()) return Report(operands.status());
     auto settings = SettingsOf(call, slots.atten_mask != Operands::kAbsent);
     if (!settings.ok()) return Report(settings.status());
-    auto operation = std::make_shared<BackwardOperation>(std::move(operands), slots, std::move(*settings));
+    auto operation =
+        std::make_shared<BackwardOperation>(std::move(operands), slots, std::move(*settings), KeyRopeName(call));
     return Release(std::move(operation), workspace_size, executor);
   });
 }

@@ -8,10 +8,6 @@
 namespace fa::aclnn {
 namespace {
 
-struct Rename {
-  std::string_view from, to;
-};
-
 constexpr Rename kAttentionNames[] = {
     {"q", "query"},
     {"k", "key"},
@@ -221,10 +217,11 @@ std::string_view ParameterOf(Names names, std::string_view argument) {
   return argument;
 }
 
-Status Renamed(const Status& status, Names names) {
+Status Renamed(const Status& status, Names names, Rename own) {
   if (status.what().mentions().empty()) return status;
   const auto say = [&](std::string_view argument, std::string_view member, std::string_view index) {
-    return std::string(ParameterOf(names, argument)).append(member).append(index);
+    const std::string_view parameter = argument == own.from ? own.to : ParameterOf(names, argument);
+    return std::string(parameter).append(member).append(index);
   };
   std::string text = status.what().Retold(say);
   // If `text` ends with " or ", as in "want dropMask or ", the parameter after it does not exist. Then the " or " is

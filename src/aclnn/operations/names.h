@@ -16,12 +16,17 @@ enum class Names : uint8_t {
 #undef FA_VALUE
 };
 
+/// An argument of the library, and the name of the parameter that stands for it.
+struct Rename {
+  std::string_view from, to;
+};
+
 /// Returns the operator's parameter that stands for an argument of the library, without the endings Optional and Out.
 /// If the operator has no such parameter, returns the argument itself. Returns "" for an argument that errors name only
 /// as an alternative to another, as in "want drop_mask or dropout".
 [[nodiscard]] std::string_view ParameterOf(Names names, std::string_view argument);
-/// Returns the same error with the names of the operator's parameters.
-[[nodiscard]] Status Renamed(const Status& status, Names names);
+/// Returns the same error with the names of the operator's parameters. `own` comes first: a name of one version.
+[[nodiscard]] Status Renamed(const Status& status, Names names, Rename own = {});
 
 }  // namespace fa::aclnn
 

@@ -20,12 +20,14 @@ namespace fa::aclnn {
 template <typename Args>
 class PlannedOperation : public Operation {
  protected:
-  PlannedOperation(Operands operands, Names names) : Operation(std::move(operands)), names_(names) {}
+  /// @param own  the name of a parameter that only this version has
+  PlannedOperation(Operands operands, Names names, Rename own = {})
+      : Operation(std::move(operands)), names_(names), own_(own) {}
 
   /// Keeps the plan and reserves its memory in the workspace. If planning failed, returns the error with the operator's
   /// parameter names.
   [[nodiscard]] Status Keep(Result<PlanFor<Args>> plan) {
-    if (!plan.ok()) return Renamed(plan.status(), names_);
+    if (!plan.ok()) return Renamed(plan.status(), names_, own_);
     FA_RETURN_IF_ERROR(Reserve(plan->workspace_bytes()));
     plan_ = std::move(*plan);
     return Status::Ok();
@@ -33,7 +35,7 @@ class PlannedOperation : public Operation {
   /// Reserves memory in the workspace for a plan that is made later. If there is no number of bytes, returns the error
   /// with the operator's parameter names.
   [[nodiscard]] Status Reserve(const Result<size_t>& bytes) {
-    if (!bytes.ok()) return Renamed(bytes.status(), names_);
+    if (!bytes.ok()) return Renamed(bytes.status(), names_, own_);
     plan_bytes_ = *bytes;
     plan_at_ = operands_.Book(plan_bytes_);
     return Status::Ok();
@@ -42,21 +44,22 @@ class PlannedOperation : public Operation {
   [[nodiscard]] bool planned() const { return plan_.has_value(); }
   [[nodiscard]] Status RunPlan(const Args& args, const CallMemory& memory) const {
     const Status status = plan_->Run(args, {memory.workspace + plan_at_, plan_->workspace_bytes()});
-    return status.ok() ? status : Renamed(status, names_);
+    return status.ok() ? status : Renamed(status, names_, own_);
   }
   /// Runs another plan of the same call, which the first phase could not make yet. The run uses the reserved memory. If
   /// that is too little, it uses memory of the library.
   [[nodiscard]] Status RunOtherPlan(const Result<PlanFor<Args>>& plan, const Args& args,
                                     const CallMemory& memory) const {
-    if (!plan.ok()) return Renamed(plan.status(), names_);
+    if (!plan.ok()) return Renamed(plan.status(), names_, own_);
     const size_t bytes = plan->workspace_bytes();
     const Status status =
         bytes <= plan_bytes_ ? plan->Run(args, {memory.workspace + plan_at_, bytes}) : plan->Run(args);
-    return status.ok() ? status : Renamed(status, names_);
+    return status.ok() ? status : Renamed(status, names_, own_);
   }
 
  private:
   Names names_;
+  Rename own_;
   size_t plan_at_ = 0, plan_bytes_ = 0;
   std::optional<PlanFor<Args>> plan_;
 };
