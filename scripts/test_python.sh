@@ -2,7 +2,8 @@
 # Usage: test_python.sh [BUILD_DIR [REPORT]]
 # Builds the wheel, installs it into a fresh virtual environment with PyTorch, and runs python/tests there. With a
 # finished build the wheel packages the libfa of that build, for which tests/torch is built and run too. Without one it
-# compiles libfa, as `pip install ./python` does. REPORT is the path of the JUnit report of the cases.
+# compiles libfa, as `pip install ./python` does. REPORT.xml is the path of the JUnit report of the cases. The cases of
+# tests/torch are reported beside it, in REPORT.torch.xml.
 #
 # FA_WITHOUT_PYTHON=1: runs nothing and returns 77, for machines where pip finds no PyTorch. Without this variable it is
 # a failure if pip does not find a package.
@@ -33,7 +34,9 @@ if [ -n "$build" ]; then
   cmake -S "$source/tests/torch" -B "$scratch/torch_test" -G Ninja -DCMAKE_BUILD_TYPE=Release \
     -DCMAKE_PREFIX_PATH="$scratch/libfa;$torch"
   cmake --build "$scratch/torch_test"
-  ctest --test-dir "$scratch/torch_test" --output-on-failure --no-tests=error --timeout 300
+  GTEST_OUTPUT=${report:+xml:${report%.xml}.torch.xml} \
+    ctest --test-dir "$scratch/torch_test" --output-on-failure --no-tests=error --timeout 300 -R torch_test
+  ctest --test-dir "$scratch/torch_test" --output-on-failure --no-tests=error --timeout 300 -R torch_at_load
 else
   echo "test_python: tests/torch needs a finished build, so it is not run"
 fi

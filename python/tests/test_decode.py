@@ -1,6 +1,7 @@
 """Decode in fa and fa.torch: forms of keys, strides, lengths and features compared with float64, and caches that are
 read without a copy."""
 
+import ctypes
 import re
 import threading
 from pathlib import Path
@@ -228,6 +229,7 @@ def peak_bytes(function):
         lines = Path("/proc/self/status").read_text().splitlines()
         return int(next(line for line in lines if line.startswith(field)).split()[1]) * 1024
 
+    ctypes.CDLL(None).malloc_trim(0)  # a copy in memory that was freed but is still this process's would not be seen
     Path("/proc/self/clear_refs").write_text("5")  # writing 5 resets the peak to the current size
     before = status("VmRSS:")
     function()
@@ -262,8 +264,7 @@ def test_a_copy_would_be_seen():
     k = torch.zeros(1, 1, 8192, 2048)[..., ::2]
     q = torch.zeros(1, 1, 1, 1024)
     fa.decode_attention(q, k, k)
-    # Half of the copy is enough: a part of it may lie in memory that was freed but is still this process's.
-    assert peak_bytes(lambda: fa.decode_attention(q, k, k)) >= k.numel() * 2
+    assert peak_bytes(lambda: fa.decode_attention(q, k, k)) >= k.numel() * 4
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
