@@ -28,8 +28,10 @@ struct TaskGraph {
   /// are empty, and no range is cut. This suits graphs in which edges decide which tasks can run (the backward).
   bool shared_claims = false;
   /// Which ready task workers take first: if true, the earliest in claim order, otherwise the one that became ready
-  /// last. Claim order helps if another process waits for the results of early tasks. If true, `order` must be empty.
+  /// last. Claim order helps if another process waits for the results of early tasks, or if early tasks take longest.
   bool earliest_first = false;
+  /// The claim position of each task. It is needed only for earliest_first with an `order` that is not empty.
+  std::vector<int32_t> position;
 
   /// The number of inputs that arrive during the run (Arrivals, core/run/executor.h). In successor_begin and
   /// `successors`, input a has the number task_count + a. Its successors count it among their predecessors.
@@ -40,9 +42,13 @@ struct TaskGraph {
 
   [[nodiscard]] bool has_edges() const { return !successors.empty(); }
   [[nodiscard]] int workers() const { return static_cast<int>(range_begin.size()) - 1; }
-  [[nodiscard]] int32_t TaskAt(int64_t position) const {
-    assert(position >= 0 && position < task_count);
-    return order.empty() ? static_cast<int32_t>(position) : order[static_cast<size_t>(position)];
+  [[nodiscard]] int32_t TaskAt(int64_t place) const {
+    assert(place >= 0 && place < task_count);
+    return order.empty() ? static_cast<int32_t>(place) : order[static_cast<size_t>(place)];
+  }
+  /// Returns whether task a stands behind task b in claim order. For graphs with earliest_first.
+  [[nodiscard]] bool IsLater(int32_t a, int32_t b) const {
+    return order.empty() ? a > b : position[static_cast<size_t>(a)] > position[static_cast<size_t>(b)];
   }
 };
 

@@ -19,7 +19,7 @@ class Simulation {
  public:
   Simulation(const core::TaskGraph& graph, std::span<const int64_t> durations)
       : graph_(graph), durations_(durations), waiting_for_(graph.predecessor_count) {
-    assert(graph.arrivals == 0 && !graph.earliest_first);
+    assert(graph.arrivals == 0);
     for (int worker = 0; worker < graph.workers(); ++worker) {
       const auto c = static_cast<size_t>(worker);
       ranges_.push_back({graph.range_begin[c], graph.range_begin[c + 1]});
@@ -60,8 +60,13 @@ class Simulation {
     running_.emplace(now + duration, worker, task);
   }
 
+  [[nodiscard]] auto IsLater() const {
+    return [this](int32_t a, int32_t b) { return graph_.IsLater(a, b); };
+  }
+
   int32_t Next(int worker) {
     if (!queued_.empty()) {
+      if (graph_.earliest_first) std::pop_heap(queued_.begin(), queued_.end(), IsLater());
       const int32_t task = queued_.back();
       queued_.pop_back();
       return task;
@@ -103,9 +108,10 @@ class Simulation {
         next = successor;
       } else {
         queued_.push_back(successor);
+        if (graph_.earliest_first) std::push_heap(queued_.begin(), queued_.end(), IsLater());
       }
     }
-    std::reverse(queued_.begin() + queued_before, queued_.end());
+    if (!graph_.earliest_first) std::reverse(queued_.begin() + queued_before, queued_.end());
     return next;
   }
 
@@ -117,7 +123,7 @@ class Simulation {
   std::vector<bool> claimed_;
   std::vector<Range> ranges_;
   std::vector<int> idle_;
-  std::vector<int32_t> queued_;  // claimed tasks that may run now; the next one to run is at the back
+  std::vector<int32_t> queued_;  // claimed tasks that may run now: a heap, or a stack whose back runs next
   std::priority_queue<Event, std::vector<Event>, std::greater<>> running_;
   Simulated result_;
 };

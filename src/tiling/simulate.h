@@ -21,7 +21,8 @@ struct Simulated {
 
 /// Simulates a run of the graph. Every worker claims tasks as core/run/executor.h describes, and task t takes
 /// durations[t]. When a worker completes the last predecessor of claimed tasks, it runs the first of them next and
-/// queues the others. Workers take queued tasks, the last one queued first, before they claim new ones.
+/// queues the others. Workers take queued tasks before they claim new ones: the earliest in claim order with
+/// TaskGraph::earliest_first, otherwise the last one queued.
 [[nodiscard]] Simulated Simulate(const core::TaskGraph& graph, std::span<const int64_t> durations);
 
 [[nodiscard]] inline int64_t SimulateMakespan(const core::TaskGraph& graph, std::span<const int64_t> durations) {

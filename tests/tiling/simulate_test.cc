@@ -59,6 +59,17 @@ TEST(Simulate, AChainTakesItsLengthWithAnyNumberOfWorkers) {
   EXPECT_EQ(SimulateMakespan(Graph(4, {0, 1, 2, 3, 4}, edges), std::vector<int64_t>{1, 2, 3, 4}), 10);
 }
 
+// Task 0 releases tasks 1 to 3. Its worker runs task 1 next, and the other worker takes task 3 before task 2.
+TEST(Simulate, ReleasedTasksRunInClaimOrderIfTheGraphSaysSo) {
+  core::TaskGraph graph = Graph(4, {0, 4, 4}, {{0, 1}, {0, 2}, {0, 3}});
+  const std::vector<int64_t> durations{1, 1, 2, 3};
+  graph.shared_claims = true;
+  graph.order = {0, 3, 2, 1};
+  graph.position = {0, 3, 2, 1};
+  graph.earliest_first = true;
+  EXPECT_EQ(SimulateMakespan(graph, durations), 4);
+}
+
 TEST(Simulate, PlansLieBetweenTheIdealAndTheSerialTime) {
   std::mt19937_64 random(23);
   for (int n = 0; n < 200; ++n) {

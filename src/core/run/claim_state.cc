@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cassert>
-#include <functional>
 #include <new>
 #include <thread>
 
@@ -43,7 +42,7 @@ ClaimState::ClaimState(const TaskGraph& graph, std::byte* memory)
   tokens_ = reinterpret_cast<std::atomic<int32_t>*>(ranges_ + range_count_);
   queued_after_ = tokens_ + graph.task_count;
   if (graph.earliest_first) {
-    assert(graph.order.empty());
+    assert(graph.position.size() == graph.order.size());
     static_assert(sizeof(std::atomic<int32_t>) == sizeof(int32_t));
     heap_ = reinterpret_cast<int32_t*>(queued_after_);
   }
@@ -195,7 +194,7 @@ class SpinLock {
 void ClaimState::Queue(int32_t task) {
   const SpinLock lock(heap_locked_);
   heap_[heap_size_++] = task;
-  std::push_heap(heap_, heap_ + heap_size_, std::greater<>());
+  std::push_heap(heap_, heap_ + heap_size_, [this](int32_t a, int32_t b) { return graph_.IsLater(a, b); });
   ranges_[0].queue.store(heap_[0], std::memory_order_seq_cst);  // the same memory order as in Release
 }
 
@@ -203,7 +202,7 @@ int32_t ClaimState::PopEarliest() {
   if (ranges_[0].queue.load(std::memory_order_acquire) == kNone) return kNone;
   const SpinLock lock(heap_locked_);
   if (heap_size_ == 0) return kNone;
-  std::pop_heap(heap_, heap_ + heap_size_, std::greater<>());
+  std::pop_heap(heap_, heap_ + heap_size_, [this](int32_t a, int32_t b) { return graph_.IsLater(a, b); });
   const int32_t task = heap_[--heap_size_];
   ranges_[0].queue.store(heap_size_ > 0 ? heap_[0] : kNone, std::memory_order_seq_cst);
   return task;

@@ -103,4 +103,44 @@ void OrderClaims(std::span<const HeadTiles> heads, const Machine& machine, Forwa
   }
 }
 
+core::TaskGraph LongestFirst(const ForwardPlan& plan, std::span<const int64_t> durations) {
+  const auto items = static_cast<int32_t>(plan.items.size()), packs = static_cast<int32_t>(plan.packs.size());
+  core::TaskGraph graph;
+  graph.task_count = items + packs + (packs > 0 ? 1 : 0);
+  std::vector<int32_t> sorted(static_cast<size_t>(items));
+  std::iota(sorted.begin(), sorted.end(), 0);
+  std::stable_sort(sorted.begin(), sorted.end(), [&durations](int32_t a, int32_t b) {
+    return durations[static_cast<size_t>(a)] > durations[static_cast<size_t>(b)];
+  });
+
+  graph.order.resize(static_cast<size_t>(graph.task_count - items));
+  std::iota(graph.order.begin(), graph.order.end(), items);
+  graph.order.insert(graph.order.end(), sorted.begin(), sorted.end());
+  graph.range_begin.assign(static_cast<size_t>(plan.graph.workers()) + 1, graph.task_count);
+  graph.range_begin[0] = 0;
+  graph.shared_claims = true;
+  if (packs == 0) return graph;
+
+  graph.earliest_first = true;
+  graph.position.resize(graph.order.size());
+  for (size_t place = 0; place < graph.order.size(); ++place) {
+    graph.position[static_cast<size_t>(graph.order[place])] = static_cast<int32_t>(place);
+  }
+  const int32_t join = items + packs;
+  graph.predecessor_count.assign(graph.order.size(), 0);
+  graph.predecessor_count.back() = packs;
+  graph.successor_begin.assign(static_cast<size_t>(items) + 1, 0);
+  for (int32_t pack = 0; pack < packs; ++pack) {
+    graph.successors.push_back(join);
+    graph.successor_begin.push_back(std::ssize(graph.successors));
+  }
+  for (const int32_t item : sorted) {
+    if (plan.items[static_cast<size_t>(item)].slot < 0) continue;
+    graph.successors.push_back(item);
+    graph.predecessor_count[static_cast<size_t>(item)] = 1;
+  }
+  graph.successor_begin.push_back(std::ssize(graph.successors));
+  return graph;
+}
+
 }  // namespace fa::tiling

@@ -22,6 +22,11 @@ struct HeadTiles {
 void OrderClaims(std::span<const HeadTiles> heads, const Machine& machine, ForwardPlan& plan,
                  std::vector<int64_t>& durations);
 
+/// Returns another graph for a plan in which each packed head has a slot of its own. All workers claim from one list:
+/// first the packs, then one join, which waits for all packs, then the items, the longest first. The list balances few
+/// items better than ranges do. In return, all workers wait for the last pack, and they change heads more often.
+[[nodiscard]] core::TaskGraph LongestFirst(const ForwardPlan& plan, std::span<const int64_t> durations);
+
 }  // namespace fa::tiling
 
 #endif  // FA_TILING_CLAIM_ORDER_H_

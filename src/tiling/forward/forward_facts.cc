@@ -41,10 +41,12 @@ std::string LoadsText(const ForwardPlan& plan) {
   if (plan.load.empty()) return {};
   PlanText text;
   const double mean = std::accumulate(plan.load.begin(), plan.load.end(), 0.0) / static_cast<double>(plan.load.size());
-  text.AddLine("load: least %.3f, mean %.3f of the longest range",
-               *std::min_element(plan.load.begin(), plan.load.end()), mean);
+  const bool listed = plan.graph.shared_claims;
+  text.AddLine("load: least %.3f, mean %.3f of the longest%s", *std::min_element(plan.load.begin(), plan.load.end()),
+               mean, listed ? "; all workers claim from one list, long tasks first" : " range");
   for (size_t worker = 0; worker < plan.load.size(); ++worker) {
-    const int64_t tasks = plan.graph.range_begin[worker + 1] - plan.graph.range_begin[worker];
+    const int64_t tasks = listed ? std::count(plan.worker_of.begin(), plan.worker_of.end(), static_cast<int>(worker))
+                                 : plan.graph.range_begin[worker + 1] - plan.graph.range_begin[worker];
     text.AddLine("  worker %lld: %lld tasks, load %.3f", Count(worker), Wide(tasks), plan.load[worker]);
   }
   return text.Take();
@@ -53,7 +55,7 @@ std::string LoadsText(const ForwardPlan& plan) {
 std::vector<PlanTile> TilesOf(const ForwardPlan& plan) {
   std::vector<PlanTile> tiles;
   tiles.reserve(plan.items.size());
-  const std::vector<int> worker_of = FirstWorkers(plan.graph);
+  const std::vector<int> worker_of = plan.graph.shared_claims ? plan.worker_of : FirstWorkers(plan.graph);
   for (size_t t = 0; t < plan.items.size(); ++t) {
     const ForwardItem& item = plan.items[t];
     tiles.push_back({item.sequence, item.head_kv, item.head_begin, item.head_begin + item.heads, item.row_begin,

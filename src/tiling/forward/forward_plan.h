@@ -56,8 +56,10 @@ struct ForwardPlan {
   int64_t kv_slots = 0;
   int64_t slot_rows = 0;                                ///< longest sk of a packed sequence, rounded up to 8
   double flops = 0, flops_full = 0, flops_visited = 0;  ///< floating-point operations, as in PlanInfo
-  std::vector<double> load;                             ///< predicted time of each worker's range; the longest is 1
-  double efficiency = 1;  ///< efficiency of a simulated run in which each task takes its cost as time
+  /// The worker that runs each task in the simulation. It is empty if workers have ranges of their own.
+  std::vector<int> worker_of;
+  std::vector<double> load;  ///< predicted time of each worker's tasks; the longest is 1
+  double efficiency = 1;     ///< efficiency of a simulated run in which each task takes its cost as time
 };
 
 }  // namespace fa::tiling

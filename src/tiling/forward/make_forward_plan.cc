@@ -28,6 +28,9 @@ constexpr int64_t kPackStrips = 8;
 // Packs of f32 begin at a multiple of this number of rows, which is kMostPairGroup, the largest group of pair_rows.
 constexpr int64_t kPackStep = 32;
 
+// Ranges with at least this predicted efficiency are kept. Otherwise one list for all workers is tried.
+constexpr double kEvenRanges = 0.9;
+
 // Predicted times are scaled to a sum below this, so that sums and products with worker counts stay in 64 bits.
 constexpr double kMaxTotalDuration = double{1LL << 50};
 
@@ -219,6 +222,35 @@ void ScaleDown(std::vector<int64_t>& durations) {
   for (int64_t& duration : durations) duration = std::max<int64_t>(duration / divisor, 1);
 }
 
+std::vector<double> PartsOfTheLongest(std::span<const int64_t> loads) {
+  const int64_t longest = *std::max_element(loads.begin(), loads.end());
+  std::vector<double> parts;
+  parts.reserve(loads.size());
+  for (const int64_t load : loads) {
+    parts.push_back(longest > 0 ? static_cast<double>(load) / static_cast<double>(longest) : 0.0);
+  }
+  return parts;
+}
+
+// Lets all workers claim from one list if that is faster in the simulation. On several NUMA nodes the ranges stay,
+// because each of them has its node.
+void TryOneList(std::span<const int64_t> durations, int64_t total, ForwardPlan& plan) {
+  const auto items = std::ssize(plan.items);
+  if (!plan.graph.range_node.empty()) return;
+  for (int64_t pack = 0; pack < std::ssize(plan.packs); ++pack) {
+    if (plan.graph.predecessor_count[static_cast<size_t>(items + pack)] > 0) return;  // it waits for a slot
+  }
+  core::TaskGraph listed = LongestFirst(plan, durations);
+  Simulated simulated = Simulate(listed, durations);
+  const double efficiency =
+      static_cast<double>(total) / (static_cast<double>(listed.workers()) * static_cast<double>(simulated.makespan));
+  if (efficiency <= plan.efficiency) return;
+  plan.efficiency = efficiency;
+  plan.load = PartsOfTheLongest(simulated.busy);
+  plan.worker_of = std::move(simulated.worker);
+  plan.graph = std::move(listed);
+}
+
 void Predict(std::span<const int64_t> durations, ForwardPlan& plan) {
   const core::TaskGraph& graph = plan.graph;
   const auto workers = static_cast<size_t>(graph.workers());
@@ -230,14 +262,12 @@ void Predict(std::span<const int64_t> durations, ForwardPlan& plan) {
   }
   const int64_t total = std::accumulate(range_load.begin(), range_load.end(), int64_t{0});
   const int64_t longest = *std::max_element(range_load.begin(), range_load.end());
-  plan.load.reserve(workers);
-  for (const int64_t load : range_load) {
-    plan.load.push_back(longest > 0 ? static_cast<double>(load) / static_cast<double>(longest) : 0.0);
-  }
+  plan.load = PartsOfTheLongest(range_load);
   if (workers == 1 || total == 0) return;
   const bool simulate = graph.task_count > 1 && graph.task_count <= kMaxSimulatedTasks;
   const int64_t makespan = simulate ? SimulateMakespan(graph, durations) : longest;
   plan.efficiency = static_cast<double>(total) / (static_cast<double>(workers) * static_cast<double>(makespan));
+  if (simulate && plan.efficiency < kEvenRanges) TryOneList(durations, total, plan);
 }
 
 // Raises the numbers of buffers to what the lengths of sequences can make of them. With fewer heads to pack, each has a

@@ -98,7 +98,11 @@ TEST_P(ArrivalsTest, RunTheirTasksOnceInAnyOrder) {
       }
     }
     AddInputs(graph, waiting);
-    graph.earliest_first = graph.order.empty() && seed % 2 == 0;
+    graph.earliest_first = seed % 2 == 0;
+    graph.position.resize(graph.order.size());
+    for (size_t place = 0; place < graph.order.size(); ++place) {
+      graph.position[static_cast<size_t>(graph.order[place])] = static_cast<int32_t>(place);
+    }
     std::vector<int32_t> order(waiting.size());
     std::iota(order.begin(), order.end(), 0);
     std::shuffle(order.begin(), order.end(), random);

@@ -114,6 +114,9 @@ TEST(ForwardPlan, TheOrderIsAPermutationThatKeepsEveryEdge) {
       ASSERT_EQ(position[task], -1) << "task " << task << " is claimed twice";
       position[task] = p;
     }
+    if (graph.earliest_first) {
+      ASSERT_TRUE(std::equal(position.begin(), position.end(), graph.position.begin(), graph.position.end()));
+    }
     if (!graph.has_edges()) {
       ASSERT_TRUE(graph.predecessor_count.empty() && graph.successor_begin.empty());
       return;
@@ -269,6 +272,50 @@ TEST(ForwardPlan, CausalHeadsAreClaimedHeavyRowsFirst) {
               plan.items[static_cast<size_t>(plan.graph.TaskAt(p + 1))].cost);
   }
   EXPECT_EQ(plan.items[static_cast<size_t>(plan.graph.TaskAt(0))].row_end, 2048);
+}
+
+// In the simulation, workers with ranges of their own would be busy for 68 % of the time at most.
+TEST(ForwardPlan, ManyWorkersTakeTheLongestTileOfFewPackedCausalHeads) {
+  for (const int workers : {64, 96, 128}) {
+    SCOPED_TRACE(testing::Message() << workers << " workers");
+    const AttentionProblem problem = MakeProblem({.lengths = {{2048, 2048}},
+                                                  .heads = 16,
+                                                  .heads_kv = 16,
+                                                  .d = 128,
+                                                  .dv = 128,
+                                                  .mask = Mask::Causal(),
+                                                  .dense = false});
+    const ForwardPlan plan = MakeForwardPlan(problem, MakeMachine(workers, 1));
+    ASSERT_TRUE(plan.graph.shared_claims && plan.graph.earliest_first);
+    EXPECT_GT(plan.efficiency, 0.9);
+    ASSERT_EQ(std::ssize(plan.worker_of), plan.graph.task_count);
+    const auto packs = static_cast<int64_t>(plan.packs.size());
+    for (int64_t p = 0; p <= packs; ++p) {  // the join is the last of them
+      EXPECT_GE(plan.graph.TaskAt(p), std::ssize(plan.items));
+    }
+    const auto keys_of = [&](int64_t p) {
+      return plan.items.at(static_cast<size_t>(plan.graph.TaskAt(p))).keys.size();
+    };
+    EXPECT_GE(keys_of(packs + 1), 2048 - plan.shape.block_q);  // the last tile of a head may have few rows
+    EXPECT_EQ(keys_of(plan.graph.task_count - 1), plan.items.front().keys.size());
+  }
+}
+
+// Ranges keep heads on their NUMA nodes, and few slots make heads wait for each other.
+TEST(ForwardPlan, RangesStayWithSeveralNodesOrReusedSlots) {
+  const auto problem = [](int64_t heads) {
+    return MakeProblem({.lengths = {{2048, 2048}},
+                        .heads = heads,
+                        .heads_kv = heads,
+                        .d = 128,
+                        .dv = 128,
+                        .mask = Mask::Causal(),
+                        .dense = false});
+  };
+  EXPECT_FALSE(MakeForwardPlan(problem(16), MakeMachine(64, 2)).graph.shared_claims);
+  const ForwardPlan reuses = MakeForwardPlan(problem(16), MakeMachine(3, 1));
+  EXPECT_LT(reuses.kv_slots, 16);
+  EXPECT_FALSE(reuses.graph.shared_claims);
 }
 
 TEST(ForwardPlan, OneWorkerWalksTheItemsAsTheyStand) {
