@@ -77,8 +77,8 @@ void* operator new(std::size_t bytes, std::align_val_t alignment) {
 void* operator new[](std::size_t bytes, std::align_val_t alignment) {
   return Allocate(bytes, static_cast<std::size_t>(alignment));
 }
-// By default the nothrow forms of operator new call the forms above. Those of AddressSanitizer do not, so these forms
-// are replaced too.
+// By default the nothrow forms of operator new call the forms above. The forms of AddressSanitizer do not, so these
+// forms are replaced too.
 void* operator new(std::size_t bytes, const std::nothrow_t& /*tag*/) noexcept try {
   return operator new(bytes);
 } catch (const std::bad_alloc&) {
