@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-/// The loops of the tile unit. Strips and panels are those of kernel_types.h.
+/// The loops of the tile unit. kernel_types.h explains strips and panels.
 namespace fa::core::kernels {
 
 struct FetchList;
