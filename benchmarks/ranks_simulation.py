@@ -89,7 +89,7 @@ def report(facts, plots):
              "A percentage is the share of all ranks' time that passes in products. Seconds, strategy and bytes are of the "
              f"zigzag cut at {USUAL} GB/s, bytes of the busiest rank. The contiguous cut is even as long as the plan chooses "
              "`heads`: up to as many ranks as there are kv heads. In a backward "
-             "[the sums travel](../ranks.md#the-order-of-dk-and-dv): the fewer kv heads are in flight, the more ranks wait. "
+             "[the sums travel](../ranks.md#the-schedule-of-sums): the fewer kv heads are in flight, the more ranks wait. "
              "Staged rows may take 512 MiB per thread, so longer sequences have fewer heads in flight.", ""]
     for operation in OPERATIONS:
         for scaling, words in SCALINGS.items():

@@ -1,8 +1,8 @@
 // A layer of a transformer encoder over sentences of different lengths, without padding.
 //
 // The sentences lie one after another in one matrix of tokens (layout TND); cu_q and cu_kv hold the ends of the
-// sentences. The program compares the layer with one in double precision. The error may be at most twice that of plain
-// loops in float. A sentence in the batch must have the bits of the sentence alone.
+// sentences. The program compares the layer with one in double precision. The error may be at most twice as large as
+// the error of plain loops in float. A sentence in the batch must have the bits of the sentence alone.
 
 #include <algorithm>
 #include <cmath>

@@ -32,8 +32,8 @@ struct GradientErrors {
   double of_bound = 0;
 };
 
-/// Compares every element with the files. The bounds are those of check::ComputeQueryGradient and ComputeKeyGradients,
-/// with the errors that check::ComputeForwardRow allows for the forward's results.
+/// Compares every element with the files. check::ComputeQueryGradient and ComputeKeyGradients give the bounds, with the
+/// errors that check::ComputeForwardRow allows for the forward's results.
 [[nodiscard]] GradientErrors CompareWithFloat64(const Layer& layer, const Gradients& gradients);
 
 }  // namespace fa::demo

@@ -42,7 +42,7 @@ struct InferArgs : InferAttentionArgs {
   DecodeLists lists;
 };
 
-/// Makes the arguments of a call. Lengths of packed layouts are prefix sums, except those of keys in pages.
+/// Makes the arguments of a call. Lengths of packed layouts are prefix sums; only lengths of keys in pages are not.
 InferArgs MakeInferArgs(CallArrays& arrays, const InferAttentionOptions& options, const Lengths& lengths_q,
                         const Lengths& lengths_kv) {
   const bool packed = options.layout == Layout::kTND || options.layout == Layout::kNTD ||

@@ -23,7 +23,8 @@ namespace fa::python {
 
 /// Returns an uninitialised tensor with the type of `like`. Its dimensions lie in memory in the order of `strides`.
 [[nodiscard]] nanobind::object NewTensor(nanobind::handle like, const Dims& shape, const Dims& strides);
-/// Calls torch.empty_like: the result's dimensions lie in memory in the order of those of `like`, but without gaps.
+/// Calls torch.empty_like: the result's dimensions have the same order in memory as the dimensions of `like`, but no
+/// gaps.
 [[nodiscard]] nanobind::object NewTensorLike(nanobind::handle like);
 /// Returns an uninitialised tensor of float32, dense or with the given strides.
 [[nodiscard]] nanobind::object NewFloats(const Dims& shape);

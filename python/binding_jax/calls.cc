@@ -188,7 +188,7 @@ class Call {
     return samples_->Add({static_cast<std::byte*>(buffer->untyped_data()), *dtype, {shape.begin(), shape.end()}}, full);
   }
 
-  // Returns the bias with one entry per head. Its batch has the size of that of its gradient.
+  // Returns the bias with one entry per head. Its batch has the size of its gradient's batch.
   [[nodiscard]] MutableTensorView Bias(int64_t heads) const {
     MutableTensorView bias = samples_->ViewOfOne(bias_);
     if (bias.data == nullptr) return bias;

@@ -16,8 +16,8 @@
 
 // This file computes keep bits, which say which elements dropout keeps. A call with dropout needs millions of them. One
 // Philox block takes 20 multiplications and gives four words, one per keep bit. An AVX-512 register holds word w of 8
-// consecutive blocks, an AVX2 register that of 4 blocks. The words lie in the low halves of 64-bit elements, because
-// vpmuludq multiplies only these halves.
+// consecutive blocks, and an AVX2 register holds word w of 4 blocks. The words lie in the low halves of 64-bit
+// elements, because vpmuludq multiplies only these halves.
 
 namespace fa::core {
 namespace {

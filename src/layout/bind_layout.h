@@ -16,7 +16,7 @@ struct Axes {
   [[nodiscard]] constexpr bool fused() const { return head < 0; }
 };
 
-/// Returns the axes of the inputs. OutputAxes are those of the output.
+/// AxesOf returns the axes of the inputs, OutputAxes the axes of the output.
 [[nodiscard]] constexpr Axes AxesOf(Layout layout) {
   switch (layout) {
     case Layout::kBSH:

@@ -27,7 +27,7 @@ struct BlockTable {
 inline constexpr int64_t kPieceBytes = 32;
 
 /// The rows of one head of one batch element or packed sequence. The rows lie evenly apart, in pages, or evenly apart
-/// behind the rows of a prefix.
+/// after the rows of a prefix.
 struct HeadRows {
   const std::byte* first = nullptr;  ///< row 0; in pages, row 0 of page 0; behind a prefix, row prefix_rows
   DType dtype = DType::kF32;
@@ -38,7 +38,7 @@ struct HeadRows {
   /// If page_rows is a power of two: its logarithm; otherwise -1. A shift takes less time than a division, and short
   /// pages need many of them.
   int page_shift = -1;
-  /// Rows before prefix_rows lie evenly apart at `prefix`.
+  /// Rows before row prefix_rows begin at `prefix` and lie prefix_stride apart.
   const std::byte* prefix = nullptr;
   int64_t prefix_rows = 0, prefix_stride = 0;
   int64_t piece_stride = 0;  ///< elements from piece to piece of a row; 0: rows are whole
@@ -83,7 +83,7 @@ struct HeadRows {
 };
 
 /// The keys or values of a call during a run. Their rows lie in one tensor, in one tensor per batch element, or in
-/// pages. In front of those of one tensor there may be a prefix that all batch elements share.
+/// pages. In front of the rows of one tensor there may be a prefix that all batch elements share.
 struct StoredRows {
   /// One tensor for all batch elements. In pages, view.rows.batch is the stride from page to page.
   RowsView view = {};

@@ -10,7 +10,7 @@
 namespace fa::tiling {
 
 /// The most tasks of a simulation. With this number a simulation takes 20 ms (forward) to 40 ms. Larger graphs are not
-/// simulated, because in so long a run the time in which workers wait at the end hardly counts.
+/// simulated: workers wait at the end of a run, which is a small part of so long a run.
 inline constexpr int32_t kMaxSimulatedTasks = 200'000;
 
 struct Simulated {

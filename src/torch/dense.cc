@@ -14,7 +14,7 @@ namespace {
 
 using ::torch::stable::zero_;
 
-/// Returns whether fa computes a call. It has these types, and heads of this size.
+/// Returns whether fa computes a call with queries of this type and this head size.
 bool IsServed(const Tensor& query) {
   constexpr int64_t kLargestHead = 1024;
   return torch_kernels::IsServed(query.scalar_type()) &&
@@ -157,7 +157,7 @@ std::tuple<Tensor, Tensor> Forward(Tensor query, Tensor key, Tensor value, doubl
   return {out.Finished(), lse};
 }
 
-/// Returns an uninitialised gradient, which lies in memory as [B, S, N, D].
+/// Returns an uninitialised gradient. Its memory has the order [B, S, N, D].
 Tensor NewGradient(const Tensor& of) {
   const int64_t heads = of.size(1), rows = of.size(2), size = of.size(3);
   return NewTensor(ShapeOf(of), {rows * heads * size, size, heads * size, 1}, of.scalar_type());

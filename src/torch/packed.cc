@@ -106,7 +106,7 @@ std::span<const int64_t> After0(const std::vector<int64_t>& sums) {
   return std::span(sums).subspan(sums.size() > 1 ? 1 : 0);
 }
 
-/// Returns statistics [N, T] as the library has them, [T, N]. Those of whole batches are [B, N, S].
+/// Returns packed statistics [N, T] as the library has them, [T, N]. Statistics of whole batches stay [B, N, S].
 MutableTensorView StatisticsOf(const Call& call, const Tensor& lse) {
   MutableTensorView view = ViewOf(lse);
   if (call.packed()) {
@@ -405,7 +405,8 @@ std::tuple<Tensor, Tensor, Tensor> Backward(Tensor grad_out, Tensor query, Tenso
   return {dq.Finished(), dk.Finished(), dv.Finished()};
 }
 
-/// A kernel of `kArguments` arguments. Older versions of PyTorch lack the last ones, which are then None.
+/// A kernel of `kArguments` arguments. Older versions of PyTorch pass fewer arguments. Then the last arguments are
+/// None.
 template <auto kernel, uint64_t kArguments>
 void WithMissing(StableIValue* stack, uint64_t arguments, uint64_t outputs) {
   std::array<StableIValue, kArguments> all;

@@ -61,7 +61,7 @@ class Output {
   explicit Output(Tensor tensor);
   /// Returns the tensor that the library writes.
   [[nodiscard]] const Tensor& written() const { return written_; }
-  /// Returns the tensor with the strides, once the library has written.
+  /// Returns the tensor with the wanted strides. Call it after the library has written.
   Tensor Finished();
 
  private:

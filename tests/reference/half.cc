@@ -53,8 +53,8 @@ uint16_t Encode16(Format format, double value) {
   if (std::isinf(value)) return static_cast<uint16_t>(sign | infinity);
   const double magnitude = std::fabs(value);
   const double units = magnitude * shape.per_unit();  // this product is exact, or infinite if it overflows
-  // nearbyint rounds ties to even. If it rounds the largest subnormal number up, the bits are those of the smallest
-  // normal number.
+  // nearbyint rounds ties to even. If it rounds the largest subnormal number up, the result has the bits of the
+  // smallest normal number.
   if (units < 1 << shape.fraction_bits) return static_cast<uint16_t>(sign | static_cast<int>(std::nearbyint(units)));
   // Rounds to nearest even. Adds just under half of the last kept bit, and one unit more if that bit is odd. A carry
   // out of the fraction rightly increases the exponent.

@@ -4,13 +4,10 @@
 #include <dlfcn.h>
 #include <malloc.h>
 
-#include <atomic>
 #include <cerrno>
 #include <cstddef>
-#include <cstdint>
-#include <limits>
 
-#include "support/allocation_counter.h"
+#include "support/allocation_counts.inc"
 
 // The C library's allocator, under names that remain when a program defines its own malloc.
 extern "C" {
@@ -22,26 +19,6 @@ void __libc_free(void*);
 }
 
 namespace {
-
-constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
-
-constinit std::atomic<int64_t> allocations{0}, live{0};
-constinit std::atomic<int64_t> first_failure{kNever}, last_failure{kNever}, failures{0};
-constinit std::atomic<bool> only_one_thread{false};
-constinit thread_local bool is_the_one = false;
-constinit thread_local int uncounted = 0;
-
-/// Counts an allocation, and returns whether it has to fail.
-bool Fails() {
-  if (uncounted > 0 || (only_one_thread.load(std::memory_order_relaxed) && !is_the_one)) return false;
-  const int64_t number = allocations.fetch_add(1, std::memory_order_relaxed) + 1;
-  if (number < first_failure.load(std::memory_order_relaxed) || number > last_failure.load(std::memory_order_relaxed)) {
-    return false;
-  }
-  failures.fetch_add(1, std::memory_order_relaxed);
-  errno = ENOMEM;
-  return true;
-}
 
 void* Kept(void* block) {
   if (block != nullptr) live.fetch_add(1, std::memory_order_relaxed);
@@ -83,27 +60,3 @@ void* reallocarray(void* block, size_t count, size_t bytes) {
   return nullptr;
 }
 }
-
-namespace fa::test {
-
-int64_t Allocations() { return allocations.load(std::memory_order_relaxed); }
-int64_t LiveAllocations() { return live.load(std::memory_order_relaxed); }
-
-FailingAllocations::FailingAllocations(int64_t first, bool all_later, bool this_thread) {
-  is_the_one = this_thread;
-  only_one_thread.store(this_thread);
-  const int64_t number = Allocations() + first;
-  failures.store(0);
-  last_failure.store(all_later ? kNever : number);
-  first_failure.store(number);
-}
-FailingAllocations::~FailingAllocations() {
-  first_failure.store(kNever);
-  only_one_thread.store(false);
-}
-int64_t FailingAllocations::failed() const { return failures.load(); }
-
-UncountedAllocations::UncountedAllocations() { ++uncounted; }
-UncountedAllocations::~UncountedAllocations() { --uncounted; }
-
-}  // namespace fa::test

@@ -22,7 +22,7 @@ struct RowFacts {
 /// Computes RowFacts from the statistics and the output that the backward gets. delta then has the error of an f32
 /// inner product.
 [[nodiscard]] RowFacts FactsFromInputs(const HeadRows& out, const HeadRows& d_out, int64_t row, double max, double sum);
-/// Computes RowFacts from a forward in double. The errors include those of an f32 forward.
+/// Computes RowFacts from a forward in double. The errors include the errors of an f32 forward.
 [[nodiscard]] RowFacts FactsFromForward(const ForwardRow& forward, const HeadRows& d_out, int64_t row);
 
 /// One query head with the keys that it sees. `keeps` and `facts` are called only for rows and keys that a gradient

@@ -56,8 +56,8 @@ const CLI::App& CommandOf(const CLI::App& app, int argc, char** argv) {
   return *command;
 }
 
-/// Refuses all options that the command does not have, in one message. CLI11 would first ask for required options. Also
-/// refuses empty values, which CLI11 would take for missing ones.
+/// Refuses all options that the command does not have, in one message. CLI11 would first ask for required options. It
+/// also refuses empty values, which CLI11 would take for missing values.
 void CheckOptionWords(const CLI::App& command, int argc, char** argv) {
   std::string unknown;
   for (int i = 1; i < argc; ++i) {

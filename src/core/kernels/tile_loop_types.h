@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-/// The loops of the tile unit. Strips and panels are those of kernel_types.h.
+/// The loops of the tile unit. kernel_types.h explains strips and panels.
 namespace fa::core::kernels {
 
 struct FetchList;
@@ -14,8 +14,8 @@ struct TileAttendStrip {
   int64_t begin = 0, end = 0;              ///< its chunks of 32 keys
   int64_t plain_begin = 0, plain_end = 0;  ///< the chunks of which no pair is masked and no pass changes the scores
   float* o = nullptr;                      ///< the output state [dv][32], if the strip has chunks
-  /// What exponents are relative to, in place of the row's largest score: the largest of the row's first chunk that has
-  /// a visible key. kMaskedScore if there is no such chunk.
+  /// The reference of the row's exponents, in place of the row's largest score. It is the largest score of the first
+  /// chunk that has a visible key, or kMaskedScore without such a chunk.
   float* row_max = nullptr;
   float* row_sum = nullptr;  ///< the sum of the probabilities as they are multiplied, rounded to bf16
   float* shift = nullptr;    ///< 32 floats of memory

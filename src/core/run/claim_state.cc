@@ -212,8 +212,8 @@ int32_t ClaimState::PopQueued(int leader) {
   if (heap_ != nullptr) return PopEarliest();
   std::atomic<int32_t>& queue = ranges_[leader].queue;
   int32_t head = queue.load(std::memory_order_acquire);
-  // A task is queued at most once per run, so its link to the next task never changes. If the head is unchanged, so is
-  // the queue.
+  // A task is queued at most once per run, so its link to the next task never changes. If the head is unchanged, the
+  // whole queue is unchanged.
   while (head != kNone && !queue.compare_exchange_weak(head, queued_after_[head].load(std::memory_order_relaxed),
                                                        std::memory_order_acq_rel, std::memory_order_acquire)) {
   }

@@ -16,8 +16,8 @@ constinit std::atomic<uint32_t> depth{0};
 [[maybe_unused]] const int registered =
     pthread_atfork(nullptr, nullptr, [] { depth.fetch_add(1, std::memory_order_relaxed); });
 
-// Makes the two empty texts that statuses without a text share, when the library is loaded. If the first caller made
-// them, a child that is forked meanwhile would keep the compiler's lock forever.
+// When the library is loaded, this makes the two empty texts that statuses without a text share. If the first caller
+// made the texts, a child that is forked meanwhile would keep the compiler's lock forever.
 [[maybe_unused]] const bool texts_are_made = Status::Ok().message().empty() && Status::Ok().argument().empty();
 
 }  // namespace

@@ -37,7 +37,7 @@ struct MutablePseView {
   }
 };
 
-/// The tensors and numbers that change scores, and those of dropout.
+/// The tensors and numbers that change scores or choose what dropout keeps.
 struct ScoreInputs : ScoreNumbers {
   PairView pse = {};            ///< bias of pse types 0 and 1
   bool compressed_pse = false;  ///< whether pse has the compressed form (PseRows::compressed)
@@ -79,7 +79,8 @@ struct ForwardRows {
 
   layout::MutableRowsView out = {};
   layout::MutableStatsView softmax_max = {}, softmax_sum = {}, lse = {};
-  /// Whether softmax_max and softmax_sum of a row without keys are 0. If not, they are those of a masked row.
+  /// Whether softmax_max and softmax_sum of a row without keys are 0. If not, they are -FLT_MAX and +FLT_MAX, or the
+  /// row's sink and 1.
   bool selected_keys = false;
   tiling::Interval unused_rows = {};  ///< rows of packed tensors that belong to no sequence; they are written as 0
   int64_t padded_rows = 0;            ///< as BoundAttention::padded_rows

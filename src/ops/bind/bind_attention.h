@@ -88,7 +88,8 @@ struct BoundAttention : ScoreNumbers {
   std::vector<PlannedTensor> planned;          ///< the tensors of the planned call, as TensorsOf lists them
   std::vector<int64_t> cu_q, cu_kv;            ///< the planned prefix sums
   std::vector<int64_t> lengths_q, lengths_kv;  ///< the planned lengths, as the caller gave them
-  /// Whether softmax_max and softmax_sum of a row without keys are 0. If not, they are those of a masked row.
+  /// Whether softmax_max and softmax_sum of a row without keys are 0. If not, they are -FLT_MAX and +FLT_MAX, or the
+  /// row's sink and 1.
   bool selected_keys = false;
   float lse_without_keys = -std::numeric_limits<float>::infinity();  ///< as ForwardRows::lse_without_keys
   /// Whether K and V lie as a KeyStorage says. Then tiles may have to copy them to f32 rows.

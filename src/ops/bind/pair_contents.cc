@@ -1,6 +1,6 @@
-// Makes the contents of a PairMask. A tile row is made group by group: a source writes the bits of all its pairs to
-// memory of the thread, the tiles are classified, and the bits of tiles with some pairs are copied. So the source is
-// read once, and the extra memory per thread is the bits of one group, 128 KiB.
+// Makes the contents of a PairMask. A tile row is made group by group. A source writes the bits of the group's pairs to
+// memory of the thread. Then the tiles are classified, and the bits of tiles with some pairs are copied. So the source
+// is read once, and the extra memory per thread is the bits of one group, 128 KiB.
 #include "ops/bind/pair_contents.h"
 
 #include <algorithm>

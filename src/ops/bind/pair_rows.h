@@ -58,7 +58,7 @@ class PairRowSource {
   Dropped dropped_;
 };
 
-/// Makes words from bytes, which drop their pairs if they are not 0 or, without `drops`, if they are 0.
+/// Makes words from bytes. With `drops` a byte that is not 0 drops its pair; otherwise a byte that is 0 drops its pair.
 struct DroppedByBytes {
   bool drops;
 

@@ -71,7 +71,7 @@ struct PairTiles {
 /// Returns a word with bit j set where byte j of `bytes` is not 0. The other bits are 0.
 [[nodiscard]] uint64_t WordOfBytes(const uint8_t* bytes, int64_t count);
 
-/// Sets the kinds of tiles whose bits lie at `words`, without their places.
+/// Sets the kinds of tiles whose bits lie at `words`. The places of tiles (see PairTiles) are not set.
 /// @param keys  the keys of all tiles together
 void FindKinds(const uint64_t* words, int64_t stride, int64_t rows, int64_t keys, uint8_t* kinds);
 

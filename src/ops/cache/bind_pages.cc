@@ -37,8 +37,8 @@ struct RowSizes {
   int64_t heads = 1, size = 0;
 };
 
-/// Strides, in elements, of the elements of a row and of the same elements in the cache. A head is cut into `chunks`
-/// chunks of `chunk` elements.
+/// How the elements of a row lie in the caller's rows (row_...) and in the cache (cache_...); strides count elements. A
+/// head is cut into `chunks` chunks of `chunk` elements.
 struct Elements {
   int64_t heads = 1, chunks = 1, chunk = 0;
   int64_t row_head = 0, row_element = 0;

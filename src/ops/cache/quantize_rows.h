@@ -41,7 +41,7 @@ struct QuantizedTensors {
 /// Checks that the numbers of a given scale are positive and finite.
 [[nodiscard]] Status CheckGivenScale(const NamedTensor& scale);
 
-/// Where a row lies, where it goes, and its scales: given ones, or those of its place, which are written.
+/// Where a row lies, where it goes, and its scales. They are given, or else the row's own scales are written.
 struct QuantizedRow {
   const std::byte* from = nullptr;
   std::byte* to = nullptr;

@@ -1,7 +1,6 @@
 // Copies rows to their places in a paged cache, or quantises them (quantize_rows.cc). The memory traffic is the rows
-// themselves, read once and written once.
-// Rows may share a place, and the last of them remains. So a task does not get a range of rows, but a share of the
-// places: each task reads all places and copies the rows of its share, in order.
+// themselves, read once and written once. If rows share a place, the last row remains. So a task does not get a range
+// of rows, but a share of the places. Each task reads all places and copies the rows of its share, in order.
 #include <algorithm>
 #include <optional>
 #include <string>

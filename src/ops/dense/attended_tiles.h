@@ -25,10 +25,10 @@ class AttendedTiles {
 
   /// Visits all keys of strips that ForwardStrips has opened. Their row_max are references, not maxima.
   void Visit(const KeyTiles& keys, const TileScratch& scratch, ForwardStrips::Strips& strips) const;
-  /// Opens those strips again that have a row for which the loop may not do. Either its reference was a bad one, so
-  /// that a sum, an output or a sink's weight left the range of f32, or the strip visits an element of V that is not
-  /// finite. What the loop has computed is kept in scratch. The strips are to visit their keys with the other kernels,
-  /// without masked pairs.
+  /// Opens each strip again that has a row for which the loop's result may be wrong. There are two causes. The row's
+  /// reference was bad, so a sum, an output or a sink's weight left the range of f32. Or the strip visits an element of
+  /// V that is not finite. The loop's results are kept in scratch. The strips are to visit their keys with the other
+  /// kernels, without masked pairs.
   /// @return whether there is such a strip
   [[nodiscard]] bool Reopen(const KeyTiles& keys, const TileScratch& scratch, ForwardStrips::Strips& strips) const;
   /// Gives rows of the strips that visited their keys anew what the loop has computed, where it does. That depends on

@@ -64,8 +64,8 @@ struct BackwardTile::Tile {
   ColumnStrips strips = {};
   KeyRows keys = {};
   KeyRows keys_of_dq = {};  ///< the column's K for the product dS^T K
-  /// Whether all values of the column's K are finite, and whether those of the rows' Q and dO are. Masked pairs are
-  /// multiplied with these values. Each member is empty until a strip asks for it.
+  /// Whether all values of the column's K are finite, and whether all values of the rows' Q and dO are finite. Masked
+  /// pairs are multiplied with these values. Each member is empty until a strip asks for it.
   std::optional<bool> keys_finite = {}, rows_finite = {};
   float* q = nullptr;  ///< panels of pack_rows with as many rows as the tile
   float* q_rope = nullptr;
@@ -542,7 +542,7 @@ void BackwardTile::ColumnGradients(const Tile& tile) const {
       return keys.begin <= key && key < keys.end;
     };
     // A product takes only strips of one width, because their P and dS have one shape. With listed rows, a strip
-    // without keys, which has no P and dS, may stand between others.
+    // without keys may stand between others; it has no P and dS.
     for (int64_t first = from, end = from; first < to; first = end) {
       if (!visits(first)) {
         ++end;

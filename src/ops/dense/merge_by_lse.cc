@@ -1,5 +1,5 @@
-// Merges any number of partial results row by row, in two passes over the parts: the first finds the maximum of the
-// lse, the second adds e^(lse - m) times each part. The time goes to memory: every part is read once.
+// Merges any number of partial results row by row, in two passes over the parts. The first pass finds the maximum m of
+// the lse, and the second pass adds e^(lse - m) times each part. The time goes to memory: every part is read once.
 #include "fa/merge_by_lse.h"
 
 #include <algorithm>

@@ -81,8 +81,8 @@ class ForwardStrips {
   void VisitBlock(RunningStrip& strip, tiling::Interval block, const KeyRows& rows, const TileScratch& scratch,
                   float* raw_scores = nullptr) const;
   /// Returns the end of the keys, from keys.begin on, that Attend may take. All rows of the sequence see these keys,
-  /// and no pass changes their scores. The end is keys.begin if there are no such keys. It depends on the sequence and
-  /// the call, not on the place of rows in memory, nor on the rows of the strip.
+  /// and no pass changes their scores. The end is keys.begin if there are no such keys. The end depends on the sequence
+  /// and the call alone. Neither the place of rows in memory nor the strip's rows change the end.
   /// @param keys  keys of the strip's rows, within one part of the sequence's keys
   [[nodiscard]] int64_t AttendedEnd(const RunningStrip& strip, tiling::Interval keys) const;
   /// The most keys per call of Attend: one part of a decode. More calls would cost time, since each one reorders O.

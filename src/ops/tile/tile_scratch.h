@@ -21,8 +21,8 @@ struct TileScratch {
   float* scores = nullptr;  ///< [block_k][width]
   float* stats = nullptr;   ///< strip after strip: row_max and row_sum, each [width]
   float *k_block = nullptr, *k_rope_block = nullptr, *v_block = nullptr;  ///< converted rows of one key block
-  /// Rows that lie in pieces in the caller's tensors, joined: kJoinedRows rows per tensor. joined_k has room for those
-  /// of any tensor.
+  /// Rows that lie in pieces in the caller's tensors, joined: kJoinedRows rows per tensor. joined_k has room for the
+  /// joined rows of any tensor.
   std::byte *joined_k = nullptr, *joined_k_rope = nullptr, *joined_v = nullptr;
   float* bias = nullptr;  ///< [width][block_k]: staged rows of a compressed pse
   // For attend_tiles.

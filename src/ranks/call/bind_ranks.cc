@@ -1,6 +1,6 @@
 // This file turns the arguments of one rank into a bound call for all ranks together. First it replaces this rank's
-// numbers of rows by those of whole sequences. So masks, biases and errors refer to whole sequences. Then it uses the
-// strides of the rank's own tensors.
+// numbers of rows by the numbers of whole sequences. So masks, biases and errors refer to whole sequences. Then it uses
+// the strides of the rank's own tensors.
 #include "ranks/call/bind_ranks.h"
 
 #include <string>

@@ -16,8 +16,8 @@ namespace fa::ops {
 
 /// A dense call over ranks, bound on one rank.
 struct BoundRanks {
-  /// The whole call, with its sequences, masks and dropout offsets. Its strides and planned tensors are those of this
-  /// rank.
+  /// The whole call, with its sequences, masks and dropout offsets. The strides and planned tensors belong to this
+  /// rank's part.
   BoundAttention whole;
   tiling::RankCall call;
   int rank = 0;

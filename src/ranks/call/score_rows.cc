@@ -113,7 +113,7 @@ Status WidenPse(const ScoreArguments& args, const WholeTensors& shards, TensorVi
   return status;
 }
 
-/// Gives dpse the sizes that it has in the whole call, which are those of pse.
+/// Gives dpse the sizes of pse in the whole call.
 Status WidenDpse(const ScoreArguments& args, const TensorView& whole_pse, MutableTensorView* dpse, ScoreRows* scores) {
   if (scores->pse.shape.empty() || !Given(args.dpse)) return Status::Ok();
   const Dims &shape = args.dpse.shape, &want = scores->pse.shape;

@@ -203,7 +203,7 @@ class Maker {
   int64_t row_groups_ = 0;
   std::vector<int32_t> last_of_rows_;  // for each (query head of the unit, row group): its last tile so far
   std::vector<int32_t> last_block_;    // for each chunk: its last block so far
-  // For each chunk: if its newest block's sums stay on this rank, the last tiles of that block's columns.
+  // For each chunk whose newest block keeps its sums on this rank: the last tiles of the block's columns.
   std::vector<Columns> chain_;
   std::vector<Columns> waiting_;  // for each arrival: the first tiles of the block's columns
   std::vector<Columns> in_copy_;  // for each copy of K and V: the last tiles of the columns in it

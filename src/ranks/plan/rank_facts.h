@@ -28,8 +28,8 @@ namespace fa::tiling {
 /// Returns a text about the bytes that one rank moves and stages.
 [[nodiscard]] std::string DescribeRank(const RankPlan& plan, int rank);
 
-/// Returns a text about the plan: cut, whether the bits are those of one process, strategy, bytes and FLOPs of each
-/// rank, and predicted time.
+/// Returns a text about the plan: cut, whether one process gives the same bits, strategy, bytes and FLOPs of each rank,
+/// and predicted time.
 [[nodiscard]] std::string DescribeRanks(const RankCall& call, const RankPlan& plan);
 
 /// Returns a text about the schedule: DescribeRanks, followed by the rows that the first ranks hold, move and compute.

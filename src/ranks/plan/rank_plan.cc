@@ -251,9 +251,9 @@ bool SameWork(const RankUnit& a, const RankUnit& b) {
                     [](const Interval& x, const Interval& y) { return x.size() == y.size(); });
 }
 
-/// Predicts when one rank ends its messages and products. The messages of a unit start after those of the unit before,
-/// once the memory for their rows is free. The products of a unit start after its messages and after the products of
-/// the unit before.
+/// Predicts when one rank ends its messages and products. The messages of a unit start after the previous unit's
+/// messages, once the memory for their rows is free. The products of a unit start after its messages and after the
+/// previous unit's products.
 class TimeLine {
  public:
   explicit TimeLine(const RankCall& call) : call_(call) {}
@@ -341,8 +341,8 @@ RowShards WholeSummedRows(const RankCall& call) {
   return {call.q.rows(), std::move(intervals)};
 }
 
-/// Adds the bytes of moved rows, and of their gradients, which go back. Also adds the memory for copies on every rank
-/// that computes other rows than it holds.
+/// Adds the bytes of moved rows, and of their gradients, which go back. A rank that computes rows of other ranks also
+/// gets memory for their copies.
 void AddMovedRows(const RankCall& call, RankPlan& plan) {
   const RowBytes of = RowBytesOf(call);
   const int64_t heads = call.problem.heads_kv;

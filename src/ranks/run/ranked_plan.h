@@ -49,7 +49,7 @@ struct RankSession {
 /// Call this function if this rank cannot begin a run that all other ranks begin. They then get the error `why`.
 [[nodiscard]] Status TellRanks(const RankSession& session, const Status& why);
 
-/// Returns the PlanFacts of a rank: those of its first unit, but with the FLOPs of all its units.
+/// Returns the PlanFacts of a rank's first unit, but with the FLOPs of all its units.
 /// @param no_tasks  the graph of a rank that computes nothing; it must live as long as the result
 /// @param of_units  the PlanFacts of the units that this rank computes
 [[nodiscard]] tiling::PlanFacts FactsOfRank(const char* op, const Context& context, const BoundRanks& bound,

@@ -111,8 +111,8 @@ class ItemMaker {
   // Returns the key rows to pack for each head of the sequence. They are the rows that some strip visits, because only
   // such rows may be read.
   [[nodiscard]] Interval PackKeys(const Sequence& sequence) const {
-    // Packed tiles give other bits. So the sequence decides whether they pay, and not the rows that are here, nor
-    // tiles.
+    // Packed tiles give other bits. So only the whole sequence decides whether K and V are packed as tiles. The rows of
+    // this plan and the tile's size have no part in it.
     const bool tiles = problem_.packs_tiles;
     const int64_t strips = CeilDiv(problem_.group() * (tiles ? sequence.rule.sq : sequence.sq), strip_rows_);
     const bool dense = problem_.k_in_place && problem_.v_in_place;
@@ -270,9 +270,9 @@ void Predict(std::span<const int64_t> durations, ForwardPlan& plan) {
   if (simulate && plan.efficiency < kEvenRanges) TryOneList(durations, total, plan);
 }
 
-// Raises the numbers of buffers to what the lengths of sequences can make of them. With fewer heads to pack, each has a
-// slot; sequences of few rows have parts of keys; some cut of heads may need them all. A graph counts the tiles of few
-// rows besides those of many, and more packs of fewer keys.
+// Raises the numbers of buffers to the most that any lengths of the sequences need. With fewer heads to pack, each head
+// has a slot. Sequences of few rows have parts of keys, and some cut of heads may need all parts. The graph counts
+// tiles of few rows and tiles of many rows, and more packs of fewer keys.
 void RaiseToAnyLengths(const AttentionProblem& problem, const Machine& machine, ForwardPlan& plan) {
   int64_t most_rows = 0, parts = 0;
   for (const Sequence& sequence : problem.sequences) {

@@ -32,7 +32,7 @@ void OneList(int64_t tasks, int workers, core::TaskGraph& graph) {
 
 int64_t TileColumns(const AttentionProblem& problem) { return problem.d + problem.d_rope + problem.dv; }
 
-/// Begins a plan of the forward or the backward, and sets its flops to those of the products Q K^T and P V.
+/// Begins a plan of the forward or the backward, and sets its flops to the flops of the products Q K^T and P V.
 SparsePlan Begin(const char* op, const SparseProblem& sparse) {
   const AttentionProblem& problem = sparse.attention;
   SparsePlan plan;

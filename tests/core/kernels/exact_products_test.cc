@@ -1,6 +1,6 @@
-// Tests products that skip masked pairs. A masked pair contributes exactly nothing, even if its value is NaN or inf:
-// the bits are those of the plain product in which its value and its weight are 0. In all other pairs, NaN and inf
-// reach the result.
+// Tests products that skip masked pairs. A masked pair contributes exactly nothing, even if its value is NaN or inf.
+// The plain product gives the same bits if the pair's value and weight are 0. In all other pairs, NaN and inf reach the
+// result.
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -23,8 +23,8 @@ struct Products {
   [[nodiscard]] bool by_row() const { return strip->state_by_row || strip->any_dtype; }
 };
 
-/// Returns the emulated kernel sets and those of this CPU, except the kernels on OpenBLAS, whose order of additions is
-/// not known.
+/// Returns the emulated kernel sets and the sets of this CPU, without the kernels on OpenBLAS. The order in which
+/// OpenBLAS adds is not known.
 std::vector<Products> AllProducts() {
   std::vector<Products> all;
   std::vector<const KernelTable*> tables = {&EmulatedPairs(), &Kernels(kAmxEmulated, DType::kBF16)};

@@ -1,5 +1,5 @@
 // Compares kernels that read rows of keys where they lie with kernels of the same width that read copied rows. All bits
-// are equal, except those of scores of long heads, which the two sum in different orders.
+// are equal, except in scores of long heads, which the two sum in different orders.
 
 #include <algorithm>
 #include <cmath>

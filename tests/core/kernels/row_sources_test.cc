@@ -76,8 +76,8 @@ Results Multiply(const StripKernels& kernels, const RowBlock& k, const RowBlock&
   return results;
 }
 
-/// Returns the kernel table of each level that this CPU has, the table for its bf16 pairs, and that of the emulated
-/// tile unit.
+/// Returns the kernel table of each level that this CPU has, the table for its bf16 pairs, and the emulated tile unit's
+/// table.
 std::vector<const KernelTable*> Tables() {
   std::vector<const KernelTable*> tables;
   for (const Level& level : Levels()) {

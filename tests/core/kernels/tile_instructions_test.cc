@@ -47,8 +47,8 @@ float ElementOf(const std::array<uint32_t, 16>& row, int i) {
 }
 
 /// Computes TDPBF16PS as Intel's Software Developer's Manual defines it. One chain of FP32 FMAs adds the products of
-/// even elements, and another those of odd elements. Two additions follow. Subnormal numbers count as zeros (DAZ, FTZ),
-/// and rounding is to nearest even.
+/// even elements, and another chain adds the products of odd elements. Two additions follow. Subnormal numbers count as
+/// zeros (DAZ, FTZ), and rounding is to nearest even.
 Tile PairsByTheManual(Tile c, const Tile& a, const Tile& b) {
   for (size_t m = 0; m < 16; ++m) {
     for (size_t n = 0; n < 16; ++n) {

@@ -1,4 +1,4 @@
-// Reads descriptions of machines from files like those of other machines' Linux kernels.
+// Reads descriptions of machines from files such as Linux has on other machines.
 #include "core/machine/machine_files.h"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // ThreadSanitizer reports a race between tasks on both executors, and reports nothing if an edge orders the tasks. The
-// suppressions are those of the other tests.
+// suppressions are the same as in the other tests.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

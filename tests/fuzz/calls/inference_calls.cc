@@ -52,7 +52,7 @@ class DecodeCall : public AnyDecodeCall<DecodeProblem, DecodeCase> {
   using AnyDecodeCall::AnyDecodeCall;
   [[nodiscard]] ::testing::AssertionResult MatchesReference() override {
     if (!want_) want_ = reference::Forward(problem_.values());
-    // The level of the call is not known here, so the bound is that of the least exact level.
+    // The level of the call is not known here, so the bound holds for the least exact level.
     return test::MatchesReference(problem_, Isa::kAvx512Bf16, *want_);
   }
 

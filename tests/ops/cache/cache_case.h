@@ -56,7 +56,7 @@ struct CachedRows {
   [[nodiscard]] std::byte* CacheElement(int64_t page, int64_t row, int64_t n, int64_t d) const;
 };
 
-/// The scales of quantised rows: given ones or those of a cache. All are absent if the rows are copied.
+/// The scales of quantised rows: given scales or the scales in a cache. All are absent if the rows are copied.
 struct CodeScales {
   Codes codes = Codes::kNone;
   Tensor given, cache;

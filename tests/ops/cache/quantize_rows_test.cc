@@ -41,7 +41,7 @@ std::vector<uint8_t> CodesOf(DType format, const std::vector<float>& numbers) {
   return codes;
 }
 
-// The numbers are those of all codes, the middles between neighbouring codes, and the floats next to each middle.
+// The numbers are the values of all codes, the middles between neighbouring codes, and the floats next to each middle.
 TEST(QuantizeRows, RoundsToTheNearestCodeAndTiesToEven) {
   for (const DType format : kCodeTypes) {
     std::vector<float> codes;

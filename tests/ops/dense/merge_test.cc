@@ -169,7 +169,7 @@ double RoundingUnit(DType dtype) { return dtype == DType::kF32 ? 0x1p-24 : dtype
 
 // Returns the tolerance of an output that merges the partial outputs op and oc; `magnitude` is |op| + |oc|. Each factor
 // exp(x) is off by 2 ulp, and by the rounding of x (|x| <= 50 here). A product, a sum and a quotient follow, so the
-// error is under 64 f32 units of `magnitude`. Rounding to the output type adds to that, with half the smallest
+// error is under 64 f32 units of `magnitude`. Rounding to the output type adds to this bound, with half the smallest
 // subnormal of f16.
 double Tolerance(DType dtype, double magnitude, double value) {
   return 64 * 0x1p-24 * magnitude + (dtype == DType::kF32 ? 0 : RoundingUnit(dtype) * std::fabs(value) + 0x1p-25);

@@ -50,7 +50,7 @@ std::vector<Sizes> AbsurdCases() {
   return cases;
 }
 
-// Query returns the shape of a query tensor in BSND, and Key that of a key tensor.
+// Query returns the shape of a query tensor in BSND, and Key returns the shape of a key tensor.
 Dims Query(const Sizes& s, int64_t heads, int64_t columns) { return {s.b, s.s1, heads, columns}; }
 Dims Key(const Sizes& s, int64_t columns) { return {s.b, s.s2, 1, columns}; }
 

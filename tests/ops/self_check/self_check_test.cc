@@ -115,7 +115,7 @@ TEST(SelfCheck, ACallThatFailsIsADifference) {
   EXPECT_EQ(proven.wrong, "neon's call failed: internal: no kernel");
 }
 
-// FA_VERBOSE reports only calls of the user, not those of the self-check.
+// FA_VERBOSE reports the calls of the user only, and no call of the self-check.
 TEST(SelfCheck, ReportsNoRuns) {
   SetVerbose(true);
   testing::internal::CaptureStderr();

@@ -390,7 +390,7 @@ TEST(RankPlan, RanksComputeCopiesWhereTheirRowsChange) {
   EXPECT_THAT(plan.q.Of(0), testing::ElementsAre(PlacedRows{{129, 256}, 0}, PlacedRows{{0, 129}, 127}));
   EXPECT_TRUE(ComputesCopies(call, plan, 0));
   EXPECT_FALSE(ComputesCopies(call, plan, 1));
-  // The bytes are those of q and dq, out and its gradient, and two statistics, for all heads.
+  // The bytes count q and dq, out and its gradient, and two statistics, for all heads.
   const AttentionProblem& problem = call.problem;
   const auto element = static_cast<int64_t>(SizeOf(problem.dtype)), statistic = static_cast<int64_t>(sizeof(float));
   const int64_t of_row = problem.heads * (element * (2 * problem.d + 2 * problem.dv) + 2 * statistic);

@@ -63,7 +63,7 @@ TEST_P(RankedBackward, TransportsThatCanOnlyWaitGiveTheSameBits) {
   }
 }
 
-// The columns of a block start one after the other, so the block's tiles have fewer rows than those of one process.
+// The columns of a block start one after the other, so the block's tiles have fewer rows than the tiles of one process.
 TEST_P(RankedBackward, SmallerTilesOfBlocksChangeNoBit) {
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
     BackwardCase c = LongCase(dtype, 0);

@@ -1,5 +1,5 @@
-// Tests biases, slopes and masks of the forward over ranks. Each rank passes the right rows, and the bits are those of
-// one process.
+// Tests biases, slopes and masks of the forward over ranks. Each rank passes the right rows, and one process gives the
+// same bits.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

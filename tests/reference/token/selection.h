@@ -13,8 +13,8 @@ struct SelectedKey {
   int64_t slot, key;
 };
 
-/// The keys that each query token may see, and the lists that choose among them. Tokens and keys are packed: those of
-/// sequence b begin at FirstToken(b) and FirstKey(b). Within a sequence, tokens t and keys count from 0.
+/// The keys that each query token may see, and the lists that choose among them. Tokens and keys are packed. In
+/// sequence b they begin at FirstToken(b) and FirstKey(b). Within a sequence, tokens t and keys count from 0.
 struct Selection {
   Lengths lengths = {};
   bool causal = true;  ///< whether Limit(b, t) is keys - queries + t + 1; otherwise it is the number of keys

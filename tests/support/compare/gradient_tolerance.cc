@@ -19,7 +19,7 @@ constexpr double kFlushed = static_cast<double>(FLT_MIN);
 double OfSum(int64_t n) { return kUnit * (4 * std::sqrt(static_cast<double>(n)) + 8); }
 
 /// The relative errors of a value, such as dS, that is multiplied and added up. `systematic` is the value's own error
-/// plus that of the additions. `rounding` is the value's rounding to a 16-bit type.
+/// plus the error of the additions. `rounding` is the value's rounding to a 16-bit type.
 struct Factor {
   double systematic = 0;
   double rounding = 0;

@@ -23,7 +23,7 @@ class ThreadRanks {
   /// returns. A rank that waits for one that has left gets an error.
   void Run(const std::function<void(const std::shared_ptr<Transport>&)>& body);
 
-  /// Returns the bytes of messages that a rank has sent or received, except those of AllGather.
+  /// Returns the bytes of messages that a rank has sent or received, without the messages of AllGather.
   [[nodiscard]] int64_t sent_bytes(int rank) const;
   [[nodiscard]] int64_t received_bytes(int rank) const;
   /// Returns how often the rank has called AllGather.

@@ -251,7 +251,7 @@ TEST(CliBenchBackward, JsonHasTheKeysOfTheForward) {
   EXPECT_EQ(bench["op"], "backward");
   EXPECT_DOUBLE_EQ(bench["flops"].get<double>(), 2.0 * 2 * (96 * 33 + 96 * 95 / 2) * (3 * 32 + 2 * 16));
   const double best = bench["seconds"]["best"];
-  // The bytes are those of q, dq, k, dk, v, dv, out and out's gradient in bf16, and of two f32 statistics.
+  // The bytes count q, dq, k, dk, v, dv, out and out's gradient in bf16, and two f32 statistics.
   const double bytes = 2.0 * 2 * (2 * 96 * 32 + 128 * 32 + 128 * 16 + 2 * 96 * 16) + 2.0 * 4 * 2 * 96;
   EXPECT_DOUBLE_EQ(bench["bytes_per_second"].get<double>(), bytes / best);
 }

@@ -1,10 +1,11 @@
-// fa bench decode: times few query rows against many keys. The report compares the call with the rate at which the
-// machine reads memory.
+// fa bench decode and fa bench infer: time few query rows, or a chunk of rows, against many keys. The report compares
+// the call with the rate at which the machine reads memory.
 
 #include <memory>
 
 #include "bench/bench_report.h"
 #include "cases/decode_data.h"
+#include "cases/infer_case.h"
 #include "commands.h"
 #include "flags/failure.h"
 
@@ -16,15 +17,20 @@ struct DecodeBenchFlags {
   MeasureFlags measure;
 };
 
-void Run(const DecodeBenchFlags& flags) {
+/// Times a decode as the operator `op` takes it.
+/// @param args_of     args_of(args) turns a decode's arguments into the operator's arguments
+/// @param options_of  options_of(decode) gives the operator's options
+template <typename ArgsOf, typename OptionsOf, typename MakePlan>
+void MeasureDecode(const char* op, const DecodeBenchFlags& flags, ArgsOf args_of, OptionsOf options_of,
+                   MakePlan make_plan) {
   const std::unique_ptr<Context> context = MakeContext(flags.measure.context);
   const DecodeCase decode(flags.decode);
-  auto plan = PlanDecodeAttention(decode.args, decode.options, context.get());
+  auto plan = make_plan(args_of(decode.args), options_of(decode), context.get());
   ThrowUnlessOkFromShape(plan.status());
   DecodeData data(decode);
-  const DecodeAttentionArgs args = data.Args();
+  const auto args = args_of(data.Args());
   Workspace workspace;
-  MeasureAndReport({.op = "decode",
+  MeasureAndReport({.op = op,
                     .flags = flags.measure,
                     .subject = SubjectOf(decode.forward),
                     .context = *context,
@@ -38,14 +44,28 @@ void Run(const DecodeBenchFlags& flags) {
                     .check = [&] { data.CheckRows(); }});
 }
 
-}  // namespace
-
-void AddBenchDecode(CLI::App& bench) {
-  CLI::App* command = bench.add_subcommand("decode", "Time few queries against long keys; the result is checked first");
+template <typename ArgsOf, typename OptionsOf, typename MakePlan>
+void AddDecodeBench(CLI::App& bench, const char* op, const char* text, ArgsOf args_of, OptionsOf options_of,
+                    MakePlan make_plan) {
+  CLI::App* command = bench.add_subcommand(op, text);
   const auto flags = std::make_shared<DecodeBenchFlags>();
   AddDecodeCaseFlags(*command, flags->decode);
   AddMeasureFlags(*command, flags->measure);
-  command->callback([flags] { Run(*flags); });
+  command->callback([=] { MeasureDecode(op, *flags, args_of, options_of, make_plan); });
+}
+
+}  // namespace
+
+void AddBenchDecode(CLI::App& bench) {
+  AddDecodeBench(
+      bench, "decode", "Time few queries against long keys; the result is checked first",
+      [](const DecodeAttentionArgs& args) { return args; }, [](const DecodeCase& decode) { return decode.options; },
+      PlanDecodeAttention);
+}
+
+void AddBenchInfer(CLI::App& bench) {
+  AddDecodeBench(bench, "infer", "Time a decode step or a chunk, also over pages; the result is checked first",
+                 InferArgsOf, InferOptionsOf, PlanInferAttention);
 }
 
 }  // namespace fa::tool

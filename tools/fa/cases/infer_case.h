@@ -6,7 +6,7 @@
 
 namespace fa::tool {
 
-/// Returns a decode's tensors as those of fused inference.
+/// Returns the tensors of a decode as arguments of fused inference.
 [[nodiscard]] InferAttentionArgs InferArgsOf(const DecodeAttentionArgs& decode);
 /// Returns the options of the fused inference that computes a decode. Throws UsageError if it has no such mask.
 [[nodiscard]] InferAttentionOptions InferOptionsOf(const DecodeCase& decode);

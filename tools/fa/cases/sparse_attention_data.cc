@@ -14,7 +14,7 @@
 namespace fa::tool {
 namespace {
 
-/// Returns a tensor whose rows are those of `a`, each followed by the same row of `b`.
+/// Returns a tensor of joined rows: each row of `a`, followed by the same row of `b`.
 Tensor Beside(const Tensor& a, const Tensor& b, int64_t a_columns, int64_t b_columns) {
   const size_t element = fa::SizeOf(a.dtype);
   const int64_t rows = a_columns == 0 ? 0 : a.array.size() / a_columns;

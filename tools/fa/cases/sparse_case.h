@@ -33,7 +33,7 @@ enum class SparseCaseKind : uint8_t {
   kLoss,          ///< like kAttention; the flag --indexer gives the indexer's sizes
   kDenseLoss,     ///< like kLoss, but without K, because all keys take part
 };
-/// Adds the flags. The default sizes are those of DeepSeek-V3.2, with `rows` query tokens.
+/// Adds the flags. The default sizes come from DeepSeek-V3.2, with `rows` query tokens.
 void AddSparseCaseFlags(CLI::App& command, SparseCaseKind kind, int64_t rows, SparseCaseFlags& flags);
 /// Adds --block-size, for commands whose operators take pages.
 void AddPagesFlag(CLI::App& command, SparseCaseFlags& flags);

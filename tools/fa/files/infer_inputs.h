@@ -13,7 +13,7 @@
 
 namespace fa::tool {
 
-/// The flags of a fused inference's inputs: those of a decode, and its own.
+/// The flags of a fused inference's inputs: the flags of a decode, and more.
 struct InferFlags {
   DecodeFlags decode;
   int64_t heads_kv = 0;

@@ -24,7 +24,7 @@ class Failure : public std::runtime_error {
 
 /// Throws the error of a status, with flags instead of arguments. Throws UsageError for bad arguments and for calls
 /// that this machine cannot run, and otherwise Failure.
-/// @param names  flags that differ in this command from those of SharedFlagNames()
+/// @param names  flags that differ in this command from SharedFlagNames()
 void ThrowUnlessOk(const Status& status, std::span<const FlagName> names = {});
 /// Works like ThrowUnlessOk, for commands in which --shape describes all tensors.
 void ThrowUnlessOkFromShape(const Status& status);

@@ -36,8 +36,7 @@ struct TensorSizes {
 struct TensorStrides {
   int64_t batch = 0, seq = 0, head = 0;
 };
-/// Returns the strides of a dense tensor. In TND `sizes` are those of one sequence, and all sequences have the same
-/// length.
+/// Returns the strides of a dense tensor. In TND `sizes` describe one sequence, and all sequences have the same length.
 [[nodiscard]] TensorStrides StridesOf(Layout layout, const TensorSizes& sizes);
 
 }  // namespace fa::tool

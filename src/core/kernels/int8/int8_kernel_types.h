@@ -7,7 +7,7 @@
 #include "core/kernels/kernel_types.h"
 #include "fa/context.h"
 
-/// What the int8 kernels do. Strips and transposed tiles are those of kernel_types.h. Operands are *words* of `group`
+/// What the int8 kernels do. kernel_types.h explains strips and transposed tiles. Operands are *words* of `group`
 /// elements, which are 4 bytes or two 16-bit integers. Inner products of words are exact in int32. Everything that is
 /// not exact is computed with separate additions and multiplications, in one order, so that all levels give the same
 /// bits.

@@ -239,7 +239,7 @@ FA_INLINE F SpreadKeys(const float* p, int64_t n) {
 
 /// LoadE4M3 and LoadFiniteE4M3 return numbers divided by this power of 2.
 inline constexpr float kE4M3Unit = 256.0f;
-/// Returns the numbers as 16-bit floats, whose exponent and fraction are those of e4m3.
+/// Puts exponent and fraction of e4m3 into 16-bit floats and returns these, in f32.
 FA_INLINE F LoadE4M3(const uint8_t* p) {
   const __m128i words = _mm_cvtepi8_epi16(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
   const __m128i x = _mm_and_si128(_mm_slli_epi16(words, 7), _mm_set1_epi16(static_cast<int16_t>(0xbf80)));

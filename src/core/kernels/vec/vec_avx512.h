@@ -220,8 +220,8 @@ FA_INLINE F SpreadKeys(const float* p, int64_t n) {
 
 // The next functions load 16 columns of compressed rows.
 
-/// Returns halves of 16-bit floats whose exponent and fraction are those of e4m3. The floats are 2^-8 of the numbers.
-/// The code of NaN becomes the number 480.
+/// Returns 16-bit floats with exponent and fraction of e4m3. The floats are 2^-8 of the numbers. The code of NaN
+/// becomes the number 480.
 FA_INLINE __m256i WidenFiniteE4M3(__m128i bytes) {
   const __m256i words = _mm256_slli_epi16(_mm256_cvtepi8_epi16(bytes), 7);
   return _mm256_and_si256(words, _mm256_set1_epi16(static_cast<int16_t>(0xbf80)));

@@ -34,7 +34,7 @@ inline constexpr ByteFloats kE4M3Floats(3), kE5M2Floats(2);
 
 #ifdef __AVX512VBMI__
 
-/// Turns 64 codes into bf16: those of the lower eight codes of every 16 bytes, and those of the upper eight.
+/// Turns 64 codes into bf16. `lower` gets the lower eight codes of every 16 bytes, and `upper` gets the upper eight.
 FA_INLINE void WidenByteFloats(const ByteFloats& table, I codes, F& lower, F& upper) {
   const auto look_up = [&](const uint8_t* of) __attribute__((always_inline)) {
     return _mm512_permutex2var_epi8(_mm512_load_si512(of), codes, _mm512_load_si512(of + 64));

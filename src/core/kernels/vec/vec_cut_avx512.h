@@ -1,4 +1,4 @@
-// What the vectors beside tile products (tile_queues.inc) add to the functions of vec_avx512_bf16.h.
+// Functions for the vectors that work during tile products (tile_queues.inc), in addition to vec_avx512_bf16.h.
 
 #pragma once
 

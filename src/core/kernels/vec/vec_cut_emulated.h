@@ -47,7 +47,7 @@ class RoundToRows {
   [[nodiscard]] F Words(const Rows& rows) const { return RoundToPairs(rows.even, rows.odd); }
 };
 
-/// Emulated instructions flush by themselves.
+/// This class does nothing: emulated instructions take subnormals as 0 by themselves.
 class SubnormalsAsZeros {
  public:
   SubnormalsAsZeros() = default;

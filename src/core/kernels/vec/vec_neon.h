@@ -217,8 +217,8 @@ FA_INLINE uint8x8_t LoadBytes(const uint8_t* p) {
   __builtin_memcpy(&bytes, p, N);
   return vcreate_u8(bytes);
 }
-/// Returns 16-bit floats that are 2^-8 of numbers of e4m3: their exponents and fractions are those of the codes. A NaN
-/// gets all bits set.
+/// Returns 16-bit floats with exponent and fraction of e4m3. The floats are 2^-8 of the numbers. A NaN gets all bits
+/// set.
 FA_INLINE uint16x8_t WidenE4M3(uint8x8_t codes) {
   const int8x8_t nan = vreinterpret_s8_u8(vceq_u8(vand_u8(codes, vdup_n_u8(0x7f)), vdup_n_u8(0x7f)));
   const uint16x8_t words = vreinterpretq_u16_s16(vshlq_n_s16(vmovl_s8(vreinterpret_s8_u8(codes)), 7));

@@ -54,14 +54,13 @@ FA_INLINE void FromUnpackedOrder(F& a, F& b) {
   b = _mm512_shuffle_f32x4(high, high, 0xd8);
 }
 
-/// Splits the keys of a and b, which follow each other, into the vector of the even keys and the vector of the odd
-/// keys.
+/// Splits consecutive keys (a, then b) into a vector of the even keys and a vector of the odd keys.
 template <int R>
 FA_INLINE void SplitKeys(F& a, F& b) {
   static_assert(R == 1 || R == 2 || R == 4 || R == 8);
   F even;
   if constexpr (R <= 2) {
-    // Lane i belongs to row i % R of key i / R, of which there are 16 / R in a and as many in b.
+    // Lane i belongs to row i % R of key i / R. Each of a and b has 16 / R keys.
     const I lane = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
     const I row = _mm512_and_si512(lane, _mm512_set1_epi32(R - 1));
     const I of_even = _mm512_sub_epi32(_mm512_add_epi32(lane, lane), row);
@@ -73,8 +72,8 @@ FA_INLINE void SplitKeys(F& a, F& b) {
   }
   a = even;
 }
-/// Loads 32 integers of 4 bits from 16 bytes. The permutation uses five bits of each word, of which one is not part of
-/// the integer. So the table has each integer twice.
+/// Loads 32 integers of 4 bits from 16 bytes. The permutation uses five bits of each word. One of the five is not part
+/// of the integer. So the table has each integer twice.
 FA_INLINE F LoadIntegers4(const void* p) {
   alignas(64) static constexpr int16_t kNumbers[32] = {0, 1, 2, 3, 4, 5, 6, 7, -8, -7, -6, -5, -4, -3, -2, -1,
                                                        0, 1, 2, 3, 4, 5, 6, 7, -8, -7, -6, -5, -4, -3, -2, -1};

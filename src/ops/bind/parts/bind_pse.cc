@@ -52,8 +52,8 @@ Status BindSlopes(Binding& call) {
   return Status::Ok();
 }
 
-// Checks that the mask suits a compressed bias, which has no values for keys after the diagonal that ends at (Sq-1,
-// Sk-1).
+// Checks that the mask suits a compressed bias. Such a bias has no values for keys after the diagonal that ends at
+// (Sq-1, Sk-1).
 Status CheckCompressed(const Binding& call) {
   const int64_t mode = call.options.mask.sparse_mode();
   for (const tiling::Sequence& sequence : call.bound.problem.sequences) {

@@ -86,7 +86,7 @@ Status CheckTypes(const DenseTensors& args) {
     if (got == dtype || data == nullptr) return Status::Ok();
     return WrongType(name, got, TypeOf("q", dtype));
   };
-  // The address of k in this check. A plan may have no data for k, although k is required.
+  // This address makes the check treat k and v as given. A plan may lack their data, although both are required.
   static constexpr char kAlways = 0;
   FA_RETURN_IF_ERROR(check("k", &kAlways, args.k.dtype));
   FA_RETURN_IF_ERROR(check("v", &kAlways, args.v.dtype));

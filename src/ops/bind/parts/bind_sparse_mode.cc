@@ -20,8 +20,8 @@ ErrorText InMode(const Binding& call) {
   return Arg("sparse_mode") + " " + std::to_string(call.options.mask.sparse_mode());
 }
 
-// Returns the sizes of a sequence for an error. `index` is that of a packed sequence, or -1 if all batch elements have
-// the same sizes.
+// Returns the sizes of a sequence for an error. `index` is the number of a packed sequence, or -1 if all batch elements
+// have the same sizes.
 ErrorText Sizes(const Binding& call, const tiling::Sequence& sequence, int64_t index) {
   return " (" + InMode(call) + (index >= 0 ? ", sequence " + std::to_string(index) : std::string()) +
          ", Sq=" + std::to_string(sequence.sq) + ", Sk=" + std::to_string(sequence.sk) + ")";

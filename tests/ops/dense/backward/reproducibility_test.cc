@@ -243,7 +243,8 @@ TEST(BackwardReproducibility, WhateverGradientsAreAskedFor) {
   });
 }
 
-// avx512_vnni and avx512_bf16 add only dot products of 16-bit or int8 types. Their f32 kernels are those of avx512.
+// avx512_vnni and avx512_bf16 add only dot products of 16-bit or int8 types. Their f32 kernels are the kernels of
+// avx512.
 TEST(BackwardLevels, F32BitsOfAvx512LevelsAreEqual) {
   if (!Includes(DetectIsa(), Isa::kAvx512Vnni)) GTEST_SKIP() << "this CPU has one AVX-512 level at most";
   for (int seed = 16001; seed < 16021; ++seed) {

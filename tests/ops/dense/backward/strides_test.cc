@@ -163,7 +163,7 @@ TEST(BackwardStrides, StrideZeroInEveryInput) {
   }
 }
 
-// d_out is a single row of ones with stride 0, so the gradients are those of sum(out).
+// d_out is a single row of ones with stride 0, so the results are the gradients of sum(out).
 TEST(BackwardStrides, OutputGradientOfOneRow) {
   for (const DType dtype : kDTypes) {
     const BackwardCase c = Usual(dtype);

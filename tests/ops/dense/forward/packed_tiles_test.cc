@@ -221,7 +221,8 @@ reference::Problem WithRisingScores(const ForwardCase& c, double step) {
   return values;
 }
 
-// 8 per key and scale 1/8: after 70 keys, the probabilities are e^70 times those of the first keys. 512 overflows f32.
+// 8 per key and scale 1/8: after 70 keys, the probabilities are e^70 times as large as at the first keys. 512 overflows
+// f32.
 TEST(ForwardPackedTiles, RowsWhoseScoresRiseAreComputedAnewAndTheOthersKeepTheirBits) {
   const ForwardCase c = Usual();
   const ForwardProblem usual(c, WithRisingScores(c, 0));

@@ -49,7 +49,7 @@ std::vector<uint8_t> Drawn(Pattern pattern, int64_t planes, int64_t rows, int64_
   return drop;
 }
 
-/// A mask in both forms. `planes` and `heads` count those of the mask.
+/// A mask in both forms. `planes` and `heads` count the planes and heads of the mask.
 struct BothMasks {
   BothMasks(const Sizes& sizes, Pattern pattern, int64_t batch, int64_t heads, std::mt19937& random)
       : shape{batch, heads, sizes.rows, sizes.keys},

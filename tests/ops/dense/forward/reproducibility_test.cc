@@ -180,8 +180,8 @@ bool HasFewRows(const ForwardCase& c) {
                      [&c](int64_t sq) { return sq * (c.heads / c.heads_kv) <= kFewRows; });
 }
 
-// avx512_vnni and avx512_bf16 add only dot products of 16-bit or int8 types. For many rows, their f32 kernels are those
-// of avx512. For few rows, avx512_bf16 has the kernel `attend`, which sums in another order.
+// avx512_vnni and avx512_bf16 add only dot products of 16-bit or int8 types. For many rows, their f32 kernels are the
+// kernels of avx512. For few rows, avx512_bf16 has the kernel `attend`, which sums in another order.
 TEST(ForwardLevels, F32BitsOfAvx512LevelsAreEqual) {
   if (!Includes(DetectIsa(), Isa::kAvx512Vnni)) GTEST_SKIP() << "this CPU has one AVX-512 level at most";
   int compared = 0;

@@ -1,5 +1,4 @@
-// Tests sequences whose keys fit into one block: which kernels they use, and that their bits equal those of longer
-// sequences.
+// Tests sequences whose keys fit into one block: which kernels they use, and that longer sequences give the same bits.
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// fa run decode: reads the inputs from files and writes the outputs to files.
+// fa run decode and fa run infer: read the inputs from files and write the outputs to files.
 
 #include <fmt/format.h>
 
@@ -7,7 +7,7 @@
 
 #include "commands.h"
 #include "commands/progress.h"
-#include "files/decode_inputs.h"
+#include "files/infer_inputs.h"
 #include "files/output_tensors.h"
 #include "flags/context_flags.h"
 #include "flags/failure.h"
@@ -16,42 +16,59 @@
 namespace fa::tool {
 namespace {
 
+template <typename InputFlags>
 struct DecodeRunFlags {
-  DecodeFlags decode;
+  InputFlags inputs;
   ContextFlags context;
   std::string out, lse;
 };
 
-void Run(const DecodeRunFlags& flags) {
+/// Runs the operator `op`. An object of `Inputs` reads its inputs.
+template <typename Inputs, typename InputFlags, typename MakePlan>
+void RunDecode(const char* op, const DecodeRunFlags<InputFlags>& flags, MakePlan make_plan) {
   const std::unique_ptr<Context> context = MakeContext(flags.context);
-  const DecodeInputs inputs(flags.decode);
-  DecodeAttentionArgs args = inputs.args;
+  const Inputs inputs(flags.inputs);
+  auto args = inputs.args;
   OutputTensors outputs;
   TensorSizes out = inputs.query;
   out.d = inputs.dv;
-  outputs.Add("--out", flags.out, args.out, inputs.out_dtype(), ShapeOf(OutputLayout(inputs.options.layout), out));
+  outputs.Add("--out", flags.out, args.out, inputs.out_dtype(), OutputShapeOf(inputs.options.layout, out));
   outputs.AddIfNamed("--lse", flags.lse, args.lse, DType::kF32, StatsShape(inputs.options.layout, inputs.query));
-  auto plan = PlanDecodeAttention(args, inputs.options, context.get());
+  auto plan = make_plan(args, inputs.options, context.get());
   ThrowUnlessOk(plan.status(), InferenceFlagNames());
   outputs.Allocate();
   {
     const Progress progress(
-        fmt::format("fa run decode: {:.3g} GFLOP on {} threads", plan->info().flops * 1e-9, context->threads()));
+        fmt::format("fa run {}: {:.3g} GFLOP on {} threads", op, plan->info().flops * 1e-9, context->threads()));
     ThrowUnlessOk(plan->Run(args), InferenceFlagNames());
   }
   outputs.Commit();
 }
 
+template <typename Inputs, typename InputFlags, typename MakePlan>
+void AddDecodeRun(CLI::App& run, const char* op, const char* text, void (*add_flags)(CLI::App&, InputFlags&),
+                  MakePlan make_plan) {
+  CLI::App* command = run.add_subcommand(op, text);
+  const auto flags = std::make_shared<DecodeRunFlags<InputFlags>>();
+  add_flags(*command, flags->inputs);
+  command->add_option("--out", flags->out, "Output, in the shape of the layout's last part")
+      ->type_name("NPY")
+      ->required();
+  command->add_option("--lse", flags->lse, "max + ln(sum), float32 [B,N,Sq], packed [T,N]")->type_name("NPY");
+  AddContextFlags(*command, flags->context);
+  command->callback([=] { RunDecode<Inputs>(op, *flags, make_plan); });
+}
+
 }  // namespace
 
 void AddRunDecode(CLI::App& run) {
-  CLI::App* command = run.add_subcommand("decode", "Few queries against long keys, which may lie in pages or be int8");
-  const auto flags = std::make_shared<DecodeRunFlags>();
-  AddDecodeFlags(*command, flags->decode);
-  command->add_option("--out", flags->out, "Output, in the layout's own shape")->type_name("NPY")->required();
-  command->add_option("--lse", flags->lse, "max + ln(sum), float32 [B,N,Sq], TND [T,N]")->type_name("NPY");
-  AddContextFlags(*command, flags->context);
-  command->callback([flags] { Run(*flags); });
+  AddDecodeRun<DecodeInputs>(run, "decode", "Few queries against long keys, which may lie in pages or be int8",
+                             AddDecodeFlags, PlanDecodeAttention);
+}
+
+void AddRunInfer(CLI::App& run) {
+  AddDecodeRun<InferInputs>(run, "infer", "Prompts, chunks and decode steps in every layout and cache of the device",
+                            AddInferFlags, PlanInferAttention);
 }
 
 }  // namespace fa::tool
