@@ -41,6 +41,7 @@ from ._npu.calls import (
     forward,
     forward_on_tensors,
 )
+from ._npu.blocks import npu_block_sparse_attention, npu_block_sparse_attention_backward
 from ._npu.cache import (
     _npu_reshape_and_cache,
     npu_attention_update,
@@ -83,6 +84,8 @@ __all__ = [
     "_npu_reshape_and_cache",
     "install",
     "npu_attention_update",
+    "npu_block_sparse_attention",
+    "npu_block_sparse_attention_backward",
     "npu_dense_lightning_indexer_grad_kl_loss",
     "npu_dense_lightning_indexer_softmax_lse",
     "npu_fused_infer_attention_score",
