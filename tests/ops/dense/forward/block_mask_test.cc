@@ -279,7 +279,9 @@ void ExpectReference(const BlockCase& c, const BlockProblem& problem, const Bloc
       }
     }
   }
-  if (c.kept_of_8 == 0) EXPECT_EQ(empty, row);
+  if (c.kept_of_8 == 0) {
+    EXPECT_EQ(empty, row);
+  }
   EXPECT_LE(LargestError(got.out, want.out), 2 * LargestError(naive.out, want.out));
   // The gradients belong to the rounded output of the forward.
   want.out = got.out;
