@@ -16,7 +16,8 @@ namespace fa::aclnn {
 namespace {
 
 struct KLGradSlots {
-  Operands::Slot q, k, w, indices, p, dq, dk, dw, y;
+  Operands::Slot q, k, w, indices, p;
+  Operands::Slot dq = Operands::kAbsent, dk = dq, dw = dq, y = dq;
 };
 
 /// The lists of a call, which lie in tensors.

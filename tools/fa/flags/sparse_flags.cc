@@ -33,7 +33,8 @@ LossReduction ReductionOf(const SparseFlags& flags) {
 IndexerTarget TargetOf(const SparseFlags& flags) {
   if (flags.target == "l1") return IndexerTarget::kL1;
   if (flags.target == "head-mean") return IndexerTarget::kHeadMean;
-  throw UsageError(fmt::format("--target: '{}', want head-mean or l1", flags.target));
+  if (flags.target == "given") return IndexerTarget::kGiven;
+  throw UsageError(fmt::format("--target: '{}', want head-mean, l1 or given", flags.target));
 }
 
 void AddSequenceFlags(CLI::App& command, SparseFlags& flags) {
@@ -73,10 +74,11 @@ void AddLossFlags(CLI::App& command, SparseFlags& flags) {
   command.add_option("--reduction", flags.reduction, "Reduction over the query tokens; default: sum")
       ->type_name("sum|mean");
   command
-      .add_option(
-          "--target", flags.target,
-          "head-mean (default): mean of the attention's probabilities over its heads; l1: that divided by its sum")
-      ->type_name("head-mean|l1");
+      .add_option("--target", flags.target,
+                  "head-mean (default): mean of the attention's probabilities over its heads; l1: that divided by its "
+                  "sum; given "
+                  "(indexer-kl-loss only): --p-head-mean with any sum")
+      ->type_name("head-mean|l1|given");
 }
 
 }  // namespace fa::tool
