@@ -1,4 +1,4 @@
-"""torch_npu's block-sparse attention against its definition in float64: results, gradients, lengths, layouts, errors."""
+"""torch_npu's block-sparse attention against its definition in float64: results, gradients, layouts, errors."""
 
 import inspect
 
@@ -35,7 +35,7 @@ def tensors_of(dtype=torch.float32):
 
 
 def arranged(parts, layout):
-    """Returns sequences [1,N,S,D] as one tensor. Rows past a length hold NaN, packed ones behind the last sequence too."""
+    """Returns sequences [1,N,S,D] as one tensor. Rows past a length, or behind the last sequence, hold NaN."""
     if layout == "TND":
         packed = torch.cat([part[0].transpose(0, 1) for part in parts])
         return torch.cat([packed, torch.full_like(packed[:1], torch.nan)])

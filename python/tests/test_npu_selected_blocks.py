@@ -76,7 +76,8 @@ class Case:
                     for x in listed[: K if number is None else number[n // (N // NKV), first + i]]:
                         keep[0, n, i, x * self.block : (x + 1) * self.block] = True
                 keep[0, :, i, max(keys - rows + i + 1, 0) :] = False
-            q, k, v = (t.transpose(0, 1)[None].to(dtype) for t in (self.q[first : first + rows], self.keys[b], self.values[b]))
+            parts = self.q[first : first + rows], self.keys[b], self.values[b]
+            q, k, v = (part.transpose(0, 1)[None].to(dtype) for part in parts)
             out[first : first + rows] = attention(q, k, v, scale=SCALE, keep=keep)[0][0].transpose(0, 1)
             first += rows
         return out

@@ -32,32 +32,29 @@ struct KLGradLengths {
   }
 };
 
-/// The names of this operator's parameters.
-const std::vector<Rename>& KLGradNames() {
-  static const std::vector<Rename> names = {{"q_index", "q"},
-                                            {"k_index", "k"},
-                                            {"weights", "w"},
-                                            {"p_head_mean", "attnSoftmaxL1Norm"},
-                                            {"lengths_q", "cuSeqLensQ"},
-                                            {"lengths_kv", "cuSeqLensK"},
-                                            {"used_q", "seqUsedQ"},
-                                            {"used_kv", "seqUsedK"},
-                                            {"residual_kv", "cmpResidualK"},
-                                            {"cmp_ratio", "cmpRatio"},
-                                            {"mask", "maskMode"},
-                                            {"layout", "layoutQ"},
-                                            {"dq_index", "dq"},
-                                            {"dk_index", "dk"},
-                                            {"dweights", "dw"},
-                                            {"softmax_index", "softmaxOut"}};
-  return names;
+/// Returns the names of this operator's parameters.
+std::vector<Rename> KLGradNames(bool packed) {
+  return {{"q_index", "q"},
+          {"k_index", "k"},
+          {"weights", "w"},
+          {"p_head_mean", "attnSoftmaxL1Norm"},
+          {"lengths_q", packed ? "cuSeqLensQ" : "seqUsedQ"},
+          {"lengths_kv", packed ? "cuSeqLensK" : "seqUsedK"},
+          {"residual_kv", "cmpResidualK"},
+          {"cmp_ratio", "cmpRatio"},
+          {"mask", "maskMode"},
+          {"layout", "layoutQ"},
+          {"dq_index", "dq"},
+          {"dk_index", "dk"},
+          {"dweights", "dw"},
+          {"softmax_index", "softmaxOut"}};
 }
 
 class KLGradOperation final : public PlannedOperation<SparseIndexerLossArgs> {
  public:
   KLGradOperation(Operands operands, const KLGradSlots& slots, const KLGradLengths& tensors,
                   const SparseIndexerLossOptions& options)
-      : PlannedOperation(std::move(operands), Names::kIndexerLoss, KLGradNames()),
+      : PlannedOperation(std::move(operands), Names::kIndexerLoss, KLGradNames(options.layout == Layout::kTND)),
         slots_(slots),
         tensors_(tensors),
         options_(options),
@@ -95,10 +92,23 @@ class KLGradOperation final : public PlannedOperation<SparseIndexerLossArgs> {
       FA_RETURN_IF_ERROR(ReadSums("cuSeqLensK", tensors_.cu_k, slots_.k, memory, &lengths->kv));
     }
     if (memory == nullptr) return Status::Ok();
-    (packed() ? lengths->used_q : lengths->q) = Numbers(tensors_.used_q, *memory);
-    (packed() ? lengths->used_kv : lengths->kv) = Numbers(tensors_.used_k, *memory);
-    lengths->residual = Numbers(tensors_.residual, *memory);
-    return Status::Ok();
+    if (!packed()) {
+      lengths->q = tensors_.used_q.Values(0, operands_, memory);
+      lengths->kv = tensors_.used_k.Values(0, operands_, memory);
+      lengths->residual = tensors_.residual.Values(0, operands_, memory);
+      return Status::Ok();
+    }
+    const auto rows_of = [](const std::vector<int64_t>& sums) {
+      return [&sums](size_t b) { return sums[b + 1] - sums[b]; };
+    };
+    const size_t batch = lengths->q.size() - 1;
+    FA_RETURN_IF_ERROR(ReadNumbers("seqUsedQ", tensors_.used_q, *memory, batch, rows_of(lengths->q), &lengths->used_q));
+    if (lengths->kv.size() == lengths->q.size()) {  // the library refuses other sizes
+      FA_RETURN_IF_ERROR(
+          ReadNumbers("seqUsedK", tensors_.used_k, *memory, batch, rows_of(lengths->kv), &lengths->used_kv));
+    }
+    const auto most = [this](size_t /*b*/) { return options_.cmp_ratio - 1; };
+    return ReadNumbers("cmpResidualK", tensors_.residual, *memory, batch, most, &lengths->residual);
   }
 
   [[nodiscard]] Status ReadSums(const char* name, const SequenceLengths& tensor, Operands::Slot rows,
@@ -111,11 +121,24 @@ class KLGradOperation final : public PlannedOperation<SparseIndexerLossArgs> {
                                    ", want 0");
   }
 
-  /// Reads one number per batch element.
-  [[nodiscard]] std::vector<int64_t> Numbers(const SequenceLengths& tensor, const CallMemory& memory) const {
-    std::vector<int64_t> numbers = tensor.Values(0, operands_, &memory);
-    if (packed() && tensor.in_tensor()) numbers.insert(numbers.begin(), 0);
-    return numbers;
+  /// Reads one number per packed sequence, 0..most(b), behind a 0 for the empty sequence.
+  template <typename Most>
+  [[nodiscard]] Status ReadNumbers(const char* name, const SequenceLengths& tensor, const CallMemory& memory,
+                                   size_t batch, const Most& most, std::vector<int64_t>* numbers) const {
+    if (!tensor.in_tensor()) return Status::Ok();
+    *numbers = tensor.Values(0, operands_, &memory);
+    if (numbers->size() != batch) {
+      return Status::InvalidArgument(std::string(name) + " has " + std::to_string(numbers->size()) + " entries, want " +
+                                     std::to_string(batch));
+    }
+    for (size_t b = 0; b < batch; ++b) {
+      const int64_t number = (*numbers)[b];
+      if (number >= 0 && number <= most(b)) continue;
+      return Status::InvalidArgument(std::string(name) + "[" + std::to_string(b) + "]=" + std::to_string(number) +
+                                     ", want 0.." + std::to_string(most(b)));
+    }
+    numbers->insert(numbers->begin(), 0);
+    return Status::Ok();
   }
 
   /// Returns a tensor of entries without the dimension of one key head.

@@ -157,6 +157,15 @@ TEST(AclnnKLLossGrad, ErrorsNameTheParameter) {
        [](LossGrad& c) {
          c.used_k = {3, 8};
        }},
+      {"seqUsedQ[0]=8, want 0..7", true,
+       [](LossGrad& c) {
+         c.used_q = {8, 2};
+       }},
+      {"seqUsedK[1]=9, want 0..8", true,
+       [](LossGrad& c) {
+         c.used_k = {3, 9};
+       }},
+      {"cmpResidualK has 1 entries, want 2", true, [](LossGrad& c) { c.residual = {1}; }},
       {"cmpResidualK[1]=2, want 0..1", false,
        [](LossGrad& c) {
          c.residual = {0, 2};

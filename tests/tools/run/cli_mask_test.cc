@@ -223,11 +223,11 @@ TEST(CliMask, WrongBlocksAreRefused) {
       {" --block-shape 4,7", ""},
       {" --block-shape 4,8 --causal", ""},
       {" --block-shape 4,9", ""},
-      {" --block-shape 4,10", "--block-mask.shape[1]=3, want 2 (--key)"},
-      {" --block-shape 5,8", "--block-mask.shape[0]=3, want 2 (--query)"},
-      {"", "--block-mask.shape[0]=3, want 1 (--query)"},
+      {" --block-shape 4,10", "--block-mask: shape[1]=3, want 2 (--key)"},
+      {" --block-shape 5,8", "--block-mask: shape[0]=3, want 2 (--query)"},
+      {"", "--block-mask: shape[0]=3, want 1 (--query)"},
       {" --block-shape 4", "--block-shape: 4, want X,Y"},
-      {" --block-shape 0,8", "--block-shape=0, want >= 1"},
+      {" --block-shape 0,8", "--block-shape: 0, want >= 1"},
   };
   for (const auto& [flags, text] : cases) {
     ForwardCall call("BNSD", Sized({9}, {20}));

@@ -13,6 +13,7 @@ from .._torch import block_ops
 from .._torch.block_ops import BlockCall
 from .._torch.operators import call as call_operator
 from .calls import TENSOR_NAMES, checked
+from .inference import Lengths
 
 _NAMES = TENSOR_NAMES | {
     "pair_mask": "block_sparse_mask",
@@ -49,7 +50,7 @@ def _call(
     layouts: tuple[str, str],
     num_key_value_heads: int,
     scale_value: float,
-    lengths: tuple[Sequence[int] | None, Sequence[int] | None],
+    lengths: tuple[Lengths, Lengths],
 ) -> BlockCall:
     layout, layout_kv = layouts
     if layout not in ("TND", "BNSD", "BSND"):
@@ -66,14 +67,14 @@ def _call(
     block = integers(block_shape, "block_shape") or [128, 128]
     if len(block) != 2 or min(block) < 1:
         raise ValueError(f"invalid argument: block_shape={block}, want two integers >= 1")
-    used = [integers(given, name) for given, name in zip(lengths, _LENGTHS, strict=True)]
+    used = [integers(given, name) for given, name in zip(lengths, _LENGTHS, strict=True)]  # type: ignore[arg-type]
     batch = len(used[0]) if packed else query.shape[0]
     for name, given, values, tensor in zip(_LENGTHS, lengths, used, (query, key), strict=True):
         if packed and given is None:
             raise ValueError(f"invalid argument: {name}: missing, want one length per sequence (q_input_layout TND)")
         if given is not None:
             _check_lengths(name, values, batch, tensor.shape[rows], packed)
-    return BlockCall(block_sparse_mask, layout, *block, *used, float(scale_value))
+    return BlockCall(block_sparse_mask, layout, block[0], block[1], used[0], used[1], float(scale_value))
 
 
 _LENGTHS = "actual_seq_lengths", "actual_seq_lengths_kv"
@@ -96,8 +97,8 @@ def npu_block_sparse_attention(
     actual_seq_lengths_kv: Tensor | Sequence[int] | None = None,
     softmax_lse_flag: int = 0,
 ) -> tuple[Tensor, Tensor]:
-    """Computes attention in which a mask keeps or drops whole blocks of query rows and keys. query, key and value have a
-    gradient.
+    """Computes attention in which a mask keeps or drops whole blocks of query rows and keys. query, key and value have
+    a gradient.
 
     Args:
         query, key, value: in layout "TND", "BNSD" or "BSND", the same for all; float32, bfloat16 or float16.
@@ -122,9 +123,7 @@ def npu_block_sparse_attention(
     rest = _call(query, key, block_sparse_mask, block_shape, layouts, num_key_value_heads, scale_value, lengths)
     with own_names(_NAMES):
         tensors = query, key, value
-        out, lse = call_operator(
-            block_ops.block_sparse_attention, (*tensors, block_sparse_mask), *tensors, *rest
-        )
+        out, lse = call_operator(block_ops.block_sparse_attention, (*tensors, block_sparse_mask), *tensors, *rest)
     return out, lse if softmax_lse_flag == 1 else query.new_empty(0, dtype=torch.float32)
 
 

@@ -48,7 +48,8 @@ def _lists(select_idx: Tensor, select_num_idx: Tensor | None, seen: Tensor) -> T
     many = counts.sum(-1) > seen.clamp(min=0)
     if many.any():
         head, token = many.nonzero()[0].tolist()
-        raise ValueError(f"invalid argument: select_idx[{head}][{token}]: more entries than blocks, want each block once")
+        place = f"select_idx[{head}][{token}]"
+        raise ValueError(f"invalid argument: {place}: more entries than blocks, want each block once")
     order = (~counts).to(torch.int8).argsort(dim=-1, stable=True)
     return torch.where(counts, select_idx, -1).gather(-1, order)
 
@@ -97,10 +98,9 @@ def npu_sparse_attention_score(
     Raises:
         ValueError: an argument is wrong, or a list has more entries than blocks, as it may with a block listed twice.
     """
-    scales = {"q_dequant_scale": q_dequant_scale, "k_dequant_scale": k_dequant_scale, "v_dequant_scale": v_dequant_scale}
-    for name, scale in scales.items():
+    for name, scale in (("q", q_dequant_scale), ("k", k_dequant_scale), ("v", v_dequant_scale)):
         if scale is not None:
-            raise ValueError(f"invalid argument: {name}: given, want None (quantised tensors are not served)")
+            raise ValueError(f"invalid argument: {name}_dequant_scale: given, want None (no quantised tensors)")
     for name, layout, want in (("q", q_input_layout, "TND"), ("kv", kv_input_layout, "BNSD")):
         if layout != want:
             raise ValueError(f'invalid argument: {name}_input_layout="{layout}", want "{want}"')
@@ -124,10 +124,20 @@ def npu_sparse_attention_score(
         raise ValueError(f"invalid argument: block_size={block_size}, want 1..128")
     _, limit = _sequences(tokens, actual_seq_lengths, actual_seq_lengths_kv)
     lists = _lists(select_idx, select_num_idx, -(-limit // block_size))
-    return _attend(query, key, value, lists, block_table, actual_seq_lengths, actual_seq_lengths_kv, scale_value, block_size)
+    lengths = actual_seq_lengths, actual_seq_lengths_kv
+    return _attend(query, key, value, lists, block_table, lengths, scale_value, block_size)
 
 
-def _attend(query, key, value, lists, block_table, lengths, lengths_kv, scale, block_size) -> Tensor:
+def _attend(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    lists: Tensor,
+    block_table: Tensor,
+    lengths: tuple[Tensor, Tensor],
+    scale: float,
+    block_size: int,
+) -> Tensor:
     """Calls sparse attention for each key head, whose query heads share a list."""
     group = query.shape[1] // key.shape[2]
     outputs = []
@@ -138,8 +148,8 @@ def _attend(query, key, value, lists, block_table, lengths, lengths_kv, scale, b
             sink=None,
             sparse_indices=lists[head, :, None],
             block_table=block_table,
-            lengths_q=lengths.to(torch.int64).cumsum(0),
-            lengths_kv=lengths_kv,
+            lengths_q=lengths[0].to(torch.int64).cumsum(0),
+            lengths_kv=lengths[1],
             layout="TND",
             scale=scale,
             block_size=block_size,
@@ -259,9 +269,9 @@ def npu_sparse_attention_score_prefill(
     Raises:
         ValueError: an argument is wrong.
     """
-    for name, lengths in {"actual_seq_lengths": actual_seq_lengths, "actual_seq_lengths_kv": actual_seq_lengths_kv}.items():
-        if lengths is None:
-            raise ValueError(f"invalid argument: {name}: missing, want one length per sequence")
+    if actual_seq_lengths is None or actual_seq_lengths_kv is None:
+        name = "actual_seq_lengths" if actual_seq_lengths is None else "actual_seq_lengths_kv"
+        raise ValueError(f"invalid argument: {name}: missing, want one length per sequence")
     _check_integers(k2q_row_ptr=k2q_row_ptr, k2q_q_indices=k2q_q_indices, k2q_slot_indices=k2q_slot_indices)
     tokens, heads = query.shape[0], num_key_value_heads
     sequence, _ = _sequences(tokens, actual_seq_lengths, actual_seq_lengths_kv)
@@ -276,7 +286,8 @@ def npu_sparse_attention_score_prefill(
         row = torch.repeat_interleave(torch.arange(len(pointers) - 1), pointers.diff())
         token, slot = (t[head, :count].to(torch.int64) for t in (k2q_q_indices, k2q_slot_indices))
         if ((token < 0) | (token >= tokens) | (slot < 0) | (slot >= top_k)).any():
-            raise ValueError(f"invalid argument: k2q_q_indices[{head}]: want queries below {tokens} and slots below {top_k}")
+            want = f"queries below {tokens} and slots below {top_k}"
+            raise ValueError(f"invalid argument: k2q_q_indices[{head}]: want {want}")
         block = row - first[sequence[token]]
         if ((block < 0) | (row >= first[sequence[token] + 1])).any():
             raise ValueError(f"invalid argument: k2q_row_ptr[{head}]: a row has a query of another sequence")

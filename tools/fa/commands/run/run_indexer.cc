@@ -110,7 +110,7 @@ void AddRunIndexerLoss(CLI::App& run) {
                                const int rank = indices.rank();
                                return call.PerToken(DType::kF32, {rank == 0 ? 0 : indices[rank - 1]});
                              }});
-  command.flags.push_back(AddIndexFlags);
+  command.flags.insert(command.flags.end(), {AddIndexFlags, AddCompressionFlags});
   AddSparseCommand(run, std::move(command));
 }
 
