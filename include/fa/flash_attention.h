@@ -44,7 +44,7 @@ struct AttentionArgs {
   /// [B,1,Sq,Sk] or [B,N,Sq,Sk]; with TND it is [maxSq,maxSk].
   TensorView dense_mask;
   /// Instead of dense_mask: a mask that the caller keeps, [B|1, N|Nkv|1, 1|Sq, Sk]; with TND B is the number of
-  /// sequences, and the rows and keys are maxSq and maxSk. It must outlive the call. A plan takes any mask of its shape.
+  /// sequences, and the sizes are maxSq and maxSk. It must outlive the call. A plan takes any mask of its shape.
   const PairMask* pair_mask = nullptr;
   TensorView drop_mask;  ///< u8 bits, LSB first, 1 = keep, without gaps over [B,N,Sq,Sk]; >= ceil(bits / 8) bytes
   /// f32 [N], or one per row [B|1,N,Sq] (TND: [T,N]), any strides: the score of a virtual key whose value is 0.
