@@ -18,6 +18,7 @@
 
 // The build makes fa/export.h, so this folder alone is not enough: use the headers of an installed fa, or link the
 // CMake target fa::fa.
+#include "fa/block_mask.h"
 #include "fa/context.h"
 #include "fa/error_text.h"
 #include "fa/half.h"

@@ -43,8 +43,8 @@ struct AttentionArgs {
   /// The dense mask, u8, bool or i8; a value other than 0 drops the pair. Its shape is [Sq,Sk], [1,1,Sq,Sk],
   /// [B,1,Sq,Sk] or [B,N,Sq,Sk]; with TND it is [maxSq,maxSk].
   TensorView dense_mask;
-  /// Instead of dense_mask: a mask that the caller keeps, [B|1, N|Nkv|1, 1|Sq, Sk]; with TND it is [1, 1, 1|maxSq,
-  /// maxSk]. It must outlive the call. A plan takes any mask of the planned shape.
+  /// Instead of dense_mask: a mask that the caller keeps, [B|1, N|Nkv|1, 1|Sq, Sk]; with TND B is the number of
+  /// sequences, and the sizes are maxSq and maxSk. It must outlive the call. A plan takes any mask of its shape.
   const PairMask* pair_mask = nullptr;
   TensorView drop_mask;  ///< u8 bits, LSB first, 1 = keep, without gaps over [B,N,Sq,Sk]; >= ceil(bits / 8) bytes
   /// f32 [N], or one per row [B|1,N,Sq] (TND: [T,N]), any strides: the score of a virtual key whose value is 0.

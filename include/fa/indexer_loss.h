@@ -43,6 +43,9 @@ enum class IndexerTarget : uint8_t {
   /// is divided by the number of heads minus the sum of the sinks' probabilities.
   kHeadMean,
   kL1,  ///< this mean divided by its sum over the row's selected keys, as DeepSeek-V3.2 defines it
+  /// p_head_mean as it is given, with any sum. Then dI = y sum(p) - p, the gradient of -sum of p ln y. This is the
+  /// target of SparseLightningIndexerKLLossGrad of CANN, in the sparse loss only.
+  kGiven,
 };
 
 /// Tensors of the KL loss on selected keys. Shapes are written for BSND; TND has [T, ...] for [B, S, ...]. A tensor
@@ -58,13 +61,21 @@ struct SparseIndexerLossArgs {
   TensorView sink;  ///< optional: the attention's sinks, f32 [N], not together with p_head_mean. Rows whose sinks
                     ///< have all the weight have no loss and no gradients
   TensorView p_head_mean;  ///< optional result of SparseFlashAttention; if it is given, q, k, softmax_max and
-                           ///< softmax_sum are not read
+                           ///< softmax_sum are not read, and may be absent
   std::span<const int64_t> lengths_q, lengths_kv;  ///< numbers of rows in use, as in SparseAttentionArgs
+  /// Optional with TND, one number per sequence: how many of its rows are in use. The others count as rows past the
+  /// length.
+  std::span<const int64_t> used_q, used_kv;
+  /// Optional, one number per batch element, less than cmp_ratio; default 0. So many tokens follow the tokens of the
+  /// last key.
+  std::span<const int64_t> residual_kv;
 
   MutableTensorView dq_index;  ///< shape and type of q_index
   MutableTensorView dk_index;  ///< shape and type of k_index
   MutableTensorView dweights;  ///< shape and type of weights
   MutableTensorView loss;      ///< f32, one element
+  /// Optional, f32 [B, S1, K] (TND [T, K]): y of each entry, or 0 if the entry has no key.
+  MutableTensorView softmax_index;
 };
 
 /// Tensors of the KL loss on every key that the mask allows. The attention may have several key heads.
@@ -91,6 +102,10 @@ struct SparseIndexerLossOptions {
   LossReduction reduction = LossReduction::kSum;
   IndexerTarget target = IndexerTarget::kHeadMean;
   bool check_indices = true;  ///< whether wrong indices are refused, as in SparseAttentionOptions
+  /// Each key stands for so many tokens, 1..2^20. With kRightDownCausal the limit of query token t is then
+  /// (S2 * cmp_ratio + residual_kv - S1 + t + 1) / cmp_ratio, rounded down and within 0..S2, where S1 and S2 count rows
+  /// in use.
+  int64_t cmp_ratio = 1;
 };
 
 /// The options of a loss on every key: everything but the tensors.
@@ -105,7 +120,7 @@ struct DenseIndexerLossOptions {
 /// Computes the loss and its gradients. For the entries of each row, let p be the target (IndexerTarget), I the
 /// indexer's scores and y = softmax(I). Then
 ///   loss = sum of p' (ln p' - ln y') with p' = max(p, 1e-8), y' = max(y, 1e-8)
-///   dI   = y - p
+///   dI   = y - p, with kGiven y sum(p) - p
 /// dweights, dq_index and dk_index are the gradients of LightningIndexerGrad with d_values = dI. A row without keys
 /// adds nothing to the loss, and its gradients are 0. Terms are added in f32 in the ascending order of the tokens, and
 /// sums are rounded once. The bits do not depend on the number of threads.

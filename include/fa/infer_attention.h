@@ -53,7 +53,7 @@ namespace fa {
 /// - dense_mask is bool, i8 or u8; elements other than 0 are dropped. Modes 0 and 1: [Sq, Sk], [B|1, Sq, Sk] or [B|1,
 ///   1, Sq, Sk], or larger, or [B, Sk] if Sq is 1. Modes 2 to 4: the triangle of [2048, 2048], which is checked. Mode
 ///   9: [B, Sq, Sq], or with packed queries Sq * Sq numbers per sequence, one after the other.
-/// - There is no pair_mask.
+/// - pair_mask is [B|1, N|Nkv|1, 1 or >= Sq, >= P + S] in every layout. Left padding and mode 9 have none.
 /// - sink is of the type of q or f32, [N].
 /// - lse may have a last dimension of 1.
 struct InferAttentionArgs : DecodeAttentionArgs {

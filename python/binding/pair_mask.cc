@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "bindings.h"
+#include "fa/block_mask.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -81,6 +82,13 @@ PairMask FromBlocks(const nb::object& blocks, int64_t rows, int64_t keys, std::p
   const OneArray array("indices", blocks);
   const PairLists lists{.rows = rows, .keys = keys, .block_rows = block_size.first, .block_keys = block_size.second};
   return Made([&] { return PairMask::FromIndices(array.view(), lists, context); });
+}
+
+PairMask FromBlockMask(const nb::object& mask, int64_t rows, int64_t keys, std::pair<int64_t, int64_t> block_size,
+                       Context* context) {
+  const OneArray array("blocks", mask);
+  const PairLists sizes{.rows = rows, .keys = keys, .block_rows = block_size.first, .block_keys = block_size.second};
+  return Made([&] { return PairMaskFromBlocks(array.view(), sizes, context); });
 }
 
 PairMask FromBits(const nb::object& words, int64_t keys, Context* context) {
@@ -168,6 +176,11 @@ void BindPairMask(nb::module_& module) {
                   "context"_a = nb::none(),
                   "From lists of blocks of keys per block of rows, int32 or int64 [.., lists, K]. block_size is "
                   "(rows, keys) of a\nblock. Negative entries name no block.")
+      .def_static(
+          "from_block_mask", &FromBlockMask, "blocks"_a, "rows"_a, "keys"_a, "block_size"_a, nb::kw_only(),
+          "context"_a = nb::none(),
+          "From bool, uint8 or int8 [.., ceil(rows / block rows), ceil(keys / block keys)]: a value other than 0 "
+          "keeps its\nblock. block_size is (rows, keys) of a block.")
       .def_static("from_bits", &FromBits, "words"_a, "keys"_a, nb::kw_only(), "context"_a = nb::none(),
                   "From int64 [.., Sq, ceil(keys / 64)]: key j is kept if bit j % 64 of word j // 64 is set.")
       .def_static("from_slabs", &FromSlabs, "function"_a, "shape"_a, nb::kw_only(), "context"_a = nb::none(),

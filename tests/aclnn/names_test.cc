@@ -132,7 +132,7 @@ std::vector<Operator> Operators() {
        "aclnnSparseLightningIndexerGradKLLossV2",
        Fields<SparseIndexerLossArgs>(),
        {"layout", "scale", "mask"},
-       {"p_head_mean"}},
+       {"p_head_mean", "softmax_index", "used_q", "used_kv", "residual_kv"}},
       {Names::kDenseIndexerLoss,
        "aclnn_dense_lightning_indexer_grad_kl_loss.h",
        "aclnnDenseLightningIndexerGradKLLoss",

@@ -99,6 +99,7 @@ TEST(FlagNames, HaveNoEntryThatNoArgumentUses) {
   // These arguments of calls over ranks belong to several commands.
   for (const char* argument : {"shards.intervals", "shards.strategy", "shards.heads_in_flight", "machines.ranks"})
     use(tool::SharedFlagNames(), argument);
+  use(tool::SharedFlagNames(), "pair_mask");  // which is no tensor
   for (const auto names : {tool::SharedFlagNames(), tool::InferenceFlagNames(), tool::SparseFlagNames()}) {
     for (const FlagName& entry : names) EXPECT_TRUE(used.contains(&entry)) << entry.argument << " " << entry.flag;
   }

@@ -52,6 +52,10 @@ class PairMask:
         blocks: Any, rows: int, keys: int, block_size: tuple[int, int], *, context: Context | None = None
     ) -> PairMask: ...
     @staticmethod
+    def from_block_mask(
+        blocks: Any, rows: int, keys: int, block_size: tuple[int, int], *, context: Context | None = None
+    ) -> PairMask: ...
+    @staticmethod
     def from_bits(words: Any, keys: int, *, context: Context | None = None) -> PairMask: ...
     @staticmethod
     def from_slabs(

@@ -23,5 +23,13 @@ def _naming(make: Callable[..., Any]) -> Callable[..., Any]:
 
 for _name in ("band", "band_top_left", "prefix", "rows", "from_sparse_mode"):
     setattr(Mask, _name, staticmethod(_naming(getattr(Mask, _name))))
-for _name in ("from_bool", "from_additive", "from_indices", "from_blocks", "from_bits", "from_slabs"):
+for _name in (
+    "from_bool",
+    "from_additive",
+    "from_indices",
+    "from_blocks",
+    "from_block_mask",
+    "from_bits",
+    "from_slabs",
+):
     setattr(PairMask, _name, staticmethod(_naming(getattr(PairMask, _name))))

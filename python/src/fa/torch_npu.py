@@ -41,6 +41,7 @@ from ._npu.calls import (
     forward,
     forward_on_tensors,
 )
+from ._npu.blocks import npu_block_sparse_attention, npu_block_sparse_attention_backward
 from ._npu.cache import (
     _npu_reshape_and_cache,
     npu_attention_update,
@@ -62,6 +63,7 @@ from ._npu.fused import (
     npu_fused_infer_attention_score_v2,
 )
 from ._npu.install import install, uninstall
+from ._npu.selected_blocks import npu_k2q_csr, npu_sparse_attention_score, npu_sparse_attention_score_prefill
 from ._npu.sparse import (
     npu_dense_lightning_indexer_grad_kl_loss,
     npu_dense_lightning_indexer_softmax_lse,
@@ -83,6 +85,8 @@ __all__ = [
     "_npu_reshape_and_cache",
     "install",
     "npu_attention_update",
+    "npu_block_sparse_attention",
+    "npu_block_sparse_attention_backward",
     "npu_dense_lightning_indexer_grad_kl_loss",
     "npu_dense_lightning_indexer_softmax_lse",
     "npu_fused_infer_attention_score",
@@ -98,6 +102,7 @@ __all__ = [
     "npu_gather_selection_kv_cache",
     "npu_gather_selection_kv_cache_functional",
     "npu_incre_flash_attention",
+    "npu_k2q_csr",
     "npu_lightning_indexer",
     "npu_lightning_indexer_grad",
     "npu_prompt_flash_attention",
@@ -105,6 +110,8 @@ __all__ = [
     "npu_scatter_pa_cache",
     "npu_scatter_pa_kv_cache",
     "npu_scatter_pa_kv_cache_functional",
+    "npu_sparse_attention_score",
+    "npu_sparse_attention_score_prefill",
     "npu_sparse_flash_attention",
     "npu_sparse_flash_attention_grad",
     "npu_sparse_lightning_indexer_grad_kl_loss",

@@ -15,8 +15,7 @@ ScoreInputs ScoreInputsOf(const BoundAttention& bound, const ScoreAddresses& dat
   if (bound.has_slopes) scores.slopes = {pse, &bound.slopes};
   if (bound.has_dense_mask) scores.dense_mask = {static_cast<const std::byte*>(data.dense_mask), &bound.dense_mask};
   if (data.pair_mask != nullptr) {
-    const PairMask::Contents& contents = *data.pair_mask->contents();
-    scores.mask_tiles = {contents.kinds.data(), contents.groups.data(), &bound.pair_mask};
+    scores.mask_tiles = TilesOf(*data.pair_mask->contents(), bound.pair_mask);
   }
   if (bound.has_drop_mask) scores.keep_bits = static_cast<const uint8_t*>(data.drop_mask);
   if (bound.has_philox) scores.philox = &bound.philox;

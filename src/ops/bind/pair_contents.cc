@@ -12,7 +12,13 @@ namespace {
 
 using tiling::Interval;
 
+/// Returns how many rows of bits a tile of these rows has.
+int64_t RowsOfBits(const PairMask::Contents& contents, int64_t rows) {
+  return core::CeilDiv(rows, int64_t{1} << contents.row_shift);
+}
+
 /// Keeps the tiles of a group whose bits lie at `words`.
+/// @param rows  the rows of bits
 void KeepGroup(const uint64_t* words, int64_t rows, int64_t keys, uint8_t* kinds, PairTiles::Group& group) {
   FindKinds(words, PairTileLayout::kGroupWords, rows, keys, kinds);
   const int64_t tiles = core::CeilDiv(keys, PairTileLayout::kTile);
@@ -40,9 +46,10 @@ void KeepGroup(const uint64_t* words, int64_t rows, int64_t keys, uint8_t* kinds
 
 }  // namespace
 
-std::shared_ptr<PairMask::Contents> MakeContents(const Dims& shape) {
+std::shared_ptr<PairMask::Contents> MakeContents(const Dims& shape, int row_shift) {
   auto contents = std::make_shared<PairMask::Contents>();
   contents->shape = shape;
+  contents->row_shift = row_shift;
   contents->layout.rows = shape[2];
   contents->layout.keys = shape[3];
   const PairTileLayout& layout = contents->layout;
@@ -53,6 +60,10 @@ std::shared_ptr<PairMask::Contents> MakeContents(const Dims& shape) {
   return contents;
 }
 
+PairTiles TilesOf(const PairMask::Contents& contents, const PairTileLayout& where) {
+  return {contents.kinds.data(), contents.groups.data(), &where, contents.row_shift};
+}
+
 int64_t NumberOfTileRow(const PairMask::Contents& contents, int64_t batch, int64_t head, int64_t tile_row) {
   return (batch * contents.shape[1] + head) * contents.layout.tile_rows() + tile_row;
 }
@@ -60,8 +71,8 @@ int64_t NumberOfTileRow(const PairMask::Contents& contents, int64_t batch, int64
 Status MakeTiles(PairMask::Contents& contents, const PairRegion& region, PairSource source, Context* context) {
   const PairTileLayout& layout = contents.layout;
   auto make = [&](int64_t begin, int64_t end) {
-    std::vector<uint64_t> words(
-        static_cast<size_t>(std::min(layout.rows, PairTileLayout::kTile) * PairTileLayout::kGroupWords));
+    std::vector<uint64_t> words(static_cast<size_t>(RowsOfBits(contents, std::min(layout.rows, PairTileLayout::kTile)) *
+                                                    PairTileLayout::kGroupWords));
     for (int64_t i = begin; i < end; ++i) {
       const int64_t batch = region.BatchOf(i), head = region.HeadOf(i),
                     first = region.TileRowOf(i) * PairTileLayout::kTile;
@@ -73,7 +84,7 @@ Status MakeTiles(PairMask::Contents& contents, const PairRegion& region, PairSou
            key += PairTileLayout::kGroupKeys, kinds += PairTileLayout::kGroupTiles) {
         const Interval keys{key, std::min(key + PairTileLayout::kGroupKeys, layout.keys)};
         source(batch, head, rows, keys, words.data(), PairTileLayout::kGroupWords);
-        KeepGroup(words.data(), rows.size(), keys.size(), kinds, *group++);
+        KeepGroup(words.data(), RowsOfBits(contents, rows.size()), keys.size(), kinds, *group++);
       }
       contents.made[static_cast<size_t>(number)] = 1;
     }
@@ -95,7 +106,7 @@ void Complete(PairMask::Contents& contents) {
   for (size_t i = 0; i < contents.groups.size(); ++i) {
     const int64_t tile_row = static_cast<int64_t>(i) / layout.groups_of_row() % layout.tile_rows();
     const int64_t rows = std::min(PairTileLayout::kTile, layout.rows - tile_row * PairTileLayout::kTile);
-    contents.bytes += rows * contents.groups[i].stride * static_cast<int64_t>(sizeof(uint64_t));
+    contents.bytes += RowsOfBits(contents, rows) * contents.groups[i].stride * static_cast<int64_t>(sizeof(uint64_t));
   }
 }
 

@@ -20,6 +20,7 @@ struct PairMask::Contents {
   std::vector<uint8_t> kinds;
   std::vector<ops::PairTiles::Group> groups;  ///< whose words belong to this object
   std::vector<uint8_t> made;                  ///< whether a tile row is there; empty once all are
+  int row_shift = 0;                          ///< as PairTiles::row_shift
   PairTileCounts counts;
   int64_t bytes = 0;
 
@@ -33,9 +34,10 @@ struct PairMask::Contents {
 
 namespace ops {
 
-/// Writes the bits of the rows and keys of a plane, (batch, head, rows, keys, words, stride). A set bit drops its pair,
-/// and bits behind the last key are 0. The keys begin at a multiple of PairTileLayout::kGroupKeys. The first key of a
-/// row has the lowest bit of the row's first word. Rows are `stride` words apart.
+/// Writes the bits of the rows and keys of a plane, (batch, head, rows, keys, words, stride). If rows share their bits,
+/// only the first of them is written. A set bit drops its pair, and bits behind the last key are 0. The keys begin at a
+/// multiple of PairTileLayout::kGroupKeys. The first key of a row has the lowest bit of the row's first word. Rows of
+/// bits are `stride` words apart.
 using PairSource = core::FunctionRef<void(int64_t, int64_t, tiling::Interval, tiling::Interval, uint64_t*, int64_t)>;
 
 /// Tile rows of some planes of a mask.
@@ -54,7 +56,9 @@ struct PairRegion {
 inline constexpr int64_t kMostPairs = int64_t{1} << 60;
 
 /// Returns contents of this shape without tiles.
-[[nodiscard]] std::shared_ptr<PairMask::Contents> MakeContents(const Dims& shape);
+[[nodiscard]] std::shared_ptr<PairMask::Contents> MakeContents(const Dims& shape, int row_shift = 0);
+/// Returns the tiles of contents, for reading.
+[[nodiscard]] PairTiles TilesOf(const PairMask::Contents& contents, const PairTileLayout& where);
 /// Returns the number of a tile row among those of all planes.
 [[nodiscard]] int64_t NumberOfTileRow(const PairMask::Contents& contents, int64_t batch, int64_t head,
                                       int64_t tile_row);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <bit>
 #include <cstring>
 #include <limits>
 #include <string>
@@ -10,6 +11,7 @@
 
 #include "core/run/guarded_call.h"
 #include "core/saturating.h"
+#include "fa/block_mask.h"
 #include "fa/half.h"
 #include "ops/bind/argument_error.h"
 #include "ops/bind/pair_contents.h"
@@ -81,6 +83,37 @@ void Keep(uint64_t* words, Interval keys) {
   }
 }
 
+/// Keeps the keys of a block of keys that lie among `keys`. The bits of `keys` begin at `words`.
+void KeepBlock(uint64_t* words, const PairLists& lists, int64_t block, Interval keys) {
+  const int64_t first = block * lists.block_keys, end = std::min(first + lists.block_keys, lists.keys);
+  Keep(words, {std::max(first, keys.begin) - keys.begin, std::min(end, keys.end) - keys.begin});
+}
+
+/// Returns how many rows of a tile share their bits, as PairTiles::row_shift: the largest power of 2 that divides a
+/// block's rows and a tile.
+int RowShiftOf(const PairLists& lists) {
+  return std::countr_zero(static_cast<uint64_t>(lists.block_rows | PairTileLayout::kTile));
+}
+
+/// Writes the bits of some rows. All bits of a row are set, then keep(list, words) clears bits. It is called once for
+/// all rows of a list.
+template <typename KeepOfList>
+void WriteLists(const PairLists& lists, Interval rows, Interval keys, uint64_t* words, int64_t stride,
+                const KeepOfList& keep) {
+  const int64_t step = int64_t{1} << RowShiftOf(lists), count = core::CeilDiv(keys.size(), PairTileLayout::kWordBits);
+  for (int64_t row = rows.begin, before = -1; row < rows.end; row += step, words += stride) {
+    const int64_t list = row / lists.block_rows;
+    if (list == before) {
+      std::copy_n(words - stride, count, words);
+      continue;
+    }
+    std::fill_n(words, count, ~uint64_t{0});
+    words[count - 1] = LowBits(keys.size() - (count - 1) * PairTileLayout::kWordBits);
+    keep(list, words);
+    before = list;
+  }
+}
+
 /// A source that reads lists of keys or of blocks of keys.
 class ListSource {
  public:
@@ -88,24 +121,16 @@ class ListSource {
       : view_(view), lists_(lists), wrong_(wrong) {}
 
   void operator()(int64_t batch, int64_t head, Interval rows, Interval keys, uint64_t* words, int64_t stride) const {
-    for (int64_t row = rows.begin; row < rows.end; ++row, words += stride) {
-      const int64_t list = row / lists_.block_rows, count = core::CeilDiv(keys.size(), PairTileLayout::kWordBits);
-      if (row > rows.begin && list == (row - 1) / lists_.block_rows) {
-        std::copy_n(words - stride, count, words);
-        continue;
-      }
-      std::fill_n(words, count, ~uint64_t{0});
-      words[count - 1] = LowBits(keys.size() - (count - 1) * PairTileLayout::kWordBits);
+    WriteLists(lists_, rows, keys, words, stride, [&](int64_t list, uint64_t* bits) {
       for (int64_t i = 0; i < view_.shape[3]; ++i) {
         const int64_t entry = EntryAt(batch, head, list, i);
         if (entry >= core::CeilDiv(lists_.keys, lists_.block_keys)) {
           wrong_.Add(((batch * view_.shape[1] + head) * view_.shape[2] + list) * view_.shape[3] + i);
         } else if (entry >= 0) {
-          const int64_t first = entry * lists_.block_keys, end = std::min(first + lists_.block_keys, lists_.keys);
-          Keep(words, {std::max(first, keys.begin) - keys.begin, std::min(end, keys.end) - keys.begin});
+          KeepBlock(bits, lists_, entry, keys);
         }
       }
-    }
+    });
   }
 
   [[nodiscard]] int64_t EntryAt(int64_t batch, int64_t head, int64_t list, int64_t i) const {
@@ -127,7 +152,8 @@ class ListSource {
   FirstWrongEntry& wrong_;
 };
 
-Status CheckLists(const PairSourceView& view, const PairLists& lists) {
+/// Checks the sizes of a mask that is made from lists or blocks.
+Status CheckListSizes(const PairSourceView& view, const PairLists& lists) {
   const std::pair<const char*, int64_t> sizes[] = {{"rows", lists.rows}, {"keys", lists.keys}};
   for (const auto& [name, size] : sizes) {
     if (size < 0) return Status::InvalidArgument(Arg(name).Is(std::to_string(size)) + ", want >= 0");
@@ -136,9 +162,14 @@ Status CheckLists(const PairSourceView& view, const PairLists& lists) {
   for (const auto& [name, size] : blocks) {
     if (size < 1) return Status::InvalidArgument(Arg(name).Is(std::to_string(size)) + ", want >= 1");
   }
-  if (core::SaturatedProduct(view.shape[0], view.shape[1], lists.rows, lists.keys) > ops::kMostPairs) {
-    return Status::InvalidArgument(Arg("keys").Is(std::to_string(lists.keys)) + ", want fewer pairs");
+  if (core::SaturatedProduct(view.shape[0], view.shape[1], lists.rows, lists.keys) <= ops::kMostPairs) {
+    return Status::Ok();
   }
+  return Status::InvalidArgument(Arg("keys").Is(std::to_string(lists.keys)) + ", want fewer pairs");
+}
+
+Status CheckLists(const PairSourceView& view, const PairLists& lists) {
+  FA_RETURN_IF_ERROR(CheckListSizes(view, lists));
   const int64_t want = core::CeilDiv(lists.rows, lists.block_rows);
   if (view.shape[2] == want) return Status::Ok();
   return Status::InvalidArgument(Arg("indices", ".shape").Is(ops::Text(view.shape)) + ", want " + std::to_string(want) +
@@ -162,20 +193,20 @@ void AddDropped(const PairMask::Contents& contents, int64_t batch, int64_t head,
                 uint64_t* words, int64_t stride) {
   const Dims& shape = contents.shape;
   const bool one_row = shape[2] == 1;
-  const ops::PairTiles tiles{contents.kinds.data(), contents.groups.data(), &contents.layout};
+  const ops::PairTiles tiles = ops::TilesOf(contents, contents.layout);
   const int64_t tile_row = ops::NumberOfTileRow(contents, shape[0] == 1 ? 0 : batch, shape[1] == 1 ? 0 : head,
                                                 one_row ? 0 : rows.begin / PairTileLayout::kTile);
   for (int64_t key = keys.begin; key < keys.end; key += PairTileLayout::kWordBits, ++words) {
     const ops::PairTiles::Column column = tiles.Words(tile_row, key / PairTileLayout::kWordBits);
     const uint64_t inside = LowBits(std::min(PairTileLayout::kWordBits, keys.end - key));
     for (int64_t r = 0; r < rows.size(); ++r)
-      words[r * stride] |= column.words[(one_row ? 0 : r) * column.stride] & inside;
+      words[r * stride] |= column.words[(one_row ? 0 : r >> contents.row_shift) * column.stride] & inside;
   }
 }
 
 /// Makes a mask from a source of all its pairs.
-Result<PairMask> MakeWhole(const Dims& shape, ops::PairSource source, Context* context) {
-  auto contents = ops::MakeContents(shape);
+Result<PairMask> MakeWhole(const Dims& shape, ops::PairSource source, Context* context, int row_shift = 0) {
+  auto contents = ops::MakeContents(shape, row_shift);
   const ops::PairRegion all{.batches = shape[0], .heads = shape[1], .tile_rows = contents->layout.tile_rows()};
   FA_RETURN_IF_ERROR(ops::MakeTiles(*contents, all, source, context));
   ops::Complete(*contents);
@@ -216,9 +247,34 @@ Result<PairMask> PairMask::FromIndices(const TensorView& indices, const PairList
     FA_RETURN_IF_ERROR(CheckLists(*view, lists));
     FirstWrongEntry wrong;
     ListSource source(*view, lists, wrong);
-    auto mask = MakeWhole({view->shape[0], view->shape[1], lists.rows, lists.keys}, ops::PairSource(source), context);
+    auto mask = MakeWhole({view->shape[0], view->shape[1], lists.rows, lists.keys}, ops::PairSource(source), context,
+                          RowShiftOf(lists));
     if (wrong.any()) return WrongEntry(source, *view, lists, wrong.entry());
     return mask;
+  });
+}
+
+Result<PairMask> PairMaskFromBlocks(const TensorView& blocks, const PairLists& sizes, Context* context) {
+  return core::GuardedCall("the pair mask", [&]() -> Result<PairMask> {
+    const Result<PairSourceView> view = ops::BindPairSource("blocks", blocks, {DType::kU8, DType::kBool, DType::kI8},
+                                                            "u8, bool or i8", "row blocks,key blocks");
+    if (!view.ok()) return view.status();
+    FA_RETURN_IF_ERROR(CheckListSizes(*view, sizes));
+    const int rank = blocks.shape.rank();
+    const int64_t row_blocks = core::CeilDiv(sizes.rows, sizes.block_rows),
+                  key_blocks = core::CeilDiv(sizes.keys, sizes.block_keys);
+    FA_RETURN_IF_ERROR(ops::CheckSize("blocks", blocks, rank - 2, row_blocks, {"rows", ops::SizeSource::kArgument}));
+    FA_RETURN_IF_ERROR(ops::CheckSize("blocks", blocks, rank - 1, key_blocks, {"keys", ops::SizeSource::kArgument}));
+    auto source = [&](int64_t batch, int64_t head, Interval rows, Interval keys, uint64_t* words, int64_t stride) {
+      WriteLists(sizes, rows, keys, words, stride, [&](int64_t list, uint64_t* bits) {
+        const std::byte* row = view->Row(batch, head, list);
+        for (int64_t block = keys.begin / sizes.block_keys; block * sizes.block_keys < keys.end; ++block) {
+          if (row[block * view->stride[3]] != std::byte{0}) KeepBlock(bits, sizes, block, keys);
+        }
+      });
+    };
+    return MakeWhole({view->shape[0], view->shape[1], sizes.rows, sizes.keys}, ops::PairSource(source), context,
+                     RowShiftOf(sizes));
   });
 }
 
@@ -274,10 +330,10 @@ int64_t PairMask::bytes() const { return contents_ == nullptr ? 0 : contents_->b
 PairTileCounts PairMask::tiles() const { return contents_ == nullptr ? PairTileCounts() : contents_->counts; }
 
 bool PairMask::keeps(int64_t batch, int64_t head, int64_t row, int64_t key) const {
-  const ops::PairTiles tiles{contents_->kinds.data(), contents_->groups.data(), &contents_->layout};
+  const ops::PairTiles tiles = ops::TilesOf(*contents_, contents_->layout);
   const int64_t tile_row = ops::NumberOfTileRow(*contents_, batch, head, row / PairTileLayout::kTile);
   const ops::PairTiles::Column column = tiles.Words(tile_row, key / PairTileLayout::kWordBits);
-  return (column.words[row % PairTileLayout::kTile * column.stride] >> key % PairTileLayout::kWordBits & 1) == 0;
+  return (column.words[tiles.RowInTile(row) * column.stride] >> key % PairTileLayout::kWordBits & 1) == 0;
 }
 
 }  // namespace fa

@@ -31,12 +31,12 @@ struct PairTiles {
   enum Kind : uint8_t { kEmpty = 0, kFull = 1, kPartial = 2 };
   static constexpr int kPlaceShift = 2;
 
-  /// The bits of some tiles of a tile row. A set bit drops its pair. Row r begins at words[r * stride].
+  /// The bits of some tiles of a tile row. A set bit drops its pair. Row of bits r begins at words[r * stride].
   struct Group {
     const uint64_t* words = nullptr;
     int64_t stride = 0;
   };
-  /// One word of every row of a tile: words[r * stride].
+  /// One word of every row of bits of a tile: words[r * stride].
   struct Column {
     const uint64_t* words;
     int64_t stride;
@@ -45,14 +45,18 @@ struct PairTiles {
   const uint8_t* kinds = nullptr;
   const Group* groups = nullptr;
   const PairTileLayout* where = nullptr;
+  int row_shift =
+      0;  ///< 2^row_shift rows of a tile share their bits: row r has those at words[(r >> row_shift) * stride]
 
   /// Returns the tile row of a row.
   [[nodiscard]] int64_t TileRow(int64_t sequence, int64_t head, int64_t row) const {
     const int64_t plane = where->plane[static_cast<size_t>(sequence)] + head / where->heads_per_plane;
     return plane * where->tile_rows() + (where->one_row ? 0 : row / PairTileLayout::kTile);
   }
-  /// Returns the number of a row in its tile.
-  [[nodiscard]] int64_t RowInTile(int64_t row) const { return where->one_row ? 0 : row % PairTileLayout::kTile; }
+  /// Returns which row of bits of its tile a row has.
+  [[nodiscard]] int64_t RowInTile(int64_t row) const {
+    return where->one_row ? 0 : row % PairTileLayout::kTile >> row_shift;
+  }
   /// Returns word `word` of the rows of a tile row: the pairs of the keys [64 word, 64 word + 64).
   [[nodiscard]] Column Words(int64_t tile_row, int64_t word) const {
     constexpr int64_t kWords = PairTileLayout::kTileWords;

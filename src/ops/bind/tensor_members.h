@@ -189,7 +189,7 @@ constexpr auto TensorMembers<SparseIndexerLossArgs>() {
                 kIndexerInputs<Args>,
                 std::array{FA_REQUIRED_INPUT(sparse_indices), FA_REQUIRED_INPUT(softmax_max),
                            FA_REQUIRED_INPUT(softmax_sum), FA_INPUT(sink), FA_INPUT(p_head_mean)},
-                kLossOutputs<Args>);
+                kLossOutputs<Args>, std::array{FA_OUTPUT(softmax_index)});
 }
 
 template <>

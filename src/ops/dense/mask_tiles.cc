@@ -104,7 +104,7 @@ Status MaskTiles::Make(const GraphRunner& runner, std::byte* workspace, ScoreInp
   FA_RETURN_IF_ERROR(runner.RunGraph(plan_.graph, core::TaskFunction(make), workspace + state_at_));
   scores->dense_mask = {};
   scores->mask_tiles = {reinterpret_cast<const uint8_t*>(workspace + kinds_at_),
-                        reinterpret_cast<const PairTiles::Group*>(workspace + groups_at_), &layout_};
+                        reinterpret_cast<const PairTiles::Group*>(workspace + groups_at_), &layout_, /*row_shift=*/0};
   return Status::Ok();
 }
 

@@ -48,6 +48,10 @@ Result<IndexerShape> BindIndexerShape(const IndexerInputs& inputs, SparseTensors
                                         .k_rows = tensors.k_rows(),
                                         .lengths_q = inputs.lengths_q,
                                         .lengths_kv = inputs.lengths_kv,
+                                        .used_q = inputs.used_q,
+                                        .used_kv = inputs.used_kv,
+                                        .residual_kv = inputs.residual_kv,
+                                        .ratio = inputs.cmp_ratio,
                                         .mask = inputs.mask,
                                         .q_name = inputs.q_name,
                                         .k_name = inputs.k_name});

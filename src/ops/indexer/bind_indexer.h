@@ -27,6 +27,9 @@ struct IndexerInputs {
   std::span<const int64_t> lengths_q, lengths_kv;
   Layout layout;
   SparseMask mask;
+  // Only the forward that selects keys and the sparse loss have the members below.
+  std::span<const int64_t> used_q = {}, used_kv = {}, residual_kv = {};
+  int64_t cmp_ratio = 1;
 };
 
 /// The inputs of an indexer in a run, with their layouts and addresses.

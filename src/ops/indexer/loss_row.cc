@@ -48,13 +48,13 @@ RowStatistics TakeStatistics(const core::kernels::RowKernels& kernels, int64_t n
   return {max, static_cast<float>(RowSum(scores, n))};
 }
 
-double RowLoss(const float* p, int64_t n, float* y) {
+double RowLoss(const float* p, int64_t n, double weight, float* y) {
   double loss = 0;
   for (int64_t i = 0; i < n; ++i) {
     // std::max returns its first argument if that is NaN.
     const float target = std::max(p[i], kSmallest);
     loss += target * std::log(static_cast<double>(target) / std::max(y[i], kSmallest));
-    y[i] -= p[i];
+    y[i] = static_cast<float>(y[i] * weight) - p[i];
   }
   return loss;
 }

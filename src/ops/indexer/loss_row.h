@@ -14,8 +14,8 @@ void RowSoftmax(const core::kernels::RowKernels& kernels, const float* scores, i
 void RowSoftmax(const core::kernels::RowKernels& kernels, const float* scores, int64_t n, float* y);
 
 /// Returns the sum of the terms p' (ln p' - ln y') with p' = max(p, 1e-8) and y' = max(y, 1e-8). Each y is replaced by
-/// the gradient of its score, y - p.
-[[nodiscard]] double RowLoss(const float* p, int64_t n, float* y);
+/// the gradient of its score, y * weight - p.
+[[nodiscard]] double RowLoss(const float* p, int64_t n, double weight, float* y);
 
 struct RowStatistics {
   float max = 0, sum = 0;

@@ -85,8 +85,12 @@ Status TakeCompressedMask(InferBinding& call) {
 }
 
 Status TakeMask(InferBinding& call) {
-  if (call.args.pair_mask != nullptr) return Status::InvalidArgument(Arg("pair_mask").Says("given, want none"));
   const int64_t mode = call.options.sparse_mode;
+  if (call.args.pair_mask != nullptr) {
+    if (call.args.q_padding.data != nullptr) return Refuse("pair_mask", Arg("q_padding").Says("given"));
+    if (call.args.kv_padding.data != nullptr) return Refuse("pair_mask", Arg("kv_padding").Says("given"));
+    if (mode == 9) return Refuse("pair_mask", Arg("sparse_mode") + " 9");
+  }
   if (mode >= 2 && mode <= 4) return TakeCompressedMask(call);
   const TensorView& mask = call.args.dense_mask;
   if (mode == 9) {

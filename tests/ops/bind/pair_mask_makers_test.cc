@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "fa/block_mask.h"
 #include "fa/half.h"
 #include "fa/pair_mask.h"
 #include "fa/view.h"
@@ -20,7 +21,8 @@ namespace {
 using Keeps = std::function<bool(int64_t, int64_t, int64_t, int64_t)>;
 
 /// Expects the pairs that `keeps` says, in all three accounts of the mask.
-void ExpectPairs(const Result<PairMask>& mask, const Dims& shape, const Keeps& keeps) {
+/// @param shared  the number of rows that share their bits
+void ExpectPairs(const Result<PairMask>& mask, const Dims& shape, const Keeps& keeps, int64_t shared = 1) {
   ASSERT_TRUE(mask.ok()) << mask.status().message();
   ASSERT_EQ(mask->shape(), shape);
   PairTileCounts want;
@@ -40,7 +42,7 @@ void ExpectPairs(const Result<PairMask>& mask, const Dims& shape, const Keeps& k
           ASSERT_EQ(wrong, 0) << "tile " << b << " " << n << " " << i0 << " " << j0;
           const bool partial = kept > 0 && kept < rows * keys;
           ++(partial ? want.partial : kept > 0 ? want.full : want.empty);
-          if (partial) bits += rows * (keys > 64 ? 16 : 8);
+          if (partial) bits += (rows + shared - 1) / shared * (keys > 64 ? 16 : 8);
         }
       }
     }
@@ -149,6 +151,13 @@ TEST(PairMaskMakers, FromIndicesKeepsListedKeys) {
   ExpectPairs(PairMask::FromIndices(View(narrow, shape), lists), {2, 1, rows, keys}, keeps);
 }
 
+/// Returns how many rows share their bits: the largest power of two up to 128 that divides a block's rows.
+int64_t SharedRows(int64_t block_rows) {
+  int64_t shared = 1;
+  while (shared < 128 && block_rows % (2 * shared) == 0) shared *= 2;
+  return shared;
+}
+
 TEST(PairMaskMakers, FromIndicesKeepsListedBlocks) {
   std::mt19937 random(4);
   const int64_t rows = 301, keys = 1000;
@@ -160,12 +169,55 @@ TEST(PairMaskMakers, FromIndicesKeepsListedBlocks) {
       ExpectPairs(
           PairMask::FromIndices(View(entries, {lists, 3}),
                                 {.rows = rows, .keys = keys, .block_rows = block_rows, .block_keys = block_keys}),
-          {1, 1, rows, keys}, [&](int64_t, int64_t, int64_t i, int64_t j) {
+          {1, 1, rows, keys},
+          [&](int64_t, int64_t, int64_t i, int64_t j) {
             const auto first = entries.begin() + i / block_rows * 3;
             return std::find(first, first + 3, j / block_keys) != first + 3;
-          });
+          },
+          SharedRows(block_rows));
     }
   }
+}
+
+TEST(PairMaskMakers, FromBlocksKeepsBlocks) {
+  std::mt19937 random(7);
+  const int64_t rows = 301, keys = 8500;
+  for (const int64_t block_rows : {1, 6, 64, 100, 128, 256, 1000}) {
+    for (const int64_t block_keys : {1, 50, 128, 700, 9000}) {
+      SCOPED_TRACE(std::to_string(block_rows) + "x" + std::to_string(block_keys));
+      const int64_t lists = (rows + block_rows - 1) / block_rows, blocks = (keys + block_keys - 1) / block_keys;
+      std::vector<uint8_t> bytes = RandomBytes(static_cast<size_t>(2 * lists * blocks), random);
+      const auto keeps = [&](int64_t, int64_t n, int64_t i, int64_t j) {
+        return bytes[static_cast<size_t>((n * lists + i / block_rows) * blocks + j / block_keys)] != 0;
+      };
+      const PairLists sizes{.rows = rows, .keys = keys, .block_rows = block_rows, .block_keys = block_keys};
+      ExpectPairs(PairMaskFromBlocks(View(bytes, {1, 2, lists, blocks}), sizes), {1, 2, rows, keys}, keeps,
+                  SharedRows(block_rows));
+      // Any strides: rows of blocks follow each other inside a column.
+      std::vector<uint8_t> turned(bytes.size());
+      for (int64_t x = 0; x < 2 * lists; ++x) {
+        for (int64_t y = 0; y < blocks; ++y) {
+          turned[static_cast<size_t>(y * 2 * lists + x)] = bytes[static_cast<size_t>(x * blocks + y)];
+        }
+      }
+      ExpectPairs(
+          PairMaskFromBlocks({turned.data(), DType::kBool, {1, 2, lists, blocks}, {0, lists, 1, 2 * lists}}, sizes),
+          {1, 2, rows, keys}, keeps, SharedRows(block_rows));
+    }
+  }
+}
+
+TEST(PairMaskMakers, AnIntersectionOfBlocksAndPairsKeepsWhatBothKeep) {
+  std::mt19937 random(8);
+  const int64_t rows = 200, keys = 300;
+  const std::vector<uint8_t> blocks = RandomBytes(4 * 5, random),
+                             pairs = RandomBytes(static_cast<size_t>(rows * keys), random);
+  const auto a = PairMaskFromBlocks(View(blocks, {4, 5}), {rows, keys, 64, 64});
+  const auto b = PairMask::FromBytes(View(pairs, {rows, keys}), /*drops=*/false);
+  ASSERT_TRUE(a.ok() && b.ok());
+  ExpectPairs(PairMask::Intersection(*a, *b), {1, 1, rows, keys}, [&](int64_t, int64_t, int64_t i, int64_t j) {
+    return blocks[static_cast<size_t>(i / 64 * 5 + j / 64)] != 0 && pairs[static_cast<size_t>(i * keys + j)] != 0;
+  });
 }
 
 TEST(PairMaskMakers, FromBitsKeepsSetBits) {
@@ -243,6 +295,14 @@ TEST(PairMaskMakers, RefuseWrongSources) {
   refused(PairMask::FromIndices(lists, {3, -1}), "keys=-1, want >= 0");
   refused(PairMask::FromIndices(lists, {3, 20, 1, 0}), "block_keys=0, want >= 1");
   refused(PairMask::FromIndices(lists, {3, 20, -1}), "block_rows=-1, want >= 1");
+  refused(PairMaskFromBlocks(lists, {3, 20}), "blocks.dtype=i32, want u8, bool or i8");
+  refused(PairMaskFromBlocks(View(bytes, {7, 5}), {13, 20, 2, 5}), "blocks.shape[1]=5, want 4 (keys)");
+  refused(PairMaskFromBlocks(View(bytes, {1, 1, 7, 5}), {15, 20, 2, 4}), "blocks.shape[2]=7, want 8 (rows)");
+  refused(PairMaskFromBlocks(View(bytes, {7}), {7, 1}),
+          "blocks.shape=[7], want [row blocks,key blocks] or [B|1,N|Nkv|1,row blocks,key blocks]");
+  refused(PairMaskFromBlocks(View(bytes, {7, 5}), {7, 5, 1, 0}), "block_keys=0, want >= 1");
+  refused(PairMaskFromBlocks({nullptr, DType::kU8, {7, 5}, {}}, {7, 5}), "blocks: null data");
+  EXPECT_TRUE(PairMaskFromBlocks(View(bytes, {7, 5}), {13, 20, 2, 4}).ok());
   const std::vector<int64_t> words(6);
   refused(PairMask::FromBits(View(words, {3, 2}), 129), "words.shape[1]=2, want 3 (keys)");
   refused(PairMask::FromBits(lists, 128), "words.dtype=i32, want i64");

@@ -82,6 +82,25 @@ TEST_F(CliInfer, NamesWrongFlags) {
   }
 }
 
+TEST_F(CliInfer, TakesAMaskOfBlocks) {
+  npy::Array blocks(ElementType::kU8, {3, 7});
+  for (size_t i = 0; i < 21; ++i) blocks.as<uint8_t>()[i] = i % 4 == 0 || i < 7 ? 1 : 0;
+  npy::Save(Path("blocks.npy"), blocks);
+  const std::string flags = "--block-shape 2,8 --block-mask " + Path("blocks.npy");
+  ASSERT_EQ(Run("forward", "want.npy", flags).exit_code, 0);
+  ASSERT_EQ(Run("infer", "all.npy", "").exit_code, 0);
+  const CliResult result = Run("infer", "got.npy", flags);
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_EQ(scratch_.Read("got.npy"), scratch_.Read("want.npy"));
+  EXPECT_NE(scratch_.Read("got.npy"), scratch_.Read("all.npy"));
+  EXPECT_THAT(Run("infer", "out.npy", "--block-shape 2,8").err, HasSubstr("--block-shape: needs --block-mask"));
+  EXPECT_THAT(Run("decode", "out.npy", flags).err, HasSubstr("--block-mask: given, want none for decode"));
+  for (const std::string command : {"plan forward", "plan backward", "plan infer", "bench forward"}) {
+    const CliResult planned = RunCli(command + " --shape 2,4,2,5,50,8 " + flags);
+    EXPECT_EQ(planned.exit_code, 0) << command << planned.err;
+  }
+}
+
 TEST(CliInferPlan, CountsTheWorkOfAChunkOverPages) {
   const CliResult plan = RunCli("plan infer --shape 2,4,2,64,900,64 --block-size 16 --layout BSND --causal");
   ASSERT_EQ(plan.exit_code, 0) << plan.err;

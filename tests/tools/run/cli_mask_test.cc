@@ -1,11 +1,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "tools/backward_call.h"
 #include "tools/forward_call.h"
 
 namespace fa::test {
@@ -174,6 +177,74 @@ TEST(CliMask, DenseMaskBesidePrefixAndCausal) {
   causal.AddFile("--atten-mask", mask.array);
   causal.flags += " --causal";
   EXPECT_TRUE(causal.Matches());
+}
+
+/// Adds a mask of blocks of 4 rows and 8 keys to a call and to its reference, [B, N, blocks, blocks].
+void AddBlocks(ForwardCall& call) {
+  Problem& problem = call.problem;
+  int64_t rows = 0, keys = 0;
+  for (const int64_t sq : problem.lengths.sq) rows = std::max(rows, (sq + 3) / 4);
+  for (const int64_t sk : problem.lengths.sk) keys = std::max(keys, (sk + 7) / 8);
+  std::vector<uint8_t> keep;
+  for (int64_t i = 0; i < problem.batch() * problem.heads * rows * keys; ++i) keep.push_back(i % 3 == 1 ? 0 : 1);
+  for (int64_t b = 0; b < problem.batch(); ++b) {
+    const auto at = static_cast<size_t>(b);
+    const int64_t sq = problem.lengths.sq[at], sk = problem.lengths.sk[at];
+    problem.dense_mask.offset.push_back(std::ssize(problem.dense_mask.values));
+    problem.dense_mask.head.push_back(sq * sk);
+    problem.dense_mask.row.push_back(sk);
+    for (int64_t x = 0; x < problem.heads * sq * sk; ++x) {
+      const int64_t n = x / (sq * sk), i = x / sk % sq, j = x % sk;
+      const int64_t block = ((b * problem.heads + n) * rows + i / 4) * keys + j / 8;
+      problem.dense_mask.values.push_back(1 - keep[static_cast<size_t>(block)]);
+    }
+  }
+  call.AddFile("--block-mask", ArrayOf(ElementType::kBool, {problem.batch(), problem.heads, rows, keys}, keep));
+  call.flags += " --block-shape 4,8";
+}
+
+TEST(CliMask, BlocksOfRowsAndKeys) {
+  for (const char* layout : {"BNSD", "BSH", "TND"}) {
+    ForwardCall call(layout, Sized({9, 9}, {20, 20}));
+    AddBlocks(call);
+    EXPECT_TRUE(call.Matches()) << layout;
+  }
+  ForwardCall packed("TND", Sized({9, 0, 14}, {20, 3, 7}));
+  AddBlocks(packed);
+  EXPECT_TRUE(packed.Matches());
+  BackwardCall backward("BSND", Sized({9, 9}, {20, 20}));
+  AddBlocks(backward.forward);
+  EXPECT_TRUE(backward.Matches());
+}
+
+TEST(CliMask, WrongBlocksAreRefused) {
+  const npy::Array blocks(ElementType::kU8, {3, 3}), dense(ElementType::kU8, {9, 20});
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {" --block-shape 4,7", ""},
+      {" --block-shape 4,8 --causal", ""},
+      {" --block-shape 4,9", ""},
+      {" --block-shape 4,10", "--block-mask: shape[1]=3, want 2 (--key)"},
+      {" --block-shape 5,8", "--block-mask: shape[0]=3, want 2 (--query)"},
+      {"", "--block-mask: shape[0]=3, want 1 (--query)"},
+      {" --block-shape 4", "--block-shape: 4, want X,Y"},
+      {" --block-shape 0,8", "--block-shape: 0, want >= 1"},
+  };
+  for (const auto& [flags, text] : cases) {
+    ForwardCall call("BNSD", Sized({9}, {20}));
+    call.AddFile("--block-mask", blocks);
+    call.flags += flags;
+    const CliResult result = call.Run();
+    EXPECT_EQ(result.exit_code, text.empty() ? 0 : 2) << flags << result.err;
+    EXPECT_THAT(result.err, HasSubstr(text));
+  }
+  ForwardCall both("BNSD", Sized({9}, {20}));
+  both.AddFile("--block-mask", blocks);
+  both.AddFile("--atten-mask", dense);
+  both.flags += " --block-shape 4,8";
+  EXPECT_THAT(both.Run().err, HasSubstr("--block-mask: given together with --atten-mask"));
+  ForwardCall none("BNSD", Sized({9}, {20}));
+  none.flags += " --block-shape 4,8";
+  EXPECT_THAT(none.Run().err, HasSubstr("--block-shape: needs --block-mask"));
 }
 
 }  // namespace

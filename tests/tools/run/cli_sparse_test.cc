@@ -343,6 +343,19 @@ TEST_F(CliSparse, LossWritesTheBytesOfTheLibrary) {
     EXPECT_EQ(scratch_.Read("dw.npy"), Bytes(dw)) << other;
     EXPECT_EQ(scratch_.Read("loss.npy"), Bytes(loss)) << other;
   }
+  npy::Array y(ElementType::kF32, {1, kQueries, kSelected});
+  const npy::Array p = Save("p.npy", {1, kQueries, kSelected}, Tag::kPse);
+  const CliResult result =
+      Run("indexer-kl-loss", files + Files({{"p-head-mean", "p.npy"}, {"softmax-index", "y.npy"}}) +
+                                 " --target given --cmp-ratio 2 --residual-kv 1");
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  args.p_head_mean = ViewOf(p);
+  args.softmax_index = ViewOf(y);
+  const std::vector<int64_t> residual = {1};
+  args.residual_kv = residual;
+  ASSERT_TRUE(SparseLightningIndexerGradKLLoss(args, {.target = IndexerTarget::kGiven, .cmp_ratio = 2}).ok());
+  EXPECT_EQ(scratch_.Read("dq.npy"), Bytes(dq));
+  EXPECT_EQ(scratch_.Read("y.npy"), Bytes(y));
 }
 
 TEST_F(CliSparse, DenseStatisticsWriteTheBytesOfTheLibrary) {

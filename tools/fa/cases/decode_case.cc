@@ -49,6 +49,7 @@ DecodeCase::DecodeCase(const DecodeCaseFlags& flags)
   args.q = forward.args.q;
   args.out = forward.args.out;
   args.dense_mask = forward.args.dense_mask;
+  args.pair_mask = forward.args.pair_mask;
   k_ = Keys(forward.args.k, forward.d);
   v_ = Keys(forward.args.v, forward.dv);
   args.k = {&k_, 1};

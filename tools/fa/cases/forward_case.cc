@@ -68,6 +68,8 @@ ForwardCase::ForwardCase(const ForwardCaseFlags& flags) : dtype(ParseType(flags)
   args.v = {&placeholder, dtype, TensorShape(options.layout, ValueSizes()), {}};
   args.out = {&placeholder, dtype, TensorShape(OutputLayout(options.layout), OutSizes()), {}};
   if (mask.dense) args.dense_mask = dense_mask_.emplace(std::move(*mask.dense)).View();
+  block_mask_ = LoadBlockMask(flags.mask, sq, sk);
+  if (block_mask_) args.pair_mask = &*block_mask_;
   if (options.layout == Layout::kTND) {
     CheckListedSequences("--shape", batch);
     args.cu_q = cu_q_ = PrefixSums(batch, sq);

@@ -54,6 +54,7 @@ class ForwardCase {
  private:
   [[nodiscard]] Dims TensorShape(Layout layout, TensorSizes sizes) const;
   std::optional<Tensor> dense_mask_;
+  std::optional<PairMask> block_mask_;
   std::vector<int64_t> cu_q_, cu_kv_;
 };
 

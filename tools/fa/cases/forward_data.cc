@@ -49,6 +49,10 @@ bool KeepsPair(const ForwardCase& forward, int64_t batch, int64_t head, int64_t 
                                          .first_non_empty = batch == 0,
                                          .last_non_empty = batch == forward.batch - 1};
   if (!check::Keeps(forward.options.mask, sequence, row, key)) return false;
+  if (const PairMask* blocks = forward.args.pair_mask; blocks != nullptr) {
+    const Dims shape = blocks->shape();
+    return blocks->keeps(shape[0] > 1 ? batch : 0, head / (forward.heads / shape[1]), row, key);
+  }
   const Tensor* mask = forward.dense_mask();
   if (mask == nullptr) return true;
   const std::vector<int64_t>& shape = mask->array.shape();

@@ -11,6 +11,7 @@ AttentionGradArgs GradArgsOf(const AttentionArgs& forward) {
   args.k_rope = forward.k_rope;
   args.pse = forward.pse;
   args.dense_mask = forward.dense_mask;
+  args.pair_mask = forward.pair_mask;
   args.drop_mask = forward.drop_mask;
   args.sink = forward.sink;
   args.cu_q = forward.cu_q;

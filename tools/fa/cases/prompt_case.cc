@@ -17,6 +17,7 @@ PromptAttentionArgs PromptArgsOf(const ForwardCase& forward) {
   args.k = forward.args.k;
   args.v = forward.args.v;
   args.dense_mask = forward.args.dense_mask;
+  args.pair_mask = forward.args.pair_mask;
   args.cu_q = forward.args.cu_q;
   args.cu_kv = forward.args.cu_kv;
   args.out = forward.args.out;

@@ -62,6 +62,13 @@ AttentionInputs::AttentionInputs(const AttentionFlags& flags, InputFiles::Read r
   ReadLengths(flags);
   LoadTensors(flags);
   ReadSizes(flags.head_num);
+  ReadBlockMask(flags.mask);
+}
+
+void AttentionInputs::ReadBlockMask(const MaskFlags& flags) {
+  const bool packed = options.layout == Layout::kTND;
+  block_mask_ = LoadBlockMask(flags, packed ? LongestOf(cu_q_) : query.seq, packed ? LongestOf(cu_kv_) : value.seq);
+  if (block_mask_) args.pair_mask = &*block_mask_;
 }
 
 void AttentionInputs::LoadTensors(const AttentionFlags& flags) {

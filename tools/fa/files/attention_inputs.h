@@ -73,9 +73,11 @@ class AttentionInputs {
   void ReadSizes(std::optional<int64_t> head_num);
   void ReadLengths(const AttentionFlags& flags);
   void ReadOptions(const AttentionFlags& flags);
+  void ReadBlockMask(const MaskFlags& flags);
 
   InputFiles files_;
   std::vector<int64_t> cu_q_, cu_kv_;
+  std::optional<PairMask> block_mask_;
 };
 
 }  // namespace fa::tool

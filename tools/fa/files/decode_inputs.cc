@@ -121,6 +121,7 @@ DecodeInputs::DecodeInputs(const DecodeFlags& flags) : read_(CheckLayout(flags),
   CopyNumbers(flags.numbers, options);
   options.antiquant = ParseAntiquant(flags.antiquant_mode);
   (options.layout == Layout::kTND ? args.cu_q : args.lengths_q) = read_.lengths_q;
+  if (!flags.mask.block_mask.empty()) throw UsageError("--block-mask: given, want none for decode (see fa run infer)");
   MaskInputs mask = LoadMask(flags.mask);
   options.mask = std::move(mask.rule);
   if (mask.dense) args.dense_mask = read_.files.Keep(std::move(*mask.dense));

@@ -96,6 +96,7 @@ InferInputs::InferInputs(const InferFlags& flags) : read_(flags.decode, args) {
   take(flags.kv_padding, kv_padding_, args.kv_padding);
   TakeMask(decode.mask);
   ReadSizes();
+  TakeBlockMask(decode.mask);
 }
 
 bool InferInputs::packed() const {
@@ -115,6 +116,20 @@ void InferInputs::TakeMask(const MaskFlags& flags) {
   options.pre = flags.pre_tokens.value_or(Mask::kUnlimited);
   options.next = flags.next_tokens.value_or(Mask::kUnlimited);
   args.dense_mask = read_.files.Load("--atten-mask", flags.atten_mask);
+}
+
+void InferInputs::TakeBlockMask(const MaskFlags& flags) {
+  if (flags.block_mask.empty()) {
+    if (!flags.block_shape.empty()) throw UsageError("--block-shape: needs --block-mask");
+    return;
+  }
+  if (args.block_table.data != nullptr) throw UsageError("--block-mask: given, want none with --block-table");
+  const Dims& k = read_.k.shape;
+  const int64_t heads_kv = options.heads_kv > 0 ? options.heads_kv : 1;  // the number of keys does not depend on it
+  block_mask_ =
+      packed() ? LoadBlockMask(flags, LongestOf(args.cu_q), LongestOf(args.cu_kv))
+               : LoadBlockMask(flags, query.seq, SizesOf("--key", options.layout, {k.begin(), k.end()}, heads_kv).seq);
+  args.pair_mask = &*block_mask_;
 }
 
 // If a shape is wrong, some sizes stay unknown here. The library then refuses the call and names the tensor.

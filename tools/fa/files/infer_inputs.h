@@ -44,10 +44,12 @@ class InferInputs {
 
  private:
   void TakeMask(const MaskFlags& flags);
+  void TakeBlockMask(const MaskFlags& flags);
   void ReadSizes();
   [[nodiscard]] bool packed() const;
 
   InferenceFiles read_;
+  std::optional<PairMask> block_mask_;
   std::vector<int64_t> length_prefix_;
   int64_t q_padding_ = 0, kv_padding_ = 0;
 };

@@ -2,10 +2,13 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
+#include "fa/block_mask.h"
 #include "flags/failure.h"
+#include "flags/flag_names.h"
 #include "flags/flag_values.h"
 
 namespace fa::tool {
@@ -28,6 +31,7 @@ void CheckCombination(const MaskFlags& flags) {
     throw UsageError(fmt::format("{}: mode 0 without --atten-mask ignores it; for a window use --sparse-mode 4", band));
   }
   const bool takes_prefix = mode == kModePrefix || mode == kModePrefixCompressed;
+  if (flags.block_mask.empty() && !flags.block_shape.empty()) throw UsageError("--block-shape: needs --block-mask");
   if (!flags.prefix.empty() && !takes_prefix) throw UsageError("--prefix: only for --sparse-mode 5 and 6");
   if (flags.prefix.empty() && takes_prefix) {
     throw UsageError(fmt::format("--prefix: missing, --sparse-mode {} needs one number per batch element", mode));
@@ -42,6 +46,7 @@ std::string Describe(const MaskFlags& flags) {
   if (flags.next_tokens) add(fmt::format("next {}", *flags.next_tokens));
   if (!flags.prefix.empty()) add(fmt::format("prefix {}", flags.prefix));
   if (!flags.atten_mask.empty()) add("atten-mask");
+  if (!flags.block_mask.empty()) add("block-mask");
   return text.empty() ? "none" : text;
 }
 
@@ -63,6 +68,14 @@ void AddMaskFlags(CLI::App& command, MaskFlags& flags) {
   command
       .add_option("--prefix", flags.prefix, "Modes 5 and 6: keys that every query sees, one number per batch element")
       ->type_name("N,N,...");
+  command
+      .add_option(
+          "--block-mask", flags.block_mask,
+          "bool, int8 or uint8, 1 = keep: [B|1,N|Nkv|1,ceil(Sq/X),ceil(Sk/Y)], or its last two dimensions; TND: "
+          "of the longest sequences")
+      ->type_name("NPY");
+  command.add_option("--block-shape", flags.block_shape, "Rows and keys of a block of --block-mask; default: 128,128")
+      ->type_name("X,Y");
 }
 
 MaskInputs LoadMask(const MaskFlags& flags, InputFiles* files) {
@@ -92,6 +105,32 @@ MaskInputs LoadMask(const MaskFlags& flags, InputFiles* files) {
   ThrowUnlessOk(rule.status());
   inputs.rule = std::move(*rule);
   return inputs;
+}
+
+std::optional<PairMask> LoadBlockMask(const MaskFlags& flags, int64_t rows, int64_t keys) {
+  if (flags.block_mask.empty()) return std::nullopt;
+  static constexpr FlagName kNames[] = {{"blocks", "--block-mask"},
+                                        {"rows", "--query"},
+                                        {"keys", "--key"},
+                                        {"block_rows", "--block-shape"},
+                                        {"block_keys", "--block-shape"}};
+  const std::vector<int64_t> shape =
+      flags.block_shape.empty() ? std::vector<int64_t>{128, 128} : ParseIntegers("--block-shape", flags.block_shape);
+  if (shape.size() != 2) throw UsageError(fmt::format("--block-shape: {}, want X,Y", flags.block_shape));
+  const Tensor blocks = LoadTensor("--block-mask", flags.block_mask, std::nullopt);
+  auto mask =
+      PairMaskFromBlocks(blocks.View(), {.rows = rows, .keys = keys, .block_rows = shape[0], .block_keys = shape[1]});
+  ThrowUnlessOk(mask.status(), kNames);
+  return std::move(*mask);
+}
+
+int64_t LongestOf(std::span<const int64_t> prefix_sums) {
+  int64_t longest = 0, before = 0;
+  for (const int64_t sum : prefix_sums) {
+    longest = std::max(longest, sum - before);
+    before = sum;
+  }
+  return longest;
 }
 
 }  // namespace fa::tool

@@ -4,20 +4,23 @@
 #include <CLI/CLI.hpp>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 
 #include "fa/mask.h"
+#include "fa/pair_mask.h"
 #include "files/input_files.h"
 #include "files/tensors.h"
 
 namespace fa::tool {
 
-/// Values of --causal, --atten-mask, --sparse-mode, --pre-tokens, --next-tokens, --prefix.
+/// Values of --causal, --atten-mask, --sparse-mode, --pre-tokens, --next-tokens, --prefix, --block-mask, --block-shape.
 struct MaskFlags {
   bool causal = false;
   std::string atten_mask;
   std::optional<int64_t> sparse_mode, pre_tokens, next_tokens;
   std::string prefix;
+  std::string block_mask, block_shape;
 };
 
 void AddMaskFlags(CLI::App& command, MaskFlags& flags);
@@ -34,6 +37,12 @@ struct MaskInputs {
 /// Reads the mask that the flags describe. Throws UsageError, Failure.
 /// @param files  reads the file of a full mask; if null, the mask is read into `dense`
 [[nodiscard]] MaskInputs LoadMask(const MaskFlags& flags, InputFiles* files = nullptr);
+
+/// Reads the mask of blocks, if the flags name one, for sequences of so many rows and keys. Throws UsageError, Failure.
+[[nodiscard]] std::optional<PairMask> LoadBlockMask(const MaskFlags& flags, int64_t rows, int64_t keys);
+
+/// Returns the length of the longest sequence of packed ones with these prefix sums.
+[[nodiscard]] int64_t LongestOf(std::span<const int64_t> prefix_sums);
 
 }  // namespace fa::tool
 

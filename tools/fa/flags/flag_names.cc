@@ -18,6 +18,7 @@ constexpr FlagName kFlags[] = {
     {"mask.next", "--next-tokens"},
     {"mask.prefix", "--prefix"},
     {"dense_mask", "--atten-mask"},
+    {"pair_mask", "--block-mask"},
     {"heads", "--head-num"},
     {"cu_q", "--actual-seq-qlen"},
     {"cu_kv", "--actual-seq-kvlen"},

@@ -33,7 +33,8 @@ LossReduction ReductionOf(const SparseFlags& flags) {
 IndexerTarget TargetOf(const SparseFlags& flags) {
   if (flags.target == "l1") return IndexerTarget::kL1;
   if (flags.target == "head-mean") return IndexerTarget::kHeadMean;
-  throw UsageError(fmt::format("--target: '{}', want head-mean or l1", flags.target));
+  if (flags.target == "given") return IndexerTarget::kGiven;
+  throw UsageError(fmt::format("--target: '{}', want head-mean, l1 or given", flags.target));
 }
 
 void AddSequenceFlags(CLI::App& command, SparseFlags& flags) {
@@ -69,14 +70,25 @@ void AddCountFlag(CLI::App& command, SparseFlags& flags) {
   command.add_option("--sparse-count", flags.sparse_count, "Keys to choose per query")->type_name("N")->required();
 }
 
+void AddCompressionFlags(CLI::App& command, SparseFlags& flags) {
+  command.add_option("--cmp-ratio", flags.cmp_ratio, "Tokens for which a key stands; default: 1")->type_name("N");
+  command.add_option("--residual-kv", flags.residual_kv, "Tokens behind those of the last key, of each batch element")
+      ->type_name("N,N,...");
+  command.add_option("--used-q", flags.used_q, "TND: queries in use of each sequence; default: all")
+      ->type_name("N,N,...");
+  command.add_option("--used-kv", flags.used_kv, "TND: keys in use of each sequence; default: all")
+      ->type_name("N,N,...");
+}
+
 void AddLossFlags(CLI::App& command, SparseFlags& flags) {
   command.add_option("--reduction", flags.reduction, "Reduction over the query tokens; default: sum")
       ->type_name("sum|mean");
   command
-      .add_option(
-          "--target", flags.target,
-          "head-mean (default): mean of the attention's probabilities over its heads; l1: that divided by its sum")
-      ->type_name("head-mean|l1");
+      .add_option("--target", flags.target,
+                  "head-mean (default): mean of the attention's probabilities over its heads; l1: that divided by its "
+                  "sum; given "
+                  "(indexer-kl-loss only): --p-head-mean with any sum")
+      ->type_name("head-mean|l1|given");
 }
 
 }  // namespace fa::tool

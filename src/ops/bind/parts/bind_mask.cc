@@ -72,11 +72,6 @@ Status BindDenseMask(Binding& call) {
 Status CheckPlanes(const Binding& call, const TensorView& mask) {
   const tiling::AttentionProblem& problem = call.bound.problem;
   const int64_t heads = mask.shape[1];
-  if (call.packed_pairs()) {
-    if (mask.shape[0] == 1 && heads == 1) return Status::Ok();
-    return Status::InvalidArgument(Arg("pair_mask", ".shape").Is(Text(mask.shape)) + ", want [1,1,maxSq,maxSk] (" +
-                                   Arg("layout") + " TND)");
-  }
   if (heads != 1 && heads != problem.heads_kv && heads != problem.heads) {
     return WrongSize("pair_mask", 1, heads,
                      "want 1, " + std::to_string(problem.heads_kv) + " (key heads) or " +

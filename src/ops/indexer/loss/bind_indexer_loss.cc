@@ -83,17 +83,23 @@ Status CheckLoss(const MutableTensorView& loss) {
 /// Binds what both losses share: the indexer, its gradients and the options, in this order.
 template <typename Args, typename Options>
 Status BindIndexer(const Args& args, const Options& options, SparseTensors& tensors, BoundIndexerLoss& bound) {
-  auto shape = BindIndexerShape({.q_name = "q_index",
-                                 .k_name = "k_index",
-                                 .q = args.q_index,
-                                 .k = args.k_index,
-                                 .weights = args.weights,
-                                 .block_table = {},
-                                 .lengths_q = args.lengths_q,
-                                 .lengths_kv = args.lengths_kv,
-                                 .layout = options.layout,
-                                 .mask = options.mask},
-                                tensors);
+  IndexerInputs inputs{.q_name = "q_index",
+                       .k_name = "k_index",
+                       .q = args.q_index,
+                       .k = args.k_index,
+                       .weights = args.weights,
+                       .block_table = {},
+                       .lengths_q = args.lengths_q,
+                       .lengths_kv = args.lengths_kv,
+                       .layout = options.layout,
+                       .mask = options.mask};
+  if constexpr (requires { args.residual_kv; }) {
+    inputs.used_q = args.used_q;
+    inputs.used_kv = args.used_kv;
+    inputs.residual_kv = args.residual_kv;
+    inputs.cmp_ratio = options.cmp_ratio;
+  }
+  auto shape = BindIndexerShape(inputs, tensors);
   if (!shape.ok()) return shape.status();
   bound.problem.shape = std::move(*shape);
   auto gradients = BindIndexerGradients(GradientsOf(args), tensors, bound.problem.shape);
@@ -104,9 +110,11 @@ Status BindIndexer(const Args& args, const Options& options, SparseTensors& tens
     return Status::InvalidArgument(Arg("reduction").Is(std::to_string(static_cast<int>(options.reduction))) +
                                    ", want sum (0) or mean (1)");
   }
-  if (options.target > IndexerTarget::kL1) {
-    return Status::InvalidArgument(Arg("target").Is(std::to_string(static_cast<int>(options.target))) +
-                                   ", want head mean (0) or L1 (1)");
+  constexpr bool kSparse = requires { args.p_head_mean; };
+  if (options.target > (kSparse ? IndexerTarget::kGiven : IndexerTarget::kL1)) {
+    return Status::InvalidArgument(
+        Arg("target").Is(std::to_string(static_cast<int>(options.target))) +
+        (kSparse ? ", want head mean (0), L1 (1) or given (2)" : ", want head mean (0) or L1 (1)"));
   }
   bound.problem.target = options.target;
   const int64_t tokens = bound.problem.shape.sequences.tokens;
@@ -122,6 +130,18 @@ Status BindSparse(const SparseIndexerLossArgs& args, const SparseIndexerLossOpti
   bound.problem.lists = KeyLists(args.sparse_indices, tensors.packed(), /*block_size_of_call=*/1);
   bound.check_indices = options.check_indices;
   bound.problem.has_mean = args.p_head_mean.data != nullptr;
+  if (options.target == IndexerTarget::kGiven && !bound.problem.has_mean) {
+    return Status::InvalidArgument(Arg("p_head_mean").Says("missing (") + Arg("target") + " is given (2))");
+  }
+  bound.used_q.assign(args.used_q.begin(), args.used_q.end());
+  bound.used_kv.assign(args.used_kv.begin(), args.used_kv.end());
+  bound.residual_kv.assign(args.residual_kv.begin(), args.residual_kv.end());
+  if (args.softmax_index.data != nullptr) {
+    FA_RETURN_IF_ERROR(
+        tensors.CheckQueryOutput("softmax_index", args.softmax_index, DType::kF32,
+                                 {{bound.problem.lists.entries, {"sparse_indices", tensors.leading() + 1}}}));
+    bound.softmax_index = SparseValuesOf(args.softmax_index, tensors.packed());
+  }
   LossAttention& attention = bound.problem.attention;
   attention.has_sink = args.sink.data != nullptr;
   if (!bound.problem.has_mean) {
@@ -191,6 +211,9 @@ Result<BoundIndexerLoss> BindIndexerLoss(const DenseIndexerLossArgs& args, const
 
 Status CheckIndexerLossRunArgs(const BoundIndexerLoss& bound, const SparseIndexerLossArgs& args) {
   FA_RETURN_IF_ERROR(CheckRun(bound, args));
+  FA_RETURN_IF_ERROR(CheckPlannedLengths("used_q", args.used_q, bound.used_q));
+  FA_RETURN_IF_ERROR(CheckPlannedLengths("used_kv", args.used_kv, bound.used_kv));
+  FA_RETURN_IF_ERROR(CheckPlannedLengths("residual_kv", args.residual_kv, bound.residual_kv));
   if (!bound.check_indices) return Status::Ok();
   return CheckKeyLists(bound.problem.lists, args.sparse_indices.data, bound.problem.shape.sequences);
 }
@@ -202,6 +225,7 @@ Status CheckIndexerLossRunArgs(const BoundIndexerLoss& bound, const DenseIndexer
 LossRows RowsOf(const BoundIndexerLoss& bound, const SparseIndexerLossArgs& args) {
   LossRows rows = SharedRows(bound, args);
   rows.mean = {args.p_head_mean.data, bound.mean};
+  rows.softmax_index = {args.softmax_index.data, bound.softmax_index};
   rows.sink = static_cast<const float*>(args.sink.data);
   rows.indices = {args.sparse_indices.data, bound.problem.lists.rows};
   return rows;

@@ -45,7 +45,9 @@ struct BoundIndexerLoss {
   IndexerGradRows gradients;
 
   // Members of a sparse loss.
-  layout::Rows mean;  ///< layout of p_head_mean; the entries of a query token are the row at (b, 0, s)
+  layout::Rows mean;           ///< layout of p_head_mean; the entries of a query token are the row at (b, 0, s)
+  layout::Rows softmax_index;  ///< layout of softmax_index, like `mean`
+  std::vector<int64_t> used_q, used_kv, residual_kv;
   bool check_indices = true;
 
   // Members of a dense loss.
@@ -61,8 +63,9 @@ struct LossRows {
   layout::StatsView max, sum;
   layout::StatsView max_index = {}, sum_index = {};
   layout::RowsView mean = {};
-  const float* sink = nullptr;    ///< [heads]
-  layout::RowsView indices = {};  ///< lists of keys; the list of a query token is the row at (b, 0, s)
+  layout::MutableRowsView softmax_index = {};  ///< null data if y is not wanted
+  const float* sink = nullptr;                 ///< [heads]
+  layout::RowsView indices = {};               ///< lists of keys; the list of a query token is the row at (b, 0, s)
   IndexerGradViews gradients;
   float* loss = nullptr;
 };

@@ -257,7 +257,7 @@ void DenseLossTile::AddToken(const Group& group, int64_t i, tiling::Interval key
   gradient.Scores(scratch.products, count, token, scratch.scores);
   ops::RowSoftmax(*program_.table.rows, scratch.scores, count, rows_.max_index.At(group.sequence, 0, row),
                   rows_.sum_index.At(group.sequence, 0, row), scratch.scores);
-  scratch.loss[i] += ops::RowLoss(scratch.p_row, count, scratch.scores);
+  scratch.loss[i] += ops::RowLoss(scratch.p_row, count, /*weight=*/1, scratch.scores);
   gradient.AddQuerySide(rows, count, scratch.scores, scratch.products, token);
 }
 

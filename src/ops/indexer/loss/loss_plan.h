@@ -33,6 +33,13 @@ class LossPlan final : public Plan::ImplFor<LossArgs> {
     FA_RETURN_IF_ERROR(CheckIndexerLossRunArgs(bound_, args));
     const LossRows rows = RowsOf(bound_, args);
     ClearUnusedGradients(bound_.problem.shape, rows.gradients);
+    if (rows.softmax_index.data != nullptr) {
+      bound_.problem.shape.sequences.ForUnusedQueries([&](int64_t batch, tiling::Interval unused) {
+        for (int64_t row = unused.begin; row < unused.end; ++row) {
+          rows.softmax_index.Clear(batch, 0, row, bound_.problem.lists.entries);
+        }
+      });
+    }
     Tile tile(program_, rows, workspace);
     Status status =
         this->RunGraph(program_.tasks.graph(), core::TaskFunction(tile), program_.tasks.RunState(workspace));

@@ -260,7 +260,13 @@ void LossTile::RunToken(int64_t number, int worker) const {
     ops::NormaliseRow(ops::RowSum(scratch.p, selected.count), selected.count, scratch.p);
   }
   ops::RowSoftmax(*program_.table.rows, scratch.scores, selected.count, scratch.scores);
-  losses_[number] = ops::RowLoss(scratch.p, selected.count, scratch.scores);
+  if (rows_.softmax_index.data != nullptr) {
+    auto* y = reinterpret_cast<float*>(rows_.softmax_index.At(at.sequence, 0, row));
+    std::fill_n(y, problem_.lists.entries, 0.0F);
+    for (int64_t i = 0; i < selected.count; ++i) y[selected.slots[i]] = scratch.scores[i];
+  }
+  const double weight = problem_.target == IndexerTarget::kGiven ? ops::RowSum(scratch.p, selected.count) : 1;
+  losses_[number] = ops::RowLoss(scratch.p, selected.count, weight, scratch.scores);
 
   run_.WaitUntilCleared();
   for_blocks([&](int64_t first, int64_t count) {

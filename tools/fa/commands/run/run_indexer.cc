@@ -103,7 +103,14 @@ void AddRunIndexerLoss(CLI::App& run) {
        {"--sink", &Loss::sink, "The sinks of sparse-forward, float32 [N]", FileUse::kOptional},
        {"--p-head-mean", &Loss::p_head_mean, "Output of sparse-forward; without it the mean is computed again",
         FileUse::kOptional}});
-  command.flags.push_back(AddIndexFlags);
+  command.outputs.push_back({"--softmax-index", &Loss::softmax_index,
+                             "Softmax of the indexer's scores on each list, float32 [B,S1,K], TND [T,K]",
+                             FileUse::kOptional, [](const auto& call) {
+                               const Dims& indices = call.args.sparse_indices.shape;
+                               const int rank = indices.rank();
+                               return call.PerToken(DType::kF32, {rank == 0 ? 0 : indices[rank - 1]});
+                             }});
+  command.flags.insert(command.flags.end(), {AddIndexFlags, AddCompressionFlags});
   AddSparseCommand(run, std::move(command));
 }
 

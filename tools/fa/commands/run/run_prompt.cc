@@ -59,6 +59,7 @@ struct PromptCall {
     args.k_rope = inputs.args.k_rope;
     args.pse = inputs.args.pse;
     args.dense_mask = inputs.args.dense_mask;
+    args.pair_mask = inputs.args.pair_mask;
     args.sink = inputs.args.sink;
     args.deq_scale1 = inputs.Load("--deq-scale1", flags.deq_scale1);
     args.quant_scale1 = inputs.Load("--quant-scale1", flags.quant_scale1);

@@ -104,6 +104,14 @@ void RunSparse(const SparseCommand<Args, Options>& command, const SparseCommandF
   Args args;
   args.lengths_q = lengths_q;
   args.lengths_kv = lengths_kv;
+  const std::vector<int64_t> used_q = lengths("--used-q", flags.sparse.used_q);
+  const std::vector<int64_t> used_kv = lengths("--used-kv", flags.sparse.used_kv);
+  const std::vector<int64_t> residual_kv = lengths("--residual-kv", flags.sparse.residual_kv);
+  if constexpr (requires { args.residual_kv; }) {
+    args.used_q = used_q;
+    args.used_kv = used_kv;
+    args.residual_kv = residual_kv;
+  }
   InputFiles files(flags.sparse.dtype);
   for (size_t i = 0; i < command.inputs.size(); ++i) {
     args.*command.inputs[i].tensor = files.Load(command.inputs[i].flag, flags.inputs[i]);
