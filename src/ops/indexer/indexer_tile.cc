@@ -48,7 +48,8 @@ IndexerProgram::IndexerProgram(const IndexerShape& bound_shape, const core::kern
       widens(shape.quantized || KeyFormOf(table.widest(), shape.dtype) == KeyForm::kF32),
       operand(table.pairs() ? DType::kBF16 : DType::kF32),
       gather{.dtype = shape.dtype,
-             .form = shape.quantized ? WidenedFormOf(strips.kernels()) : KeyFormOf(strips.kernels(), shape.dtype),
+             .form = shape.quantized ? WidenedFormOf(strips.kernels(), shape.dtype)
+                                     : KeyFormOf(strips.kernels(), shape.dtype),
              .d = shape.d,
              .block = kBlockKeys,
              .quantized = shape.quantized},

@@ -76,7 +76,7 @@ SparseForwardBuffers::SparseForwardBuffers(const BoundSparse& bound, const tilin
   const bool quantized = bound.quantized.has_value();
   gather = {
       .dtype = problem.dtype,
-      .form = quantized ? WidenedFormOf(kernels) : KeyFormOf(kernels, problem.dtype),
+      .form = quantized ? WidenedFormOf(kernels, problem.dtype) : KeyFormOf(kernels, problem.dtype),
       .d = problem.d,
       .d_rope = problem.d_rope,
       .dv = problem.dv,

@@ -47,8 +47,8 @@ KeyForm KeyFormOf(const core::kernels::StripKernels& kernels, DType dtype) {
   return kernels.any_dtype || dtype == DType::kF32 ? KeyForm::kNatural : KeyForm::kF32;
 }
 
-KeyForm WidenedFormOf(const core::kernels::StripKernels& kernels) {
-  return kernels.operands == core::kernels::Operands::kBF16Pairs ? KeyForm::kPairs : KeyForm::kF32;
+KeyForm WidenedFormOf(const core::kernels::StripKernels& kernels, DType dtype) {
+  return dtype == DType::kF16 ? KeyForm::kF32 : KeyFormOf(kernels, dtype);
 }
 
 GatherPanels::GatherPanels(Carver& carver, const GatherShape& shape)

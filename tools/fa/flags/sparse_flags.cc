@@ -69,6 +69,25 @@ void AddCountFlag(CLI::App& command, SparseFlags& flags) {
   command.add_option("--sparse-count", flags.sparse_count, "Keys to choose per query")->type_name("N")->required();
 }
 
+void AddRowFormatFlags(CLI::App& command, SparseFlags& flags) {
+  command
+      .add_option("--tile", flags.tile,
+                  "Keys are rows of int8 or uint8 (e4m3): numbers, rope columns, a float32 scale per N numbers")
+      ->type_name("N");
+  command.add_option("--rope-columns", flags.rope_columns, "With --tile: rope columns of a row; default: 0")
+      ->type_name("N");
+}
+
+void AddCompressionFlags(CLI::App& command, SparseFlags& flags) {
+  command.add_option("--cmp-ratio", flags.cmp_ratio, "Tokens for which a key stands; default: 1")->type_name("N");
+  command.add_option("--residual-kv", flags.residual_kv, "Tokens behind those of the last key, of each batch element")
+      ->type_name("N,N,...");
+  command.add_option("--used-q", flags.used_q, "TND: queries in use of each sequence; default: all")
+      ->type_name("N,N,...");
+  command.add_option("--used-kv", flags.used_kv, "TND: keys in use of each sequence; default: all")
+      ->type_name("N,N,...");
+}
+
 void AddLossFlags(CLI::App& command, SparseFlags& flags) {
   command.add_option("--reduction", flags.reduction, "Reduction over the query tokens; default: sum")
       ->type_name("sum|mean");

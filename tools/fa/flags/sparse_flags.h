@@ -24,6 +24,9 @@ struct SparseFlags {
   int64_t sparse_block_size = 1;
   int64_t sparse_count = 1;
   std::string reduction = "sum", target = "head-mean";
+  int64_t tile = 0, rope_columns = 0;  ///< KeyRowFormat; tile 0: keys are not quantised
+  int64_t cmp_ratio = 1;
+  std::string residual_kv, used_q, used_kv;
 };
 
 /// Adds --layout, --dtype, --sparse-mode, --actual-seq-qlen, --actual-seq-kvlen.
@@ -33,6 +36,10 @@ void AddIndexFlags(CLI::App& command, SparseFlags& flags);
 void AddScaleFlag(CLI::App& command, SparseFlags& flags);
 void AddBlockSizeFlag(CLI::App& command, SparseFlags& flags);
 void AddCountFlag(CLI::App& command, SparseFlags& flags);
+/// Adds --tile and --rope-columns.
+void AddRowFormatFlags(CLI::App& command, SparseFlags& flags);
+/// Adds --cmp-ratio, --residual-kv, --used-q and --used-kv.
+void AddCompressionFlags(CLI::App& command, SparseFlags& flags);
 /// Adds --reduction and --target.
 void AddLossFlags(CLI::App& command, SparseFlags& flags);
 
@@ -53,6 +60,7 @@ void ReadOptions(const SparseFlags& flags, Options& options) {
   if constexpr (requires { options.block_size; }) options.block_size = flags.sparse_block_size;
   if constexpr (requires { options.reduction; }) options.reduction = ReductionOf(flags);
   if constexpr (requires { options.target; }) options.target = TargetOf(flags);
+  if constexpr (requires { options.cmp_ratio; }) options.cmp_ratio = flags.cmp_ratio;
 }
 
 }  // namespace fa::tool
