@@ -75,12 +75,12 @@ def call_of_vllm(query, pages, lists, table, lengths_q, lengths_kv, scale):
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
 def test_the_calls_of_vllm_and_of_torch_npu(codes, dtype):
     torch.manual_seed(1)
-    heads, block, sq, sk = 16, 16, [3, 2], [70, 33]
+    heads, block, sq, sk = 16, 16, [3, 2], [60, 33]
     pages, numbers = rows_of((9, block, 1), codes, dtype)
     table = torch.randperm(9)[:8].view(2, 4).int()
     table = torch.cat([table, torch.full((2, 1), -1, dtype=torch.int32)], 1)
     query = torch.randn(sum(sq), heads, 576).to(dtype)
-    lists = torch.stack([torch.randperm(70)[:40] for _ in range(5)]).int()
+    lists = torch.stack([torch.randperm(60)[:40] for _ in range(5)]).int()
     lists[:, 35:] = -1
     lists[3:] = torch.where(lists[3:] < 33, lists[3:], torch.tensor(-1, dtype=torch.int32)).sort(-1, True).values
     lengths = torch.tensor([3, 5], dtype=torch.int32), torch.tensor(sk, dtype=torch.int32)
@@ -344,11 +344,11 @@ def test_install_gives_the_names_of_other_packages():
     assert not hasattr(torch.ops._C_ascend, "npu_kv_quant_sparse_flash_attention")
 
 
-def test_opcheck_and_compile():
+def test_opcheck():
     query, key = torch.zeros(1, 3, 2, 16, dtype=torch.int8), torch.ones(1, 9, 1, 16, dtype=torch.int8)
     weights, q_scale, k_scale = torch.ones(1, 3, 2), torch.ones(1, 3, 2), torch.ones(1, 9)
     lists = [q_scale, k_scale, None, None, None, None, None, None, None, "BSND", 4, 3, 1, "float32"]
     torch.library.opcheck(torch.ops.fa.indexer_selection, (query, key, weights, *lists))
-    rows, indices = torch.zeros(1, 9, 1, 28, dtype=torch.int8), torch.zeros(1, 3, 1, 4, dtype=torch.int32)
+    rows, indices = torch.zeros(1, 9, 1, 32, dtype=torch.int8), torch.zeros(1, 3, 1, 4, dtype=torch.int32)
     call = [indices, None, None, None, None, "BSND", 0.5, 1, 3, 4, 16]
     torch.library.opcheck(torch.ops.fa.quantized_sparse_attention, (torch.randn(1, 3, 2, 16), rows, None, *call))

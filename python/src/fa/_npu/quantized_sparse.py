@@ -49,6 +49,8 @@ _QUANT_NAMES = TENSOR_NAMES | {
 _SECOND_NAMES = {
     "weights": "w",
     "mask": "mask_mode",
+    "sparse_mode": "mask_mode",
+    "sparse_count": "topk",
     "layout": "layout_q",
     "used_q": "seqused_q",
     "used_kv": "seqused_k",
