@@ -352,3 +352,13 @@ def test_opcheck():
     rows, indices = torch.zeros(1, 9, 1, 32, dtype=torch.int8), torch.zeros(1, 3, 1, 4, dtype=torch.int32)
     call = [indices, None, None, None, None, "BSND", 0.5, 1, 3, 4, 16]
     torch.library.opcheck(torch.ops.fa.quantized_sparse_attention, (torch.randn(1, 3, 2, 16), rows, None, *call))
+
+
+def test_plans_of_shapes():
+    row_bytes = 512 + 64 * 4 + 4 * 4
+    lists = {"sparse_indices": (1, 4, 1, 8)}
+    plan = fa.plan("sparse-forward", (1, 4, 64, 576), (1, 99, 1, row_bytes), None, **lists, row_format=(512, 64, 128))
+    assert "rows of i8 with scales" in str(plan)
+    scales = {"q_scale": (1, 4, 8), "k_scale": (1, 99), "index_offset": (1,), "cmp_ratio": 4, "residual_kv": [3]}
+    plan = fa.plan("indexer", (1, 4, 8, 64), (1, 99, 1, 64), (1, 4, 8), **scales, sparse_count=8)
+    assert str(plan).startswith("indexer, i8: 1 sequences, 4 tokens")

@@ -145,9 +145,12 @@ Status SparseTensors::CheckKeySide(const char* name, const TensorView& tensor, D
 Status SparseTensors::CheckKeyValues(const char* name, const TensorView& tensor) const {
   FA_RETURN_IF_ERROR(CheckPresent(name, tensor));
   if (!IsFloat(tensor.dtype)) return WrongType(name, tensor.dtype, "f32, f16 or bf16");
-  const int rank = packed() && !paged() ? 1 : 2;
-  if (tensor.shape.rank() == rank) return CheckKeySide(name, tensor, tensor.dtype, {});
-  return CheckKeySide(name, tensor, tensor.dtype, {{1, {"one key head"}}});
+  TensorView values = tensor;
+  if (tensor.shape.rank() == (packed() && !paged() ? 1 : 2)) {
+    values.shape.push_back(1);
+    if (!tensor.stride.empty()) values.stride.push_back(1);
+  }
+  return CheckKeySide(name, values, tensor.dtype, {{1, {"one key head"}}});
 }
 
 Status SparseTensors::CheckFloatQuerySide(const char* name, const TensorView& tensor,

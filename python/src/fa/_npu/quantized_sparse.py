@@ -226,10 +226,10 @@ def kv_quant_sparse_flash_attention_of_vllm(
         attention_out, and softmax_max and softmax_sum, float32 [B,1,S1,N], TND [1,T,N]. Without return_softmax_lse the
         statistics have no elements.
     """
-    out, *statistics = _attend_rows(locals())
-    if not return_softmax_lse:
-        statistics = [query.new_empty(0, dtype=torch.float32) for _ in statistics]
-    return out, *statistics
+    out, softmax_max, softmax_sum = _attend_rows(locals())
+    if return_softmax_lse:
+        return out, softmax_max, softmax_sum
+    return out, softmax_max.new_empty(0), softmax_sum.new_empty(0)
 
 
 def _count(name: str, count: int) -> int:
