@@ -238,7 +238,8 @@ def test_the_second_indexers_of_cann_ops_transformer(codes, ratio, layout):
     given |= {"cmp_residual_k": torch.tensor(residual, dtype=torch.int32), "metadata": torch.zeros(1024).int()}
     used = [torch.tensor(lengths, dtype=torch.int32) for lengths in (sq, sk)]
     if layout == "TND":
-        packed = [torch.cat([t[b, : n[b]] for b in range(2)]) for t, n in zip(tensors, [sq, sk, sq, sq, sk], strict=False)]
+        rows = zip(tensors, [sq, sk, sq, sq, sk], strict=False)
+        packed = [torch.cat([t[b, : n[b]] for b in range(2)]) for t, n in rows]
         given |= {"cu_seqlens_q": torch.tensor([0, 4, 6]).int(), "cu_seqlens_k": torch.tensor([0, 21, 34]).int()}
         given["output_idx_offset"] = torch.tensor([7] * 4 + [1000] * 2, dtype=torch.int32)[:, None]
     else:

@@ -72,7 +72,8 @@ def plan(op: str, *arrays: Any, dtype: str = "f32", **keywords: Any) -> PlanDesc
         dtype: the type of arrays given as shapes: "f32", "bf16" or "f16", or "float32" and so on; for a prompt also
             "i8". Statistics, scales and sinks are float32, masks bool, lists and tables int32. Keys of a decode are
             int8 if there is a k_scale or an antiquant_scale, uint8 with kv_dtype "e4m3" or "e5m2", and int32 with "int4".
-            Keys of sparse attention with a row_format are int8, as are q and k of an indexer with scales. Caches of a scatter with scales are int8, or uint8 with kv_dtype "e4m3".
+            Keys of sparse attention with a row_format are int8, as are q and k of an indexer with scales. Caches of a
+            scatter with scales are int8, or uint8 with kv_dtype "e4m3".
 
     Raises:
         The same errors as `flash_attention`. ValueError: there is no such op.

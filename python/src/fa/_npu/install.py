@@ -39,9 +39,9 @@ _undo: ExitStack | None = None  # not None while installed
 def install(force: bool = False) -> None:
     """Makes `import torch_npu` find `fa.torch_npu`, and the device "npu" mean the CPU, until `uninstall`.
 
-    `torch.npu` has one device. Unless the real package is imported, `torch.ops.npu` has the functions of `fa.torch_npu`,
-    and `torch.ops._C_ascend`, `torch.ops.custom` and `cann_ops_transformer.ops` have those that the device's programs
-    find there. `Tensor.npu()` and `Module.npu()` return self. PyTorch's functions take "npu" and "npu:N" as devices in
+    `torch.npu` has one device. Unless the real package is imported, `torch.ops.npu` has the functions of
+    `fa.torch_npu`, and `torch.ops._C_ascend`, `torch.ops.custom` and `cann_ops_transformer.ops` have those that the
+    device's programs find there. `Tensor.npu()` and `Module.npu()` return self. PyTorch's functions take "npu" and "npu:N" as devices in
     the thread that called `install`. A second call changes nothing.
 
     Args:

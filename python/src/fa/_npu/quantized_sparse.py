@@ -338,7 +338,7 @@ def quant_lightning_indexer_of_vllm(
     cmp_ratio: int = 1,
     return_value: bool = False,
 ) -> tuple[Tensor, Tensor]:
-    """Computes `npu_quant_lightning_indexer` for compressed keys, in the form of torch.ops._C_ascend and torch.ops.custom.
+    """Computes `npu_quant_lightning_indexer` for compressed keys, as torch.ops._C_ascend and torch.ops.custom do.
 
     actual_seq_lengths_key counts the tokens that keys stand for, so a batch element has that number divided by
     cmp_ratio of keys, and the remainder follows its last key.
@@ -363,7 +363,7 @@ def _sums(name: str, sums: Tensor | None) -> Tensor | None:
 
 
 def _select_second(given: dict, names: dict[str, str]) -> tuple[Tensor, Tensor]:
-    """Computes the second version of the indexers. `given` has the names of cann_ops_transformer's lightning_indexer."""
+    """Computes the second version of the indexers. `given` has the names of `lightning_indexer`."""
     _only(return_value=(int(given["return_value"]), (0, 1)))
     if given["max_seqlen_q"] < -1:
         raise ValueError(f"invalid argument: max_seqlen_q={given['max_seqlen_q']}, want >= -1")
