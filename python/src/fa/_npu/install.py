@@ -41,8 +41,8 @@ def install(force: bool = False) -> None:
 
     `torch.npu` has one device. Unless the real package is imported, `torch.ops.npu` has the functions of
     `fa.torch_npu`, and `torch.ops._C_ascend`, `torch.ops.custom` and `cann_ops_transformer.ops` have those that the
-    device's programs find there. `Tensor.npu()` and `Module.npu()` return self. PyTorch's functions take "npu" and "npu:N" as devices in
-    the thread that called `install`. A second call changes nothing.
+    device's programs find there. `Tensor.npu()` and `Module.npu()` return self. PyTorch's functions take "npu" and
+    "npu:N" as devices in the thread that called `install`. A second call changes nothing.
 
     Args:
         force: whether to install even if the real package can be imported. Modules that have imported it keep it.
