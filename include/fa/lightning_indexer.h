@@ -62,8 +62,8 @@ struct LightningIndexerOptions {
   Layout layout = Layout::kBSND;  ///< layout of queries and results, BSND or TND, and of keys that do not lie in pages
   SparseMask mask = SparseMask::kRightDownCausal;
   /// Each key stands for so many tokens, 1..2^20. With kRightDownCausal the limit of query token t is then
-  /// (S2 * cmp_ratio + residual_kv - S1 + t + 1) / cmp_ratio, rounded down and within 0..S2, where S1 and S2 count rows
-  /// in use. So a token selects only keys whose tokens all come before it or are its own.
+  /// (S2 * cmp_ratio + residual_kv - S1 + t + 1) / cmp_ratio. It is rounded down and kept within 0..S2. S1 and S2 count
+  /// the rows in use. So a token selects only keys whose tokens all come before it or are its own.
   int64_t cmp_ratio = 1;
 };
 

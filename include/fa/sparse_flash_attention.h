@@ -68,8 +68,8 @@ struct SparseAttentionArgs {
 /// to bf16. Parts of a row may lie at any address.
 /// @code{.cpp}
 /// // DeepSeek-V3.2's rows: 512 numbers, 64 bf16 columns of the rope part, four scales
-/// const fa::KeyRowFormat format = {.columns = 512, .rope = 64, .tile = 128};
-/// return format.Bytes(fa::DType::kBF16);  // 656
+/// constexpr fa::KeyRowFormat format = {.columns = 512, .rope = 64, .tile = 128};
+/// static_assert(format.Bytes(fa::DType::kBF16) == 656);
 /// @endcode
 struct KeyRowFormat {
   int64_t columns = 0;  ///< 0: keys are not quantised; otherwise columns + rope = D

@@ -23,8 +23,9 @@ namespace {
 using npy::ElementType;
 using ::testing::HasSubstr;
 
-constexpr int64_t kQueries = 5, kKeys = 30, kHeads = 3, kColumns = 32, kRope = 4, kTile = 16, kSelected = 6;
-constexpr int64_t kRowBytes = kColumns + 4 * kRope + 4 * (kColumns / kTile);
+constexpr int64_t kRowQueries = 5, kRowKeys = 30, kRowHeads = 3, kRowColumns = 32, kRowRope = 4, kRowTile = 16,
+                  kRowSelected = 6;
+constexpr int64_t kRowBytes = kRowColumns + 4 * kRowRope + 4 * (kRowColumns / kRowTile);
 
 /// Files for calls of one sequence in layout BSND, and the same arrays in memory.
 class CliQuantized : public ::testing::Test {
@@ -46,9 +47,9 @@ class CliQuantized : public ::testing::Test {
     return array;
   }
   [[nodiscard]] npy::Array Rows(ElementType type) const {
-    npy::Array rows = Codes("k.npy", {1, kKeys, 1, kRowBytes}, type, Tag::kK);
-    for (int64_t key = 0; key < kKeys; ++key) {
-      for (int64_t at = kColumns; at < kRowBytes; at += 4) {
+    npy::Array rows = Codes("k.npy", {1, kRowKeys, 1, kRowBytes}, type, Tag::kK);
+    for (int64_t key = 0; key < kRowKeys; ++key) {
+      for (int64_t at = kRowColumns; at < kRowBytes; at += 4) {
         const auto number = static_cast<float>(0.1 * RandomNormal(2, Tag::kK, {key, at}));
         std::memcpy(rows.bytes() + key * kRowBytes + at, &number, sizeof number);
       }
@@ -68,8 +69,8 @@ class CliQuantized : public ::testing::Test {
     return {array.bytes(), view.dtype, view.shape, {}};
   }
   [[nodiscard]] npy::Array Lists() const {
-    npy::Array lists(ElementType::kI32, {1, kQueries, 1, kSelected});
-    for (int64_t i = 0; i < lists.size(); ++i) lists.as<int32_t>()[i] = static_cast<int32_t>(i * 11 % kKeys);
+    npy::Array lists(ElementType::kI32, {1, kRowQueries, 1, kRowSelected});
+    for (int64_t i = 0; i < lists.size(); ++i) lists.as<int32_t>()[i] = static_cast<int32_t>(i * 11 % kRowKeys);
     npy::Save(Path("lists.npy"), lists);
     return lists;
   }
@@ -90,19 +91,20 @@ class CliQuantized : public ::testing::Test {
 
 TEST_F(CliQuantized, ForwardWritesTheBytesOfTheLibrary) {
   for (const ElementType type : {ElementType::kI8, ElementType::kU8}) {
-    const npy::Array q = Floats("q.npy", {1, kQueries, kHeads, kColumns + kRope}, Tag::kQ), rows = Rows(type);
+    const npy::Array q = Floats("q.npy", {1, kRowQueries, kRowHeads, kRowColumns + kRowRope}, Tag::kQ),
+                     rows = Rows(type);
     const npy::Array lists = Lists();
     const std::string files = " --query " + Path("q.npy") + " --key " + Path("k.npy") + " --sparse-indices " +
                               Path("lists.npy") + " --out " + Path("out.npy");
     const CliResult result = RunCli("run sparse-forward --tile 16 --rope-columns 4" + files);
     ASSERT_EQ(result.exit_code, 0) << result.err;
-    npy::Array out(ElementType::kF32, {1, kQueries, kHeads, kColumns});
+    npy::Array out(ElementType::kF32, {1, kRowQueries, kRowHeads, kRowColumns});
     SparseAttentionArgs args;
     args.q = ViewOf(q);
     args.k = ViewOf(rows);
     args.sparse_indices = ViewOf(lists);
     args.out = ViewOf(out);
-    ASSERT_TRUE(SparseFlashAttention(args, {.row_format = {kColumns, kRope, kTile}}).ok());
+    ASSERT_TRUE(SparseFlashAttention(args, {.row_format = {kRowColumns, kRowRope, kRowTile}}).ok());
     EXPECT_EQ(scratch_.Read("out.npy"), Bytes(out));
     const auto refused = [&](const std::string& flags, const char* message) {
       const CliResult bad = RunCli("run sparse-forward" + flags + files);
@@ -118,11 +120,11 @@ TEST_F(CliQuantized, ForwardWritesTheBytesOfTheLibrary) {
 
 TEST_F(CliQuantized, IndexerWritesTheBytesOfTheLibrary) {
   for (const ElementType type : {ElementType::kI8, ElementType::kU8}) {
-    const npy::Array q = Codes("query.npy", {1, kQueries, kHeads, kColumns}, type, Tag::kQIndex);
-    const npy::Array k = Codes("key.npy", {1, kKeys, 1, kColumns}, type, Tag::kKIndex);
-    const npy::Array weights = Floats("weights.npy", {1, kQueries, kHeads}, Tag::kWeights);
-    const npy::Array q_scale = Floats("query-scale.npy", {1, kQueries, kHeads}, Tag::kQRope);
-    const npy::Array k_scale = Floats("key-scale.npy", {1, kKeys}, Tag::kKRope);
+    const npy::Array q = Codes("query.npy", {1, kRowQueries, kRowHeads, kRowColumns}, type, Tag::kQIndex);
+    const npy::Array k = Codes("key.npy", {1, kRowKeys, 1, kRowColumns}, type, Tag::kKIndex);
+    const npy::Array weights = Floats("weights.npy", {1, kRowQueries, kRowHeads}, Tag::kWeights);
+    const npy::Array q_scale = Floats("query-scale.npy", {1, kRowQueries, kRowHeads}, Tag::kQRope);
+    const npy::Array k_scale = Floats("key-scale.npy", {1, kRowKeys}, Tag::kKRope);
     npy::Array offset(ElementType::kI32, {1});
     offset.as<int32_t>()[0] = 100;
     npy::Save(Path("index-offset.npy"), offset);
@@ -130,7 +132,7 @@ TEST_F(CliQuantized, IndexerWritesTheBytesOfTheLibrary) {
         {"query", "key", "weights", "query-scale", "key-scale", "index-offset", "sparse-indices", "sparse-values"});
     const CliResult result = RunCli("run indexer --sparse-count 6 --cmp-ratio 4 --residual-kv 3" + files);
     ASSERT_EQ(result.exit_code, 0) << result.err;
-    npy::Array indices(ElementType::kI32, {1, kQueries, 1, 6}), values(ElementType::kF32, {1, kQueries, 1, 6});
+    npy::Array indices(ElementType::kI32, {1, kRowQueries, 1, 6}), values(ElementType::kF32, {1, kRowQueries, 1, 6});
     LightningIndexerArgs args;
     args.q = ViewOf(q);
     args.k = ViewOf(k);
