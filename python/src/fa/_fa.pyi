@@ -115,11 +115,27 @@ class InferAttentionOptions:
 
 class SparseAttentionOptions:
     def __init__(
-        self, *, layout: str, scale: float | None, block_size: int, sparse_mode: int, check_indices: bool
+        self,
+        *,
+        layout: str,
+        scale: float | None,
+        block_size: int,
+        sparse_mode: int,
+        check_indices: bool,
+        row_format: tuple[int, int, int],
     ) -> None: ...
 
 class LightningIndexerOptions:
-    def __init__(self, *, layout: str, sparse_mode: int) -> None: ...
+    def __init__(
+        self,
+        *,
+        layout: str,
+        sparse_mode: int,
+        cmp_ratio: int,
+        used_q: list[int],
+        used_kv: list[int],
+        residual_kv: list[int],
+    ) -> None: ...
 
 class LightningIndexerGradOptions:
     def __init__(self, *, layout: str, sparse_mode: int, check_indices: bool) -> None: ...

@@ -41,7 +41,8 @@ _OPERATORS: dict[str, Callable] = {
     "gather": gather_rows,
 }
 _FORWARD_OF = {"backward": "forward", "sparse-backward": "sparse-forward"}
-_LENGTHS = ("cu_q", "cu_kv", "lengths_q", "lengths_kv")  # arguments whose values the plan needs
+# Arguments whose values the plan needs.
+_LENGTHS = ("cu_q", "cu_kv", "lengths_q", "lengths_kv", "used_q", "used_kv", "residual_kv", "row_format")
 _LISTS = ("k", "v", "lse", "local_out")  # arguments that may be a list of arrays
 _DTYPES = {  # {the library's name of a type: NumPy's name}
     "f32": "float32",
@@ -71,7 +72,8 @@ def plan(op: str, *arrays: Any, dtype: str = "f32", **keywords: Any) -> PlanDesc
         dtype: the type of arrays given as shapes: "f32", "bf16" or "f16", or "float32" and so on; for a prompt also
             "i8". Statistics, scales and sinks are float32, masks bool, lists and tables int32. Keys of a decode are
             int8 if there is a k_scale or an antiquant_scale, uint8 with kv_dtype "e4m3" or "e5m2", and int32 with "int4".
-            Caches of a scatter with scales are int8, or uint8 with kv_dtype "e4m3".
+            Keys of sparse attention with a row_format are int8, as are q and k of an indexer with scales. Caches of a
+            scatter with scales are int8, or uint8 with kv_dtype "e4m3".
 
     Raises:
         The same errors as `flash_attention`. ValueError: there is no such op.
@@ -119,7 +121,9 @@ def _dtype_of(name: str, dtype: str, given: dict[str, Any]) -> str:
         return "uint8" if name == "drop_mask" else "bool"
     if name.endswith("padding"):
         return "int64"
-    if name.endswith(("indices", "table")) or name in ("slot_mapping", "source_rows", "seq_lens", "seq_offset"):
+    if name.endswith(("indices", "table", "index_offset")):
+        return "int32"
+    if name in ("slot_mapping", "source_rows", "seq_lens", "seq_offset"):
         return "int32"
     if "softmax" in name or "scale" in name or "offset" in name or name in ("sink", "lse", "p_head_mean"):
         return "float32"
@@ -129,7 +133,9 @@ def _dtype_of(name: str, dtype: str, given: dict[str, Any]) -> str:
             return "int8" if given.get("kv_dtype") is None else "uint8"
     if name in ("k", "v") and given.get("kv_dtype") is not None:
         return "int32" if given["kv_dtype"] == "int4" else "uint8"
-    if name in ("k", "v") and any(given.get(scale) is not None for scale in ("k_scale", "antiquant_scale")):
+    if name in ("k", "v") and any(given.get(of) is not None for of in ("k_scale", "antiquant_scale", "row_format")):
+        return "int8"
+    if name == "q" and given.get("q_scale") is not None:
         return "int8"
     return _DTYPES[dtype]
 

@@ -63,6 +63,7 @@ from ._npu.fused import (
     npu_fused_infer_attention_score_v2,
 )
 from ._npu.install import install, uninstall
+from ._npu.quantized_sparse import npu_kv_quant_sparse_flash_attention, npu_quant_lightning_indexer
 from ._npu.selected_blocks import npu_k2q_csr, npu_sparse_attention_score, npu_sparse_attention_score_prefill
 from ._npu.sparse import (
     npu_dense_lightning_indexer_grad_kl_loss,
@@ -103,9 +104,11 @@ __all__ = [
     "npu_gather_selection_kv_cache_functional",
     "npu_incre_flash_attention",
     "npu_k2q_csr",
+    "npu_kv_quant_sparse_flash_attention",
     "npu_lightning_indexer",
     "npu_lightning_indexer_grad",
     "npu_prompt_flash_attention",
+    "npu_quant_lightning_indexer",
     "npu_ring_attention_update",
     "npu_scatter_pa_cache",
     "npu_scatter_pa_kv_cache",

@@ -2,6 +2,7 @@
 #define FA_OPS_BIND_SPARSE_H_
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "fa/sparse_flash_attention.h"
@@ -14,6 +15,7 @@
 #include "ops/bind/bind_attention_grad.h"
 #include "ops/bind/planned_tensors.h"
 #include "ops/token/key_selection.h"
+#include "ops/token/quantized_rows.h"
 #include "ops/token/sparse_sequences.h"
 #include "tiling/sparse/sparse_problem.h"
 
@@ -28,8 +30,9 @@ struct BoundSparse {
   layout::Rows k, k_rope, v;  ///< with pages, `batch` is the stride from page to page
   bool has_v = false, has_mean = false, check_indices = true;
   bool paged = false;
-  layout::BlockTable table;  ///< layout of the pages, without the table's entries
-  layout::Rows mean;         ///< layout of p_head_mean; the entries of a query token are the row at (b, 0, s)
+  layout::BlockTable table;               ///< layout of the pages, without the table's entries
+  std::optional<QuantizedRow> quantized;  ///< how rows of k and v are stored if they are quantised
+  layout::Rows mean;  ///< layout of p_head_mean; the entries of a query token are the row at (b, 0, s)
   std::vector<PlannedTensor> planned;
 
   /// Returns the call as the planner sees it. The result refers to this object.

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 
 #include "core/kernels/kernel_types.h"
@@ -11,10 +12,11 @@
 #include "ops/plan/carver.h"
 #include "ops/tile/fetch_runs.h"
 #include "ops/tile/key_rows.h"
+#include "ops/token/quantized_rows.h"
 
 namespace fa::ops {
 
-/// The keys and values of a call that has one key head.
+/// The keys and values of a call that has one key head. The elements of quantised rows are bytes.
 struct KeySources {
   layout::StoredRows k = {}, k_rope = {}, v = {};  ///< rows of the tensors; GatherShape says whether k_rope and v exist
 };
@@ -36,6 +38,9 @@ enum class KeyForm : uint8_t {
   kPairs,    ///< K is unchanged and V becomes pairs of rows, for kernels of bf16 pairs
 };
 [[nodiscard]] KeyForm KeyFormOf(const core::kernels::StripKernels& kernels, DType dtype);
+/// Returns the form of rows that are widened when they are gathered for queries of this type. bf16 stays bf16 if the
+/// kernels read it, so that bits are those of plain rows. f16 becomes f32, which has room for large scales.
+[[nodiscard]] KeyForm WidenedFormOf(const core::kernels::StripKernels& kernels, DType dtype);
 
 /// Which rows are gathered per key, and how they are stored.
 struct GatherShape {
@@ -52,6 +57,11 @@ struct GatherShape {
   /// With KeyForm::kPairs: whether scores read rows of K in place (StripKernels::scores_by_address). Then only rows for
   /// products that take pairs are copied: V, and K for dS.
   bool by_address = false;
+  /// How rows of K and V are stored if they are quantised. They are widened when they are gathered. Then d is the width
+  /// of a row, d_rope is 0, and `form` comes from WidenedFormOf.
+  std::optional<QuantizedRow> quantized = {};
+  /// With `quantized`: whether the kernels take only listed rows. The lists name the rows of the panels.
+  bool listed = false;
 
   [[nodiscard]] int64_t columns() const { return d + d_rope; }
 };
@@ -69,11 +79,12 @@ struct KeyAddresses {
 struct GatherPanels {
   GatherPanels(Carver& carver, const GatherShape& shape);
 
-  KeyAddresses addresses;  ///< addresses of rows of K, only with by_address
+  KeyAddresses addresses;  ///< addresses of rows of K, only with by_address or `listed`
   std::byte* k;            ///< without by_address: rows of K, each followed by its rope part
   std::byte* v;            ///< rows of V, if they are no part of k
   float* v_pairs;
   float* k_pairs;
+  float* widening;  ///< scratch of WidenRow, only for quantised rows
 };
 
 /// The rows of a block, beginning with key 0.
@@ -114,7 +125,7 @@ class GatheredKeys {
   [[nodiscard]] GatheredBlock ByAddress(const KeyPlace& place, std::span<const int32_t> keys,
                                         const GatherPanels& panels) const;
   void Copy(const layout::StoredRows& tensor, int64_t columns, const KeyPlace& place, std::span<const int32_t> keys,
-            std::byte* to, int64_t stride) const;
+            const GatherPanels& panels, std::byte* to, int64_t stride) const;
 
   const core::kernels::RowKernels& kernels_;
   GatherShape shape_;

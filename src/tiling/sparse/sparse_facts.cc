@@ -12,9 +12,10 @@ namespace {
 std::string ProblemText(const SparseProblem& sparse, const SparsePlan& plan) {
   PlanText text;
   text.AddProblem(plan.op, sparse.attention);
-  text.AddLine("selection: %lld entries per token, blocks of %lld keys, %s%s%s", Wide(sparse.entries),
+  const std::string rows = sparse.quantized ? std::string(", rows of ") + Name(*sparse.quantized) + " with scales" : "";
+  text.AddLine("selection: %lld entries per token, blocks of %lld keys, %s%s%s%s", Wide(sparse.entries),
                Wide(sparse.block_size), sparse.sequences.mask == SparseMask::kNone ? "no mask" : "right-down causal",
-               sparse.has_v ? "" : ", v is k", sparse.paged ? ", keys in pages" : "");
+               sparse.has_v ? "" : ", v is k", sparse.paged ? ", keys in pages" : "", rows.c_str());
   return text.Take();
 }
 

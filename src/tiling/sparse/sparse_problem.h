@@ -2,6 +2,7 @@
 #define FA_TILING_SPARSE_PROBLEM_H_
 
 #include <cstdint>
+#include <optional>
 
 #include "tiling/problem.h"
 #include "tiling/sparse/sparse_sequences.h"
@@ -17,6 +18,7 @@ struct SparseProblem {
   bool has_v = false;         ///< whether values have their own tensor; otherwise they are the first columns of keys
   bool paged = false;         ///< whether keys lie in pages
   bool whole_tokens = false;  ///< one task computes all heads of a token, for the mean over the heads
+  std::optional<DType> quantized = {};  ///< the type of the numbers in rows of quantised keys
 
   /// Returns the largest number of keys that the token can have.
   [[nodiscard]] int64_t KeysAtMost(const SparseToken& token) const;

@@ -70,6 +70,15 @@ void AddCountFlag(CLI::App& command, SparseFlags& flags) {
   command.add_option("--sparse-count", flags.sparse_count, "Keys to choose per query")->type_name("N")->required();
 }
 
+void AddRowFormatFlags(CLI::App& command, SparseFlags& flags) {
+  command
+      .add_option("--tile", flags.tile,
+                  "Keys are rows of int8 or uint8 (e4m3): numbers, rope columns, a float32 scale per N numbers")
+      ->type_name("N");
+  command.add_option("--rope-columns", flags.rope_columns, "With --tile: rope columns of a row; default: 0")
+      ->type_name("N");
+}
+
 void AddCompressionFlags(CLI::App& command, SparseFlags& flags) {
   command.add_option("--cmp-ratio", flags.cmp_ratio, "Tokens for which a key stands; default: 1")->type_name("N");
   command.add_option("--residual-kv", flags.residual_kv, "Tokens behind those of the last key, of each batch element")

@@ -24,6 +24,7 @@ struct SparseFlags {
   int64_t sparse_block_size = 1;
   int64_t sparse_count = 1;
   std::string reduction = "sum", target = "head-mean";
+  int64_t tile = 0, rope_columns = 0;  ///< KeyRowFormat; tile 0: keys are not quantised
   int64_t cmp_ratio = 1;
   std::string residual_kv, used_q, used_kv;
 };
@@ -35,6 +36,8 @@ void AddIndexFlags(CLI::App& command, SparseFlags& flags);
 void AddScaleFlag(CLI::App& command, SparseFlags& flags);
 void AddBlockSizeFlag(CLI::App& command, SparseFlags& flags);
 void AddCountFlag(CLI::App& command, SparseFlags& flags);
+/// Adds --tile and --rope-columns.
+void AddRowFormatFlags(CLI::App& command, SparseFlags& flags);
 /// Adds --cmp-ratio, --residual-kv, --used-q and --used-kv.
 void AddCompressionFlags(CLI::App& command, SparseFlags& flags);
 /// Adds --reduction and --target.

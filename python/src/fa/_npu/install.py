@@ -16,6 +16,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from .._pytorch import function_modes, pop_function_mode, push_function_mode
+from .quantized_sparse import C_ASCEND, CANN_OPS, CUSTOM
 
 
 class _CpuForNpu(TorchFunctionMode):
@@ -38,9 +39,10 @@ _undo: ExitStack | None = None  # not None while installed
 def install(force: bool = False) -> None:
     """Makes `import torch_npu` find `fa.torch_npu`, and the device "npu" mean the CPU, until `uninstall`.
 
-    `torch.npu` has one device. `torch.ops.npu` has the functions of `fa.torch_npu`, unless the real package is
-    imported. `Tensor.npu()` and `Module.npu()` return self. PyTorch's functions take "npu" and "npu:N" as devices in
-    the thread that called `install`. A second call changes nothing.
+    `torch.npu` has one device. Unless the real package is imported, `torch.ops.npu` has the functions of
+    `fa.torch_npu`, and `torch.ops._C_ascend`, `torch.ops.custom` and `cann_ops_transformer.ops` have those that the
+    device's programs find there. `Tensor.npu()` and `Module.npu()` return self. PyTorch's functions take "npu" and
+    "npu:N" as devices in the thread that called `install`. A second call changes nothing.
 
     Args:
         force: whether to install even if the real package can be imported. Modules that have imported it keep it.
@@ -64,6 +66,15 @@ def install(force: bool = False) -> None:
     for name in () if real else own.__all__:
         if name.lstrip("_").startswith("npu_"):
             _set_attribute(_undo, torch.ops.npu, name, getattr(own, name))
+    for namespace, functions in () if real else ((torch.ops._C_ascend, C_ASCEND), (torch.ops.custom, CUSTOM)):
+        for name, function in functions.items():
+            _set_attribute(_undo, namespace, name, function)
+    if not real:
+        cann, ops = ModuleType("cann_ops_transformer", own.__doc__), ModuleType("cann_ops_transformer.ops", own.__doc__)
+        vars(ops).update(CANN_OPS)
+        vars(cann).update(CANN_OPS, ops=ops)
+        _set_module(_undo, "cann_ops_transformer", cann)
+        _set_module(_undo, "cann_ops_transformer.ops", ops)
     push_function_mode(_mode)
 
 

@@ -114,11 +114,18 @@ void RunSparse(const SparseCommand<Args, Options>& command, const SparseCommandF
   }
   InputFiles files(flags.sparse.dtype);
   for (size_t i = 0; i < command.inputs.size(); ++i) {
-    args.*command.inputs[i].tensor = files.Load(command.inputs[i].flag, flags.inputs[i]);
+    TensorView& input = args.*command.inputs[i].tensor;
+    input = files.Load(command.inputs[i].flag, flags.inputs[i]);
+    if (input.dtype == DType::kU8) input.dtype = DType::kF8E4M3;  // no sparse operator takes other tensors of uint8
   }
   const auto& [query_flag, query_tensor, query_text, query_use] = command.inputs.front();
   const Dims& query_shape = (args.*query_tensor).shape;
   const TensorSizes query = SizesOf(query_flag, options.layout, {query_shape.begin(), query_shape.end()}, 0);
+  if constexpr (requires { options.row_format; }) {
+    const int64_t rope = flags.sparse.rope_columns;
+    if (flags.sparse.tile != 0)
+      options.row_format = {.columns = query.d - rope, .rope = rope, .tile = flags.sparse.tile};
+  }
   OutputTensors outputs;
   for (size_t i = 0; i < command.outputs.size(); ++i) {
     const SparseOutput<Args>& output = command.outputs[i];
