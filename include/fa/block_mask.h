@@ -2,7 +2,7 @@
 #define FA_BLOCK_MASK_H_
 
 /// @file
-/// Block-sparse attention: a mask with one decision per block of query rows and keys.
+/// Block-sparse attention, in which a mask has one decision per block of query rows and keys.
 /// @code{.cpp}
 /// // 8 heads; blocks of 64 rows and 128 keys. The call computes the kept blocks only.
 /// std::vector<float> q(8 * 4096 * 64), out(q), lse(8 * 4096), one{1}, d_out(q), dq(q), dk(q), dv(q);
