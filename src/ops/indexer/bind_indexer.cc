@@ -91,6 +91,9 @@ Result<IndexerShape> BindIndexerShape(const IndexerInputs& inputs, SparseTensors
     shape.dtype = DType::kBF16;
     shape.quantized = QuantizedRow{.dtype = tensors.dtype(), .columns = tensors.head_size()};
     FA_RETURN_IF_ERROR(tensors.CheckFloatQuerySide("q_scale", inputs.q_scale, {heads}));
+    if (inputs.k_scale.data == nullptr) {
+      return Status::InvalidArgument(Arg("k_scale").Says("missing, want it with ") + Arg("q_scale"));
+    }
     FA_RETURN_IF_ERROR(tensors.CheckKeyValues("k_scale", inputs.k_scale));
     shape.q_scale = SparseValuesOf(inputs.q_scale, tensors.packed());
     shape.k_scale = SparseValuesOf(inputs.k_scale, tensors.packed() && !tensors.paged());

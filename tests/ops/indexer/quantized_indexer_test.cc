@@ -270,7 +270,9 @@ constexpr int64_t kOne[] = {1}, kTwo[] = {1, 2}, kTooMany[] = {5, 6}, kNegative[
 
 const Mistake kMistakes[] = {
     {"NoScaleOfQueries", "q.dtype=i8, want f32, f16 or bf16", [](Args* a, Options*) { a->q_scale = a->k_scale = {}; }},
-    {"NoScaleOfKeys", "k_scale: missing", [](Args* a, Options*) { a->k_scale = {}; }},
+    {"NoScaleOfKeys", "k_scale: missing, want it with q_scale", [](Args* a, Options*) { a->k_scale = {}; }},
+    {"NoPlaceOfScalesOfKeys", "k_scale: missing, want it with q_scale",
+     [](Args* a, Options*) { a->k_scale.data = nullptr; }},
     {"ScaleOfKeysAlone", "k_scale: given, want none without q_scale",
      [](Args* a, Options*) {
        a->q_scale = {};

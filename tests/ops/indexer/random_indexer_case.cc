@@ -19,6 +19,7 @@ IndexerCase RandomIndexerCase(uint64_t seed, bool forward) {
     c.codes = random.OneOf({DType::kI8, DType::kF8E4M3});
     c.scale_dtype = random.OneOf({DType::kF32, DType::kF16, DType::kBF16});
     c.flat_scales = random.Pick(0, 1) == 1;
+    if (c.tokens.dtype == DType::kF16) c.f32_values = true;  // scores of codes may exceed the range of f16
   }
   c.ratio = random.OneOf<int64_t>({1, 1, 2, 4, 128});
   c.offsets = random.Pick(0, 3) == 0;

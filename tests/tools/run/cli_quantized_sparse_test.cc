@@ -111,10 +111,10 @@ TEST_F(CliQuantized, ForwardWritesTheBytesOfTheLibrary) {
       EXPECT_EQ(bad.exit_code, 2);
       EXPECT_THAT(bad.err, HasSubstr(message));
     };
-    refused(" --tile 8 --rope-columns 4", "--key.shape[3]=56, want 64 (bytes per row)");
-    refused(" --tile -1 --rope-columns 4", "--tile=-1, want at least 1");
-    refused(" --tile 16 --rope-columns 40", "--rope-columns=-4, want 1..36");
-    refused("", "want f32 (--query.dtype)");
+    refused(" --tile 8 --rope-columns 4", "--key: shape[3]=56, want 64 (bytes per row)");
+    refused(" --tile -1 --rope-columns 4", "--tile: -1, want at least 1");
+    refused(" --tile 16 --rope-columns 40", "--rope-columns: 40, want 0..35");
+    refused("", "want f32 (dtype of --query)");
   }
 }
 
@@ -152,8 +152,8 @@ TEST_F(CliQuantized, IndexerWritesTheBytesOfTheLibrary) {
       EXPECT_EQ(bad.exit_code, 2);
       EXPECT_THAT(bad.err, HasSubstr(message));
     };
-    refused(" --cmp-ratio 0", "--cmp-ratio=0, want 1..");
-    refused(" --residual-kv 1", "--residual-kv[0]=1, want 0..0 (--cmp-ratio - 1)");
+    refused(" --cmp-ratio 0", "--cmp-ratio: 0, want 1..");
+    refused(" --residual-kv 1", "--residual-kv: [0]=1, want 0..0 (--cmp-ratio - 1)");
     refused(" --used-q 3", "--used-q: given, want none");
   }
 }

@@ -122,9 +122,11 @@ void RunSparse(const SparseCommand<Args, Options>& command, const SparseCommandF
   const Dims& query_shape = (args.*query_tensor).shape;
   const TensorSizes query = SizesOf(query_flag, options.layout, {query_shape.begin(), query_shape.end()}, 0);
   if constexpr (requires { options.row_format; }) {
-    const int64_t rope = flags.sparse.rope_columns;
-    if (flags.sparse.tile != 0)
+    if (const int64_t rope = flags.sparse.rope_columns; flags.sparse.tile != 0) {
+      if (rope < 0 || rope >= query.d)
+        throw UsageError(fmt::format("--rope-columns: {}, want 0..{}", rope, query.d - 1));
       options.row_format = {.columns = query.d - rope, .rope = rope, .tile = flags.sparse.tile};
+    }
   }
   OutputTensors outputs;
   for (size_t i = 0; i < command.outputs.size(); ++i) {
