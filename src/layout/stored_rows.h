@@ -25,6 +25,8 @@ struct BlockTable {
 
 /// The bytes of a row that lie together if the row lies in pieces, as in NZ pages.
 inline constexpr int64_t kPieceBytes = 32;
+/// The stride between pieces of rows that do not lie in pieces. Pieces of broadcast rows have the stride 0.
+inline constexpr int64_t kWholeRows = -1;
 
 /// The rows of one head of one batch element or packed sequence. The rows lie evenly apart, in pages, or evenly apart
 /// after the rows of a prefix.
@@ -41,7 +43,7 @@ struct HeadRows {
   /// Rows before row prefix_rows begin at `prefix` and lie prefix_stride apart.
   const std::byte* prefix = nullptr;
   int64_t prefix_rows = 0, prefix_stride = 0;
-  int64_t piece_stride = 0;  ///< elements from piece to piece of a row; 0: rows are whole
+  int64_t piece_stride = kWholeRows;  ///< elements from piece to piece of a row, or kWholeRows
 
   [[nodiscard]] bool paged() const { return table != nullptr; }
   /// Returns whether rows lie in runs, which end as RunEnd says.
@@ -94,7 +96,7 @@ struct StoredRows {
   BlockTable table = {};
   RowsView prefix = {};  ///< the rows of the prefix, as batch element 0
   int64_t prefix_rows = 0;
-  int64_t piece_stride = 0;  ///< as HeadRows::piece_stride
+  int64_t piece_stride = kWholeRows;  ///< as HeadRows::piece_stride
 
   [[nodiscard]] bool paged() const { return table.entries != nullptr; }
   [[nodiscard]] bool in_one_tensor() const { return !paged() && list.empty() && prefix_rows == 0; }

@@ -104,7 +104,8 @@ void Mistake::OfATensor(const TensorField& field, const std::vector<TensorField>
       const TensorField other = OneOf(all, random);
       // This output may be larger than the other tensor's memory. That is safe, because a call whose tensors share
       // elements is refused.
-      const bool shares = field.is_output() && Extent(other.view().shape, other.view().stride) > 0;
+      const bool shares =
+          field.is_output() && Extent(other.view().shape, other.view().stride) > 0 && !call_->may_share(field, other);
       if (shares) now.data = const_cast<void*>(other.view().data);
       what_ += "data=" + other.name() + ".data";
     }

@@ -125,7 +125,8 @@ void SetReadsOfKeys(DecodeBinding& call) {
     for (layout::Rows& rows : *list) CountElements(rows);
   }
   const bool behind_prefix = call.fused != nullptr && call.fused->prefix_rows > 0;
-  attention.problem.joins_pieces = storage.k_pieces > 0 || storage.k_rope_pieces > 0 || storage.v_pieces > 0;
+  attention.problem.joins_pieces =
+      std::max({storage.k_pieces, storage.k_rope_pieces, storage.v_pieces}) != layout::kWholeRows;
   if (storage.paged() || storage.quantized || behind_prefix) {
     attention.problem.k_in_place = attention.problem.v_in_place = false;
   }

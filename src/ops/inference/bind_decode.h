@@ -37,7 +37,7 @@ struct KeyStorage {
   std::vector<layout::Rows> k, k_rope, v;
   layout::BlockTable table;  ///< layout of the pages, without the table's entries
   /// If pages are NZ: elements from piece to piece of a row, as HeadRows::piece_stride.
-  int64_t k_pieces = 0, k_rope_pieces = 0, v_pieces = 0;
+  int64_t k_pieces = layout::kWholeRows, k_rope_pieces = layout::kWholeRows, v_pieces = layout::kWholeRows;
   bool quantized = false;  ///< whether keys are compressed, for queries of a float type
   BoundAntiquants k_antiquants, v_antiquants;
 

@@ -21,10 +21,9 @@ struct PageForm {
   [[nodiscard]] int64_t Columns(const TensorView& pages) const {
     return pages.shape[axes.dim] * (pieces < 0 ? 1 : pages.shape[pieces]);
   }
-  // Returns the distance of the pieces of a row, or 0 if rows are whole. It is not 0 for a row of one piece, so that
-  // keys and values are read in the same way.
+  // Returns the elements from piece to piece of a row, or kWholeRows.
   [[nodiscard]] int64_t PieceStride(const TensorView& pages) const {
-    return pieces < 0 ? 0 : std::max<int64_t>(layout::FilledStride(pages.shape, pages.stride)[pieces], 1);
+    return pieces < 0 ? layout::kWholeRows : layout::FilledStride(pages.shape, pages.stride)[pieces];
   }
 };
 

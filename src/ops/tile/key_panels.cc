@@ -139,7 +139,7 @@ template <typename Visit>
 void KeyPanels::VisitWhole(const Source& source, int32_t sequence, int64_t head_kv, tiling::Interval keys,
                            std::byte* memory, const Visit& visit) const {
   const layout::HeadRows head = Locate(source, sequence, head_kv);
-  if (head.piece_stride == 0) return visit(head, keys);
+  if (head.piece_stride == layout::kWholeRows) return visit(head, keys);
   static_assert(kJoinedRows % kMostCopiedRows == 0);
   for (tiling::Interval part = keys; part.begin < keys.end; part.begin = part.end) {
     part.end = std::min(part.begin + kJoinedRows, keys.end);
@@ -290,7 +290,7 @@ KeyRows KeyPanels::Block(const tiling::ForwardItem& item, tiling::Interval keys,
   const int64_t ahead = kernels.any_dtype ? kFewRowsFetchAhead : plan_.shape.block_k;
   const auto caller = [&](const Source& source, std::byte* joined, layout::HeadRows* runs) {
     layout::HeadRows head = Locate(source, item.sequence, item.head_kv);
-    if (head.piece_stride > 0) head = JoinPieces(head, keys, source.columns, joined);
+    if (head.piece_stride != layout::kWholeRows) head = JoinPieces(head, keys, source.columns, joined);
     core::kernels::RowBlock rows = BlockOf(head);
     rows.fetch_ahead = ahead;
     if (!head.in_runs()) return RowsFrom(rows, keys.begin);

@@ -79,6 +79,10 @@ class FuzzCall {
   [[nodiscard]] virtual ::testing::AssertionResult MatchesReference() = 0;
   /// Returns whether tensors may be moved to other memory. They may not if an output shares memory with an input.
   [[nodiscard]] virtual bool may_move() const { return true; }
+  /// Returns whether the operator lets `output` be the very tensor `input`.
+  [[nodiscard]] virtual bool may_share(const TensorField& /*output*/, const TensorField& /*input*/) const {
+    return false;
+  }
   /// Returns whether the call leaves some elements of its outputs as they were. If so, may_move() is false.
   [[nodiscard]] virtual bool keeps_elements() const { return false; }
 };

@@ -16,6 +16,10 @@ class MergeCall : public PlannedCall<MergeProblem, MergeCase> {
   void RestoreInputs() override { problem_.RestoreInputs(); }
   [[nodiscard]] ::testing::AssertionResult MatchesReference() override { return problem_.MatchesReference(); }
   [[nodiscard]] bool may_move() const override { return !case_.in_place; }
+  [[nodiscard]] bool may_share(const TensorField& output, const TensorField& input) const override {
+    const std::string name = output.name();
+    return input.name() == "prev_" + (name == "out" ? name : name.substr(name.find('_') + 1));
+  }
 };
 
 class DropoutMaskCall : public FuzzCall {

@@ -73,6 +73,40 @@ TEST_P(InferMutual, HasTheIntegersOfAnInt8Prompt) {
   }
 }
 
+// With the stride 0 all pieces of a row are the same piece.
+TEST_P(InferMutual, PiecesOfNzPagesMayBeBroadcast) {
+  constexpr int64_t kPages = 5, kRows = 4, kPieces = 4, kD = 64, kSq = 2;
+  std::vector<uint16_t> pieces(kPages * kRows * 16), whole;
+  for (size_t i = 0; i < pieces.size(); ++i) {
+    pieces[i] = Bf16FromF32(static_cast<float>(RandomNormal(1, Tag::kK, {static_cast<int64_t>(i)})));
+  }
+  for (int64_t at = 0; at < std::ssize(pieces); at += kRows * 16) {
+    for (int64_t piece = 0; piece < kPieces; ++piece) {
+      whole.insert(whole.end(), pieces.begin() + at, pieces.begin() + at + kRows * 16);
+    }
+  }
+  std::vector<uint16_t> q(kSq * kD), out[2] = {q, q};
+  for (size_t i = 0; i < q.size(); ++i) {
+    q[i] = Bf16FromF32(static_cast<float>(RandomNormal(1, Tag::kQ, {static_cast<int64_t>(i)})));
+  }
+  const int32_t table[] = {3, 1, 4, 0};
+  const int64_t lengths[] = {14};
+  const TensorView keys[] = {{whole.data(), DType::kBF16, {kPages, 1, kPieces, kRows, 16}, {}},
+                             {pieces.data(), DType::kBF16, {kPages, 1, kPieces, kRows, 16}, {kRows * 16, 0, 0, 16, 1}}};
+  for (const int form : {0, 1}) {
+    InferAttentionArgs args;
+    args.q = {q.data(), DType::kBF16, {1, 1, kSq, kD}, {}};
+    args.k = args.v = {&keys[form], 1};
+    args.block_table = {table, DType::kI32, {1, 4}, {}};
+    args.lengths_kv = lengths;
+    args.out = {out[form].data(), DType::kBF16, {1, 1, kSq, kD}, {}};
+    const Status status = InferAttention(args, {}, ContextOf(GetParam()));
+    ASSERT_TRUE(status.ok()) << status.message();
+  }
+  EXPECT_EQ(out[0], out[1]);
+  EXPECT_NE(out[0], q);
+}
+
 // int8 keys in NZ pages have pieces of 32 columns.
 TEST_P(InferMutual, CompressedKeysInNzPagesHaveTheBitsOfOtherPages) {
   constexpr int64_t kPages = 9, kHeadsKv = 2, kRows = 16, kD = 64, kGroup = 4, kPieces = kD / 32;
