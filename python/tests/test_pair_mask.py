@@ -241,7 +241,8 @@ def test_decode_attention_refuses_transforms_and_wrong_masks():
     q, k, v = map(torch.from_numpy, (Q, K, V))
     with pytest.raises(ValueError, match="query: want a plain CPU tensor .with a fa.PairMask."):
         torch.func.vmap(lambda t: fa.torch.decode_attention(t, k, v, dense_mask=PAIRS))(q[None])
-    with pytest.raises(ValueError, match="dense_mask"):
-        fa.torch.decode_attention(q[:, :, :7], k, v, dense_mask=PAIRS)
+    longer = torch.cat([k, k], 2), torch.cat([v, v], 2)
+    with pytest.raises(ValueError, match=r"invalid argument: dense_mask.shape.3.=300, want 600 .key.shape.2.."):
+        fa.torch.decode_attention(q, *longer, dense_mask=PAIRS)
     with pytest.raises(ValueError, match="query: requires a gradient"):
         fa.torch.decode_attention(q.clone().requires_grad_(), k, v, dense_mask=PAIRS)

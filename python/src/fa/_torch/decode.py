@@ -170,6 +170,7 @@ _NAMES = {
     "q_rope": "query_rope",
     "k_rope": "key_rope",
     "heads": "head_num",
+    "pair_mask": "dense_mask",
     "cu_q": "lengths_q",
     "mask.pre": "window",
     "mask.next": "window",

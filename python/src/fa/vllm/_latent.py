@@ -17,6 +17,7 @@ from vllm.model_executor.layers.attention.mla_attention import (
     MLACommonMetadataBuilder,
     QueryLenSupport,
 )
+from vllm.utils.torch_utils import is_quantized_kv_cache
 from vllm.v1.attention.backend import AttentionLayer, MultipleOf
 from vllm.v1.attention.backends.mla.cpu_mla import CPUMLABackend, CPUMLAImpl
 from vllm.v1.attention.backends.mla.prefill.cpu_sdpa import CPUSDPAMLAPrefillBackend
@@ -117,6 +118,11 @@ class MLAMetadataBuilder(MLACommonMetadataBuilder):
 
 class MLAImpl(CPUMLAImpl):
     """The attention of one layer over its latent cache [blocks, block, L + R]."""
+
+    def __init__(self, *arguments: Any, kv_cache_dtype: str, **keywords: Any) -> None:
+        super().__init__(*arguments, kv_cache_dtype=kv_cache_dtype, **keywords)
+        if is_quantized_kv_cache(kv_cache_dtype):
+            raise NotImplementedError(f"fa.vllm: kv_cache_dtype={kv_cache_dtype}: not served with latent attention")
 
     def forward_mqa(
         self,
