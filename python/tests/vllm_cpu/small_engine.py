@@ -40,6 +40,7 @@ SMALL = {
 }
 GROUPED = {**SMALL, "num_key_value_heads": 2, "head_dim": 32}
 LATENT = {"kv_lora_rank": 512, "q_lora_rank": 64, "qk_rope_head_dim": 64, "qk_nope_head_dim": 32, "v_head_dim": 32}
+LATENT |= {"head_dim": 64, "num_key_value_heads": 4}
 EXPERTS = {
     "moe_intermediate_size": 64,
     "n_routed_experts": 4,
@@ -48,9 +49,10 @@ EXPERTS = {
     "topk_group": 1,
     "first_k_dense_replace": 1,
     "n_shared_experts": 1,
+    "topk_method": "noaux_tc",
+    "scoring_func": "sigmoid",
 }
-SPARSE = {"num_key_value_heads": 4, "index_topk": 32, "index_n_heads": 32, "index_head_dim": 128}
-SPARSE |= {"head_dim": 64, "topk_method": "noaux_tc", "scoring_func": "sigmoid"}
+SPARSE = {"index_topk": 32, "index_n_heads": 32, "index_head_dim": 128}
 WINDOWED = {**GROUPED, "sliding_window": 32}
 # {model: (class of its configuration, members, its architecture in vLLM)}
 CONFIGS = {
@@ -66,11 +68,11 @@ CONFIGS = {
     "bert": ("BertConfig", SMALL, "BertModel"),
     "deepseek_v3": (
         "DeepseekV3Config",
-        {**SMALL, "num_key_value_heads": 4, **LATENT, **EXPERTS},
+        {**SMALL, **LATENT, **EXPERTS},
         "DeepseekV3ForCausalLM",
     ),
-    "deepseek_v32": ("DeepseekV32Config", {**SMALL, **SPARSE, **LATENT, **EXPERTS}, "DeepseekV32ForCausalLM"),
-    "glm_moe_dsa": ("GlmMoeDsaConfig", {**SMALL, **SPARSE, **LATENT, **EXPERTS}, "GlmMoeDsaForCausalLM"),
+    "deepseek_v32": ("DeepseekV32Config", {**SMALL, **LATENT, **SPARSE, **EXPERTS}, "DeepseekV32ForCausalLM"),
+    "glm_moe_dsa": ("GlmMoeDsaConfig", {**SMALL, **LATENT, **SPARSE, **EXPERTS}, "GlmMoeDsaForCausalLM"),
 }
 
 

@@ -77,26 +77,22 @@ def test_a_cache_of_int8_has_one_scale_per_token_and_head(dtype, options):
     step.check(impl)
 
 
-def test_codes_and_scales_of_int8_lie_as_in_vllms_code_for_other_devices():
-    step = Step([(3, 3)], padding=0, int8=True, size=4, size_v=4)
+def test_codes_and_scales_of_int8():
+    step = Step([(3, 3)], padding=0, int8=True, size=5, size_v=3)
     impl = step.impl(kv_cache_dtype="int8_per_token_head")
-    step.key[0, 0], step.key[1, 1] = torch.tensor([127.0, -2.6, 0.4, 0.0]), torch.zeros(4)
-    step.value[0, 0] = torch.tensor([-12.7, 0.06, -0.06, 6.36])
+    step.key[0, 0], step.key[1, 1] = torch.tensor([127.0, -2.6, 0.4, 0.0, 0.6]), torch.zeros(5)
+    step.value[0, 0] = torch.tensor([-12.7, 0.06, 6.36])
     impl.do_kv_cache_update(None, step.key, step.value, step.cache, step.slots)
-    block = step.table[0, 0]
-    row = step.cache[block, 0, 0]
-    assert row.shape == (16,)
-    assert row[:4].tolist() == [127, -3, 0, 0]
-    assert row[8:12].tolist() == [-127, 1, -1, 64]
-    scales = row.view(torch.float32)[[1, 3]]
-    assert torch.equal(scales, torch.tensor([1.0, torch.tensor(12.7) / 127]))
-    zero = step.cache[block, 1, 1]
-    assert zero[:4].tolist() == [0] * 4 and zero.view(torch.float32)[1] == 0
-
-
-def test_an_int8_cache_of_odd_heads_is_refused_at_start():
-    with pytest.raises(NotImplementedError, match="head_size=33 with kv_cache_dtype=int8_per_token_head"):
-        Step(DECODES, size=33, size_v=33).impl(kv_cache_dtype="int8_per_token_head")
+    pages = impl._pages_of(step.cache)
+    assert [tuple(part.shape[1:]) for part in pages] == [(2, 16, 5), (2, 16, 3), (2, 16, 1), (2, 16, 1)]
+    assert sum(part[0, 0].numel() * part.element_size() for part in pages) == step.cache[0, 0].numel()
+    key, value, key_scale, value_scale = (part[step.table[0, 0]] for part in pages)
+    assert key[0, 0].tolist() == [127, -3, 0, 0, 1]
+    assert value[0, 0].tolist() == [-127, 1, 64]
+    assert (key_scale[0, 0], value_scale[0, 0]) == (1, torch.tensor(12.7) / 127)
+    assert key[1, 1].tolist() == [0] * 5 and key_scale[1, 1] == 0
+    assert all(part[:, 3:].isnan().all() for part in (key_scale, value_scale))
+    assert all((part[:, 3:] == -1).all() for part in (key, value))
 
 
 def test_an_int8_cache_makes_room_for_scales():

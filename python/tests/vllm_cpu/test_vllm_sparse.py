@@ -117,16 +117,3 @@ def test_a_warm_up_writes_nothing(monkeypatch):
     chosen = torch.full((3, LISTED), 77, dtype=torch.int32)
     _sparse._choose_keys(torch.randn(3, 4, 8), torch.randn(3, 8), torch.randn(3, 4), chosen, "k_cache")
     assert (chosen == 77).all()
-
-
-def test_every_head_of_a_query_is_rotated():
-    """vLLM's kernel for CPUs rotates one head of a query [T, N, R]."""
-    def rotary(positions, query, key):
-        assert query.dim() == key.dim() == 2
-        return query + positions[:, None], key - positions[:, None]
-
-    layer = _sparse._EveryHead(rotary)
-    query, key, positions = torch.randn(3, 4, 8), torch.randn(3, 1, 8), torch.arange(3)
-    got = layer(positions, query, key)
-    assert torch.equal(got[0], query + positions[:, None, None])
-    assert torch.equal(got[1], key - positions[:, None, None])

@@ -67,7 +67,7 @@ def plugin() -> None:
     FA_VLLM=1: all attention that `fa` serves. FA_VLLM=dense: all but latent attention. Without it, or with 0: nothing.
     On the platform of `platform_plugin`, models with sparse attention are `fa`'s in any case.
     """
-    _register_sparse_models()
+    _complete_platform()
     value = os.environ.get(VARIABLE, "0")
     if value in ("", "0"):
         return
@@ -90,8 +90,9 @@ def platform_plugin() -> str | None:
     return None if cpu_platform_plugin() is None else f"{__name__}.CpuPlatform"
 
 
-def _register_sparse_models() -> None:
-    """Makes vLLM find `fa`'s models with sparse attention, if the platform is `fa`'s."""
+def _complete_platform() -> None:
+    """If the platform is `fa`'s, makes vLLM find `fa`'s models with sparse attention, and its layer of latent
+    attention."""
     if os.environ.get(PLATFORM, "0") != "1":
         return
     from vllm import ModelRegistry
@@ -102,6 +103,7 @@ def _register_sparse_models() -> None:
     if isinstance(current_platform, CpuPlatform):
         for architecture in SPARSE_MODELS.values():
             ModelRegistry.register_model(architecture, f"{__name__}._sparse:{architecture}")
+        importlib.import_module(f"{__name__}._rotary")
 
 
 def _members() -> list[tuple[Any, Any, str]]:

@@ -115,8 +115,8 @@ class AttentionMetadataBuilder(CPUAttentionMetadataBuilder):
 
 class AttentionImpl(CPUAttentionBackendImpl):
     """The attention of one layer. Its caches are [blocks, Nkv, block, D + Dv]. Within a head of a block, `fa` keeps keys
-    [block, D] and then values [block, Dv]. Caches of int8 are [blocks, Nkv, block, D + 4 + Dv + 4], as vLLM's own code
-    for other devices has them: a key's codes, its scale in float32, a value's codes, and its scale."""
+    [block, D] and then values [block, Dv]. Caches of int8 are [blocks, Nkv, block, D + Dv + 8], as large as those of vLLM's code for
+    other devices: codes of keys and of values as above, then float32 scales of keys [block] and of values [block]."""
 
     def __init__(
         self,
@@ -160,9 +160,6 @@ class AttentionImpl(CPUAttentionBackendImpl):
         window = -1 if sliding_window is None else sliding_window - 1
         self._encoder = encoder
         self._int8 = kv_cache_dtype == _INT8 and not encoder
-        if self._int8 and head_size % _SCALE_BYTES != 0:
-            words = f"kv_cache_dtype={_INT8}, want a multiple of {_SCALE_BYTES}"
-            raise NotImplementedError(f"fa.vllm: head_size={head_size} with {words}")
         self._layer = Layer(
             scale=float(scale),
             left=window,
@@ -188,15 +185,13 @@ class AttentionImpl(CPUAttentionBackendImpl):
     def _pages_of(self, kv_cache: Tensor) -> Pages:
         """Returns views of the layer's cache, [blocks, Nkv, block, columns]."""
         block, size = kv_cache.shape[2], self.head_size
-        if self._int8:
-            end = kv_cache.shape[3] - _SCALE_BYTES
-            scales = kv_cache.view(torch.float32)
-            at = size // _SCALE_BYTES
-            codes = kv_cache[..., :size], kv_cache[..., size + _SCALE_BYTES : end]
-            return Pages(*codes, scales[..., at : at + 1], scales[..., -1:])
         heads = kv_cache.view(*kv_cache.shape[:2], block * kv_cache.shape[3])
-        keys, values = heads[..., : block * size], heads[..., block * size :]
-        return Pages(keys.unflatten(-1, (block, size)), values.unflatten(-1, (block, -1)))
+        rows = kv_cache.shape[3] - 2 * _SCALE_BYTES * self._int8
+        keys, values, rest = heads.split([block * size, block * (rows - size), block * (kv_cache.shape[3] - rows)], -1)
+        codes = keys.unflatten(-1, (block, size)), values.unflatten(-1, (block, -1))
+        if not self._int8:
+            return Pages(*codes)
+        return Pages(*codes, *(scales[..., None] for scales in rest.view(torch.float32).split(block, -1)))
 
     def do_kv_cache_update(
         self, layer: torch.nn.Module, key: Tensor, value: Tensor, kv_cache: Tensor, slot_mapping: Tensor

@@ -11,7 +11,6 @@ from torch import Tensor
 from vllm.config import VllmConfig, get_current_vllm_config
 from vllm.forward_context import get_forward_context
 from vllm.model_executor.layers.attention.sparse_mla_attention import SharedTopkIndicesBuffer
-from vllm.model_executor.layers.mla import MultiHeadLatentAttentionWrapper
 from vllm.model_executor.models import deepseek_v2
 from vllm.v1.attention.backend import (
     AttentionBackend,
@@ -28,6 +27,7 @@ from .._torch.operators import operator
 from ._batch import LATENT, LATENT_ROWS, Pages, write_rows
 from ._counts import count
 from ._latent import MLABackend, MLAImpl
+from ._rotary import every_head
 
 _TO_THE_LAST_KEY = 3  # sparse mode
 _CHOSEN = "topk_indices_buffer"
@@ -188,7 +188,7 @@ class Indexer(deepseek_v2.Indexer):
         projected, _ = self.wk_weights_proj(hidden_states)
         k, weights = projected.split([self.head_dim, self.n_head], -1)
         k_rope, k_rest = self.k_norm(k).split([self.rope_dim, rest], -1)
-        q_rope, k_rope = _every_head(rotary_emb, positions, q_rope, k_rope)
+        q_rope, k_rope = every_head(rotary_emb, positions, q_rope, k_rope)
         q, k = torch.cat([q_rope, q_rest], -1), torch.cat([k_rope, k_rest], -1)
         weights = weights.float() * (self.softmax_scale * self.n_head_scale)
         _choose_keys(q, k, weights, self.topk_indices_buffer, self.k_cache.prefix)
@@ -213,39 +213,11 @@ def _choose_keys(q, k, weights, chosen, layer):
     count("indexer")
 
 
-def _every_head(rotary: Any, positions: Tensor, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
-    """Rotates query [T, N, R] and key [T, R] or [T, 1, R]. Of a query with three dimensions, vLLM's kernel for CPUs
-    would rotate the first head only."""
-    rotated, key_rotated = rotary(positions, query.flatten(1), key.flatten(1))
-    return rotated.view(query.shape), key_rotated.view(key.shape)
-
-
-class _EveryHead(torch.nn.Module):
-    """Positions of a layer of latent attention."""
-
-    def __init__(self, rotary: torch.nn.Module) -> None:
-        super().__init__()
-        self.rotary = rotary
-
-    def forward(self, positions: Tensor, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
-        return _every_head(self.rotary, positions, query, key)
-
-
-class _OfThisModule:
-    """What `fa` changes in vLLM's models with sparse attention."""
-
-    def __init__(self, *, vllm_config: VllmConfig, prefix: str = "") -> None:
-        super().__init__(vllm_config=vllm_config, prefix=prefix)  # type: ignore[call-arg]
-        for layer in self.modules():  # type: ignore[attr-defined]
-            if isinstance(layer, MultiHeadLatentAttentionWrapper) and layer.rotary_emb is not None:
-                layer.rotary_emb = _EveryHead(layer.rotary_emb)
-
-
-class DeepseekV32ForCausalLM(_OfThisModule, deepseek_v2.DeepseekV3ForCausalLM):
+class DeepseekV32ForCausalLM(deepseek_v2.DeepseekV3ForCausalLM):
     """vLLM's model with the indexers of this module."""
 
 
-class GlmMoeDsaForCausalLM(_OfThisModule, deepseek_v2.GlmMoeDsaForCausalLM):
+class GlmMoeDsaForCausalLM(deepseek_v2.GlmMoeDsaForCausalLM):
     """vLLM's model with the indexers of this module."""
 
 
