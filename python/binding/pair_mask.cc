@@ -180,7 +180,8 @@ void BindPairMask(nb::module_& module) {
       "A mask with one decision per pair of a query row and a key, made once for many calls.\n\n"
       "It is a map of tiles of 128 rows and 128 keys, which are empty, full, or have one bit per pair. Functions take "
       "it as\n`dense_mask` (fa.torch: as `attn_mask`) together with a rule. Sources are arrays [Sq, Sk] or "
-      "[B|1, N|Nkv|1, Sq, Sk].\nThe object does not change, keeps no reference to its source, and can be pickled and copied.")
+      "[B|1, N|Nkv|1, Sq, Sk].\nThe object does not change, keeps no reference to its source, and can be pickled and "
+      "copied.")
       .def_static(
           "from_bool", &FromBool, "mask"_a, nb::kw_only(), "drops"_a = false, "context"_a = nb::none(),
           "From bool, uint8 or int8: a value other than 0 keeps its pair. With drops=True it drops its pair, as "

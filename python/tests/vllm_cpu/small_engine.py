@@ -53,6 +53,7 @@ EXPERTS = {
     "scoring_func": "sigmoid",
 }
 SPARSE = {"index_topk": 32, "index_n_heads": 32, "index_head_dim": 128}
+LISTS_OF_OTHERS = {"num_hidden_layers": 3, "index_topk_freq": 2}  # the third layer reads the second layer's lists
 WINDOWED = {**GROUPED, "sliding_window": 32}
 # {model: (class of its configuration, members, its architecture in vLLM)}
 CONFIGS = {
@@ -72,7 +73,11 @@ CONFIGS = {
         "DeepseekV3ForCausalLM",
     ),
     "deepseek_v32": ("DeepseekV32Config", {**SMALL, **LATENT, **SPARSE, **EXPERTS}, "DeepseekV32ForCausalLM"),
-    "glm_moe_dsa": ("GlmMoeDsaConfig", {**SMALL, **LATENT, **SPARSE, **EXPERTS}, "GlmMoeDsaForCausalLM"),
+    "glm_moe_dsa": (
+        "GlmMoeDsaConfig",
+        {**SMALL, **LATENT, **SPARSE, **EXPERTS, **LISTS_OF_OTHERS, "indexer_rope_interleave": True},
+        "GlmMoeDsaForCausalLM",
+    ),
 }
 
 
