@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from ._counts import calls
 
-__all__ = ["calls", "plugin", "register", "unregister"]
+__all__ = ["calls", "platform_plugin", "plugin", "register", "unregister"]
 
 VARIABLE = "FA_VLLM"
 PLATFORM = "FA_VLLM_PLATFORM"
