@@ -138,8 +138,19 @@ def test_the_variable_decides_about_the_platform(monkeypatch, value, want):
 
 def test_an_unknown_value_for_the_platform_is_an_error(monkeypatch):
     monkeypatch.setenv("FA_VLLM_PLATFORM", "yes")
-    with pytest.raises(ValueError, match="FA_VLLM_PLATFORM=yes, want 0 or 1"):
-        fa.vllm.platform_plugin()
+    for ask in (fa.vllm.platform_plugin, fa.vllm.plugin):
+        with pytest.raises(ValueError, match="FA_VLLM_PLATFORM=yes, want 0 or 1"):
+            ask()
+
+
+def test_a_platform_that_vllm_did_not_choose_is_named(monkeypatch):
+    written = []
+    monkeypatch.setattr(logging.getLogger("vllm.fa"), "warning", lambda *words: written.append(words[0] % words[1:]))
+    monkeypatch.setenv("FA_VLLM_PLATFORM", "1")
+    fa.vllm.plugin()
+    chosen = type(current_platform).__name__
+    words = f"FA_VLLM_PLATFORM=1, but vLLM chose the platform {chosen}: nothing of that platform is served"
+    assert written == [f"fa.vllm: {words}"]
 
 
 def test_a_build_for_another_device_keeps_its_platform(monkeypatch):

@@ -80,30 +80,37 @@ def platform_plugin() -> str | None:
     """vLLM calls this function when it looks for its platform. With FA_VLLM_PLATFORM=1 and vLLM's CPU build it returns
     the name of a class that also serves the sparse attention of DeepSeek-V3.2. Otherwise it returns None. vLLM refuses
     a second platform from a package."""
-    value = os.environ.get(PLATFORM, "0")
-    if value in ("", "0"):
+    if not _platform_is_wanted():
         return None
-    if value != "1":
-        raise ValueError(f"{PLATFORM}={value}, want 0 or 1")
     from vllm.platforms import cpu_platform_plugin
 
     return None if cpu_platform_plugin() is None else f"{__name__}.CpuPlatform"
 
 
+def _platform_is_wanted() -> bool:
+    value = os.environ.get(PLATFORM, "0")
+    if value not in ("", "0", "1"):
+        raise ValueError(f"{PLATFORM}={value}, want 0 or 1")
+    return value == "1"
+
+
 def _complete_platform() -> None:
     """If the platform is `fa`'s, makes vLLM find `fa`'s models with sparse attention, and its layer of latent
-    attention."""
-    if os.environ.get(PLATFORM, "0") != "1":
+    attention. (vLLM ignores errors of `platform_plugin`, but none of `plugin`.)"""
+    if not _platform_is_wanted():
         return
     from vllm import ModelRegistry
     from vllm.platforms import current_platform
 
     from ._platform import SPARSE_MODELS, CpuPlatform
 
-    if isinstance(current_platform, CpuPlatform):
-        for architecture in SPARSE_MODELS.values():
-            ModelRegistry.register_model(architecture, f"{__name__}._sparse:{architecture}")
-        importlib.import_module(f"{__name__}._rotary")
+    if not isinstance(current_platform, CpuPlatform):
+        words = "fa.vllm: %s=1, but vLLM chose the platform %s: nothing of that platform is served"
+        _log().warning(words, PLATFORM, type(current_platform).__name__)
+        return
+    for architecture in SPARSE_MODELS.values():
+        ModelRegistry.register_model(architecture, f"{__name__}._sparse:{architecture}")
+    importlib.import_module(f"{__name__}._rotary")
 
 
 def _members() -> list[tuple[Any, Any, str]]:
