@@ -8,6 +8,8 @@
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
+#include <cstdint>
+#include <cstring>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -152,6 +154,32 @@ std::string TextOf(const PairMask& mask) {
          std::to_string(tiles.partial) + " partial, " + std::to_string(mask.bytes()) + " bytes)";
 }
 
+/// Describes a mask to pickle as a call of `from_bits`.
+nb::tuple ReducedToBits(const nb::object& self) {
+  const PairMask& mask = nb::cast<const PairMask&>(self);
+  const Dims shape = mask.shape();
+  const int64_t words = (shape[3] + 63) / 64;
+  std::string bits(static_cast<size_t>(shape[0] * shape[1] * shape[2] * words) * sizeof(uint64_t), '\0');
+  {
+    const nb::gil_scoped_release release;
+    char* to = bits.data();
+    for (int64_t plane_row = 0; plane_row < shape[0] * shape[1] * shape[2]; ++plane_row) {
+      const int64_t row = plane_row % shape[2], plane = plane_row / shape[2];
+      for (int64_t word = 0; word < words; ++word, to += sizeof(uint64_t)) {
+        uint64_t value = 0;
+        for (int64_t key = word * 64; key < std::min(word * 64 + 64, shape[3]); ++key) {
+          value |= uint64_t{mask.keeps(plane / shape[1], plane % shape[1], row, key)} << (key % 64);
+        }
+        std::memcpy(to, &value, sizeof(value));
+      }
+    }
+  }
+  const nb::object numpy = nb::module_::import_("numpy");
+  const nb::object flat = numpy.attr("frombuffer")(nb::bytes(bits.data(), bits.size()), "int64");
+  const nb::object array = flat.attr("reshape")(nb::make_tuple(shape[0], shape[1], shape[2], words));
+  return nb::make_tuple(self.type().attr("from_bits"), nb::make_tuple(array, shape[3]));
+}
+
 }  // namespace
 
 void BindPairMask(nb::module_& module) {
@@ -160,7 +188,8 @@ void BindPairMask(nb::module_& module) {
       "A mask with one decision per pair of a query row and a key, made once for many calls.\n\n"
       "It is a map of tiles of 128 rows and 128 keys, which are empty, full, or have one bit per pair. Functions take "
       "it as\n`dense_mask` (fa.torch: as `attn_mask`) together with a rule. Sources are arrays [Sq, Sk] or "
-      "[B|1, N|Nkv|1, Sq, Sk].\nThe object does not change, and keeps no reference to its source.")
+      "[B|1, N|Nkv|1, Sq, Sk].\nThe object does not change, keeps no reference to its source, and can be pickled and "
+      "copied.")
       .def_static(
           "from_bool", &FromBool, "mask"_a, nb::kw_only(), "drops"_a = false, "context"_a = nb::none(),
           "From bool, uint8 or int8: a value other than 0 keeps its pair. With drops=True it drops its pair, as "
@@ -193,6 +222,7 @@ void BindPairMask(nb::module_& module) {
           "__and__",
           [](const PairMask& a, const PairMask& b) { return Made([&] { return PairMask::Intersection(a, b); }); },
           nb::is_operator(), "The pairs that both masks keep. A dimension of 1, except that of keys, stands for all.")
+      .def("__reduce__", &ReducedToBits)
       .def("__repr__", &TextOf);
 }
 

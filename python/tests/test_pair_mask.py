@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
+
 import numpy as np
 import pytest
 import torch
@@ -208,3 +211,38 @@ def test_torch_compile_leaves_the_call_out_of_its_graph():
     torch._dynamo.reset()
     with pytest.raises(Exception, match="scaled_dot_product_attention_of_pairs"):
         torch.compile(double, backend="eager", fullgraph=True)(q)
+
+
+@pytest.mark.parametrize("remake", [lambda mask: pickle.loads(pickle.dumps(mask)), copy.copy, copy.deepcopy])
+def test_masks_are_pickled_and_copied(remake):
+    kept = RNG.random((2, 3, 133, 200)) < 0.5
+    kept[0, 1] = True
+    kept[1, 0] = False
+    mask = fa.PairMask.from_bool(kept)
+    made = remake(mask)
+    assert (made.shape, made.tiles, made.memory) == (mask.shape, mask.tiles, mask.memory)
+    np.testing.assert_array_equal(_kept(made), kept)
+
+
+@pytest.mark.parametrize("is_causal", [False, True])
+@pytest.mark.parametrize("rows", [1, 5, 140])
+def test_decode_attention_of_tensors(rows, is_causal):
+    q, k, v = torch.from_numpy(Q)[:, :, :rows], *map(torch.from_numpy, (K, V))
+    drop = torch.from_numpy(DROP)[:, :, :rows]
+    mask = fa.PairMask.from_bool(drop, drops=True)
+    options = {"is_causal": is_causal, "lengths_kv": [300, 177], "return_lse": True}
+    want = fa.torch.decode_attention(q, k, v, dense_mask=drop, **options)
+    for call in (fa.torch.decode_attention, torch.compile(fa.torch.decode_attention, backend="eager")):
+        for got, of_tensor in zip(call(q, k, v, dense_mask=mask, **options), want, strict=True):
+            assert torch.equal(got, of_tensor)
+
+
+def test_decode_attention_refuses_transforms_and_wrong_masks():
+    q, k, v = map(torch.from_numpy, (Q, K, V))
+    with pytest.raises(ValueError, match="query: want a plain CPU tensor .with a fa.PairMask."):
+        torch.func.vmap(lambda t: fa.torch.decode_attention(t, k, v, dense_mask=PAIRS))(q[None])
+    longer = torch.cat([k, k], 2), torch.cat([v, v], 2)
+    with pytest.raises(ValueError, match=r"invalid argument: dense_mask.shape.3.=300, want 600 .key.shape.2.."):
+        fa.torch.decode_attention(q, *longer, dense_mask=PAIRS)
+    with pytest.raises(ValueError, match="query: requires a gradient"):
+        fa.torch.decode_attention(q.clone().requires_grad_(), k, v, dense_mask=PAIRS)

@@ -1,9 +1,9 @@
 """Runs a small model in vLLM and prints what it gives, as JSON. The tests start this program, once per configuration.
 
-    small_engine.py MODEL [--register] [--options JSON]
+    small_engine.py MODEL [--register | --eager] [--options JSON]
 
 MODEL is a name of `CONFIGS`. FA_VLLM decides who computes attention. With --register, a second engine starts after
-`fa.vllm.register()`.
+`fa.vllm.register()`. With --eager, transformers' "eager" runs first, and the engine loads its weights from the disk.
 Weights are random, the same in every run, and large enough that attention decides which tokens come.
 """
 
@@ -22,6 +22,7 @@ from pathlib import Path
 os.environ |= {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "VLLM_LOGGING_LEVEL": "ERROR"}
 os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
 
+import torch
 import transformers
 from small_engine_names import MODELS
 from vllm import LLM, SamplingParams
@@ -39,6 +40,7 @@ SMALL = {
 }
 GROUPED = {**SMALL, "num_key_value_heads": 2, "head_dim": 32}
 LATENT = {"kv_lora_rank": 512, "q_lora_rank": 64, "qk_rope_head_dim": 64, "qk_nope_head_dim": 32, "v_head_dim": 32}
+LATENT |= {"head_dim": 64, "num_key_value_heads": 4}
 EXPERTS = {
     "moe_intermediate_size": 64,
     "n_routed_experts": 4,
@@ -47,7 +49,11 @@ EXPERTS = {
     "topk_group": 1,
     "first_k_dense_replace": 1,
     "n_shared_experts": 1,
+    "topk_method": "noaux_tc",
+    "scoring_func": "sigmoid",
 }
+SPARSE = {"index_topk": 32, "index_n_heads": 32, "index_head_dim": 128}
+LISTS_OF_OTHERS = {"num_hidden_layers": 3, "index_topk_freq": 2}  # the third layer reads the second layer's lists
 WINDOWED = {**GROUPED, "sliding_window": 32}
 # {model: (class of its configuration, members, its architecture in vLLM)}
 CONFIGS = {
@@ -63,8 +69,14 @@ CONFIGS = {
     "bert": ("BertConfig", SMALL, "BertModel"),
     "deepseek_v3": (
         "DeepseekV3Config",
-        {**SMALL, "num_key_value_heads": 4, **LATENT, **EXPERTS},
+        {**SMALL, **LATENT, **EXPERTS},
         "DeepseekV3ForCausalLM",
+    ),
+    "deepseek_v32": ("DeepseekV32Config", {**SMALL, **LATENT, **SPARSE, **EXPERTS}, "DeepseekV32ForCausalLM"),
+    "glm_moe_dsa": (
+        "GlmMoeDsaConfig",
+        {**SMALL, **LATENT, **SPARSE, **EXPERTS, **LISTS_OF_OTHERS, "indexer_rope_interleave": True},
+        "GlmMoeDsaForCausalLM",
     ),
 }
 
@@ -103,14 +115,36 @@ def of_tokens(completion) -> dict[str, list]:
     return {"tokens": tokens, "logprobs": chosen}
 
 
+def run_eager(arguments: argparse.Namespace, folder: str) -> dict:
+    """Gives a model of transformers random weights, saves it in the folder, and generates with it."""
+    config = transformers.AutoConfig.from_pretrained(folder)
+    model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager").eval()
+    with torch.no_grad():
+        for seed, weight in enumerate(model.parameters()):
+            weight.uniform_(-0.3, 0.3, generator=torch.Generator().manual_seed(seed))
+    model.save_pretrained(folder)
+    results = []
+    for prompt in prompts_of(arguments.numbers, arguments.shared):
+        ids = torch.tensor([prompt["prompt_token_ids"]])
+        options = {"max_new_tokens": 12, "do_sample": False, "return_dict_in_generate": True, "output_logits": True}
+        generation = transformers.GenerationConfig(**options, eos_token_id=None, pad_token_id=0)
+        output = model.generate(ids, attention_mask=torch.ones_like(ids), generation_config=generation)
+        tokens = output.sequences[0, ids.shape[1] :].tolist()
+        all_logprobs = torch.stack(output.logits)[:, 0].log_softmax(-1)
+        chosen = all_logprobs[range(len(tokens)), tokens].tolist()
+        results.append({"tokens": tokens, "logprobs": chosen})
+    return {"results": [results] * arguments.rounds, "calls": {}}
+
+
 def run(arguments: argparse.Namespace, folder: str) -> dict:
     """Starts an engine, runs it, and ends it."""
     vary_weights()
     options = {"dtype": "float32", "max_model_len": 1024, "max_num_seqs": 4, "kv_cache_memory_bytes": 64 << 20, "seed": 0}
-    options |= {"enforce_eager": True, "load_format": "dummy", "skip_tokenizer_init": arguments.model != "bert"}
+    options |= {"enforce_eager": True, "skip_tokenizer_init": arguments.model != "bert"}
+    options |= {"load_format": "auto" if arguments.eager else "dummy"}
     options |= json.loads(arguments.options)
     llm = LLM(model=folder, **options)
-    prompts = prompts_of([int(n) for n in arguments.lengths.split(",")], arguments.shared)
+    prompts = prompts_of(arguments.numbers, arguments.shared)
     results = []
     for _ in range(arguments.rounds):
         if arguments.model == "bert":
@@ -133,13 +167,16 @@ def main() -> None:
     assert list(CONFIGS) == MODELS
     parser.add_argument("model", choices=MODELS)
     parser.add_argument("--register", action="store_true", help="run a second time, after fa.vllm.register()")
+    parser.add_argument("--eager", action="store_true", help="run transformers first, with the same weights")
     parser.add_argument("--options", default="{}", help="of LLM")
     parser.add_argument("--lengths", default="3,40,150,17,1,64", help="of the prompts")
     parser.add_argument("--shared", type=int, default=0, help="tokens with which all prompts begin")
     parser.add_argument("--rounds", type=int, default=1)
     arguments = parser.parse_args()
+    arguments.numbers = [int(n) for n in arguments.lengths.split(",")]
     folder = folder_of(arguments.model)
-    runs = [run(arguments, folder)]
+    runs = [run_eager(arguments, folder)] if arguments.eager else []
+    runs.append(run(arguments, folder))
     if arguments.register:
         import fa.vllm
 

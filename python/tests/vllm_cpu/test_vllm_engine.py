@@ -29,14 +29,28 @@ def models(*names: str) -> list:
     return [name if name in names else pytest.param(name, marks=only_all) for name in MODELS]
 
 
-def start(*arguments: str, **variables: str) -> tuple[list[dict], str]:
-    """Returns what the program says of its engines, and everything that it and vLLM wrote."""
+def process(*arguments: str, **variables: str) -> subprocess.CompletedProcess:
     environment = {**os.environ, "OMP_NUM_THREADS": "2", "FA_VLLM": "0", **variables}
     command = [sys.executable, str(PROGRAM), *arguments]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
+
+
+def failure(*arguments: str, **variables: str) -> str:
+    """Returns what the program writes when its engine does not start."""
+    done = process(*arguments, **variables)
+    assert done.returncode != 0
+    return done.stdout + done.stderr
+
+
+def start(*arguments: str, **variables: str) -> tuple[list[dict], str]:
+    """Returns what the program says of its engines, and everything that it and vLLM wrote."""
+    done = process(*arguments, **variables)
     found = re.findall(r"^RESULT (.*)$", done.stdout, re.MULTILINE)
     assert len(found) == 1, f"status {done.returncode}\n{done.stdout}\n{done.stderr}"
     return json.loads(found[0]), done.stdout + done.stderr
+
+
+ON_PLATFORM = {"FA_VLLM_PLATFORM": "1"}
 
 
 def both(*arguments: str) -> tuple[dict, dict]:
@@ -61,7 +75,11 @@ def assert_same(got: dict, want: dict) -> None:
             assert all(difference <= bound for difference in off), max(off)
 
 
-@pytest.mark.parametrize("model", models(*ALWAYS))
+SPARSE = ["deepseek_v32", "glm_moe_dsa"]
+DENSE = [case for case in models(*ALWAYS) if case not in SPARSE and getattr(case, "values", [""])[0] not in SPARSE]
+
+
+@pytest.mark.parametrize("model", DENSE)
 def test_same_tokens(model):
     theirs, ours = both(model)
     assert_same(ours, theirs)
@@ -77,6 +95,58 @@ def test_prompts_in_chunks_and_shared_prefixes(model):
     assert_same(ours, theirs)
     assert set(ours["calls"]) == {"decode", "prefill"}
     assert ours["cached"] == theirs["cached"] >= 128
+
+
+def sparse_and_eager(model: str, *arguments: str, **variables: str) -> dict:
+    """Compares a sparse model on `fa`'s platform with "eager" of transformers, and returns what the former gives."""
+    (eager, ours), _ = start(model, "--eager", *arguments, **ON_PLATFORM, **variables)
+    assert_same(ours, eager)
+    assert set(ours["calls"]) == {"indexer", "mla_sparse"}
+    return ours
+
+
+@pytest.mark.parametrize("model", ["deepseek_v32", pytest.param("glm_moe_dsa", marks=only_all)])
+def test_sparse_attention_gives_the_tokens_of_transformers(model):
+    """Prompts of up to 300 tokens, of which each token sees 32: in chunks, and in the second round from shared blocks."""
+    assert sparse_and_eager(model, *SHARED)["cached"] >= 128
+
+
+@only_all
+def test_sparse_attention_of_the_compiled_path():
+    sparse_and_eager("deepseek_v32", "--options", json.dumps({"enforce_eager": False}), VLLM_CPU_CI_ENV="1")
+
+
+@pytest.mark.parametrize(("model", "options", "words"), [
+    ("deepseek_v32", {"decode_context_parallel_size": 2, "tensor_parallel_size": 2}, "decode_context_parallel_size=2"),
+    pytest.param("deepseek_v32", {"kv_cache_dtype": "fp8"}, "kv_cache_dtype=fp8", marks=only_all),
+])  # fmt: skip
+def test_what_sparse_attention_does_not_serve_is_refused_at_start(model, options, words):
+    written = failure(model, "--options", json.dumps(options), **ON_PLATFORM)
+    assert re.search(f"NotImplementedError: fa.vllm: {words}: not served", written), written[-3000:]
+
+
+@only_all
+def test_without_the_platform_vllm_refuses_sparse_attention():
+    assert "Sparse Attention is not supported on CPU" in failure("deepseek_v32", FA_VLLM="1")
+
+
+def test_latent_attention_in_chunks_and_from_shared_prefixes_needs_the_platform():
+    (eager, ours), _ = start("deepseek_v3", "--eager", *SHARED, **ON_PLATFORM, FA_VLLM="1")
+    assert_same(ours, eager)
+    assert ours["cached"] >= 128
+    assert set(ours["calls"]) == {"mla_decode", "mla_prefill"}
+
+
+@only_all
+def test_an_int8_cache():
+    """Codes differ from keys by up to a 254th of a row's largest number. The first tokens' logits, below 8, move by less
+    than 2 % of that; later tokens may be others."""
+    (theirs,), _ = start("llama")
+    (ours,), _ = start("llama", "--options", json.dumps({"kv_cache_dtype": "int8_per_token_head"}), FA_VLLM="1")
+    for mine, of_host in zip(ours["results"][0], theirs["results"][0], strict=True):
+        assert abs(mine["logprobs"][0] - of_host["logprobs"][0]) <= 0.02 * 8
+        assert all(map(math.isfinite, mine["logprobs"]))
+    assert set(ours["calls"]) == {"decode", "prefill"}
 
 
 @only_all

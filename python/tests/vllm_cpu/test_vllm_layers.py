@@ -8,6 +8,7 @@ import pytest
 import torch
 import vllm_steps
 from vllm.v1.attention.backend import AttentionType
+from vllm.v1.kv_cache_interface import FullAttentionSpec, KVQuantMode
 from vllm_steps import Step
 
 import fa
@@ -58,6 +59,49 @@ def test_every_level(dtype):
     impl = step.impl(**OPTIONS["everything"])
     step.run(impl)
     step.check(impl)
+    step = Step(RAGGED, dtype=dtype, int8=True)
+    impl = step.impl(kv_cache_dtype="int8_per_token_head", **OPTIONS["everything"])
+    step.run(impl)
+    step.check(impl)
+
+
+INT8 = {name: OPTIONS[name] for name in ("plain", "slopes", "everything")}
+
+
+@pytest.mark.parametrize("options", INT8.values(), ids=INT8)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_a_cache_of_int8_has_one_scale_per_token_and_head(dtype, options):
+    step = Step(RAGGED, dtype=dtype, int8=True)
+    impl = step.impl(kv_cache_dtype="int8_per_token_head", **options)
+    step.run(impl)
+    step.check(impl)
+
+
+def test_codes_and_scales_of_int8():
+    step = Step([(3, 3)], padding=0, int8=True, size=5, size_v=3)
+    impl = step.impl(kv_cache_dtype="int8_per_token_head")
+    step.key[0, 0], step.key[1, 1] = torch.tensor([127.0, -2.6, 0.4, 0.0, 0.6]), torch.zeros(5)
+    step.value[0, 0] = torch.tensor([-12.7, 0.06, 6.36])
+    impl.do_kv_cache_update(None, step.key, step.value, step.cache, step.slots)
+    pages = impl._pages_of(step.cache)
+    assert [tuple(part.shape[1:]) for part in pages] == [(2, 16, 5), (2, 16, 3), (2, 16, 1), (2, 16, 1)]
+    assert sum(part[0, 0].numel() * part.element_size() for part in pages) == step.cache[0, 0].numel()
+    key, value, key_scale, value_scale = (part[step.table[0, 0]] for part in pages)
+    assert key[0, 0].tolist() == [127, -3, 0, 0, 1]
+    assert value[0, 0].tolist() == [-127, 1, 64]
+    assert (key_scale[0, 0], value_scale[0, 0]) == (1, torch.tensor(12.7) / 127)
+    assert key[1, 1].tolist() == [0] * 5 and key_scale[1, 1] == 0
+    assert all(part[:, 3:].isnan().all() for part in (key_scale, value_scale))
+    assert all((part[:, 3:] == -1).all() for part in (key, value))
+
+
+def test_an_int8_cache_makes_room_for_scales():
+    spec = FullAttentionSpec(
+        block_size=16, num_kv_heads=2, head_size=32, dtype=torch.int8, kv_quant_mode=KVQuantMode.INT8_PER_TOKEN_HEAD
+    )
+    assert vllm_steps.dense.AttentionBackend.customize_spec(spec).state_content_bytes == 72
+    plain = FullAttentionSpec(block_size=16, num_kv_heads=2, head_size=32, dtype=torch.float32)
+    assert vllm_steps.dense.AttentionBackend.customize_spec(plain) is plain
 
 
 @pytest.mark.parametrize(("block", "size", "size_v"), [(16, 80, 80), (32, 64, 48), (64, 128, 128), (128, 40, 72)])
@@ -110,7 +154,7 @@ def test_slots_of_minus_one_are_not_written_and_rows_past_the_slots_are_ignored(
     impl = step.impl()
     slots = torch.tensor([3, -1, 17, -1, 0, 5])
     impl.do_kv_cache_update(None, step.key, step.value, step.cache, slots)
-    keys, values = impl._pages_of(step.cache)
+    keys, values, *_ = impl._pages_of(step.cache)
     written = torch.zeros(step.blocks, step.block, dtype=torch.bool)
     for row, slot in enumerate(slots.tolist()):
         if slot >= 0:
@@ -323,7 +367,7 @@ def test_models_whose_masks_vllm_ignores_on_cpus_go_to_vllms_own_class(monkeypat
     assert written == [f"fa.vllm: vLLM's own code computes layers: {name}"]
 
 
-@pytest.mark.parametrize("dtype", ["int8_per_token_head", "nvfp4", "fp8_per_token_head"])
+@pytest.mark.parametrize("dtype", ["int4_per_token_head", "nvfp4", "fp8_per_token_head"])
 def test_caches_that_nobody_computes_on_cpus_are_refused_at_start(dtype):
     with pytest.raises(NotImplementedError, match=f"kv_cache_dtype={dtype}"):
         Step(DECODES).impl(kv_cache_dtype=dtype)

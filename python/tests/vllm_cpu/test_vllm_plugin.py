@@ -9,6 +9,8 @@ from importlib.metadata import entry_points
 
 import pytest
 import torch
+import vllm.platforms
+import vllm.platforms.cpu
 from vllm.platforms import current_platform
 from vllm.v1.attention.backends.mla.prefill.registry import MLAPrefillBackendEnum
 from vllm.v1.attention.backends.registry import AttentionBackendEnum
@@ -122,6 +124,107 @@ def test_a_platform_that_is_no_cpu_keeps_its_own(monkeypatch):
     fa.vllm.plugin()
     assert registered() == [False] * 3
     assert written == ["fa.vllm: the platform is cpu, not a CPU: nothing is registered"]
+
+
+@pytest.mark.parametrize(("value", "want"), [(None, None), ("", None), ("0", None), ("1", "fa.vllm.CpuPlatform")])
+def test_the_variable_decides_about_the_platform(monkeypatch, value, want):
+    (found,) = (point for point in entry_points(group="vllm.platform_plugins") if point.name == "fa")
+    assert found.load() is fa.vllm.platform_plugin
+    monkeypatch.delenv("FA_VLLM_PLATFORM", raising=False)
+    if value is not None:
+        monkeypatch.setenv("FA_VLLM_PLATFORM", value)
+    assert fa.vllm.platform_plugin() == want
+
+
+def test_an_unknown_value_for_the_platform_is_an_error(monkeypatch):
+    monkeypatch.setenv("FA_VLLM_PLATFORM", "yes")
+    for ask in (fa.vllm.platform_plugin, fa.vllm.plugin):
+        with pytest.raises(ValueError, match="FA_VLLM_PLATFORM=yes, want 0 or 1"):
+            ask()
+
+
+def test_a_platform_that_vllm_did_not_choose_is_named(monkeypatch):
+    written = []
+    monkeypatch.setattr(logging.getLogger("vllm.fa"), "warning", lambda *words: written.append(words[0] % words[1:]))
+    monkeypatch.setenv("FA_VLLM_PLATFORM", "1")
+    fa.vllm.plugin()
+    chosen = type(current_platform).__name__
+    words = f"FA_VLLM_PLATFORM=1, but vLLM chose the platform {chosen}: nothing of that platform is served"
+    assert written == [f"fa.vllm: {words}"]
+
+
+def test_a_build_for_another_device_keeps_its_platform(monkeypatch):
+    monkeypatch.setattr(vllm.platforms, "cpu_platform_plugin", lambda: None)
+    monkeypatch.setenv("FA_VLLM_PLATFORM", "1")
+    assert fa.vllm.platform_plugin() is None
+
+
+def test_the_platform_chooses_sparse_attention_and_leaves_the_rest():
+    platform = fa.vllm.CpuPlatform
+    assert issubclass(platform, vllm.platforms.cpu.CpuPlatform)
+    chosen = {use_sparse: platform.get_attn_backend_cls(None, types.SimpleNamespace(use_mla=False, use_sparse=use_sparse))
+              for use_sparse in (True, False)}  # fmt: skip
+    assert chosen == {True: "fa.vllm.SparseMLABackend", False: AttentionBackendEnum.CPU_ATTN.get_path()}
+
+
+def config_of(monkeypatch, **members) -> types.SimpleNamespace:
+    """Returns a configuration, and stands for what vLLM's own platform makes of it."""
+    def change(config):
+        config.cache_config.block_size, config.cache_config.enable_prefix_caching = 16, False
+        config.scheduler_config.enable_chunked_prefill, config.scheduler_config.max_num_batched_tokens = False, 4096
+
+    monkeypatch.setattr(vllm.platforms.cpu.CpuPlatform, "check_and_update_config", change)
+    text = types.SimpleNamespace(model_type="deepseek_v32", index_topk=32)
+    parallel = {"prefill_context_parallel_size": 1, "decode_context_parallel_size": 1}
+    config = {
+        "model_config": types.SimpleNamespace(hf_text_config=text, use_mla=True),
+        "cache_config": types.SimpleNamespace(block_size=64, user_specified_block_size=True, enable_prefix_caching=True),
+        "scheduler_config": types.SimpleNamespace(enable_chunked_prefill=True, max_num_batched_tokens=512),
+        "parallel_config": types.SimpleNamespace(**parallel),
+        "speculative_config": None,
+        "kv_transfer_config": None,
+    }
+    return types.SimpleNamespace(**config | members)
+
+
+def settings_of(config) -> tuple:
+    cache, scheduler = config.cache_config, config.scheduler_config
+    chunks = scheduler.enable_chunked_prefill, scheduler.max_num_batched_tokens
+    return cache.block_size, cache.enable_prefix_caching, *chunks
+
+
+def test_the_platform_keeps_chunks_blocks_and_shared_prefixes(monkeypatch):
+    config = config_of(monkeypatch)
+    fa.vllm.CpuPlatform.check_and_update_config(config)
+    assert settings_of(config) == (64, True, True, 512)
+    assert config.cache_config.user_specified_block_size
+    config = config_of(monkeypatch)
+    config.cache_config.user_specified_block_size = False
+    fa.vllm.CpuPlatform.check_and_update_config(config)
+    assert settings_of(config)[0] == 128
+
+
+def test_latent_attention_of_vllm_gets_what_vllm_wants(monkeypatch):
+    for register, want in ((False, (16, False, False, 4096)), (True, (64, True, True, 512))):
+        config = config_of(monkeypatch)
+        config.model_config.hf_text_config = types.SimpleNamespace(model_type="deepseek_v3")
+        if register:
+            fa.vllm.register()
+        fa.vllm.CpuPlatform.check_and_update_config(config)
+        assert settings_of(config) == want
+
+
+@pytest.mark.parametrize(("name", "value", "words"), [
+    ("model_config", types.SimpleNamespace(hf_text_config=types.SimpleNamespace(model_type="deepseek_v4")),
+     "model_type=deepseek_v4"),
+    ("speculative_config", object(), "speculative_config"),
+    ("kv_transfer_config", object(), "kv_transfer_config"),
+    ("parallel_config", types.SimpleNamespace(prefill_context_parallel_size=2, decode_context_parallel_size=4),
+     "prefill_context_parallel_size=2, decode_context_parallel_size=4"),
+])  # fmt: skip
+def test_the_platform_refuses_by_name(monkeypatch, name, value, words):
+    with pytest.raises(NotImplementedError, match=f"fa.vllm: {words}: not served with sparse attention"):
+        fa.vllm.CpuPlatform.check_and_update_config(config_of(monkeypatch, **{name: value}))
 
 
 def test_a_name_that_does_not_exist():

@@ -36,6 +36,7 @@ class Step:
     size_v: int = 32
     padding: int = 3
     causal: bool | list[bool] = True
+    int8: bool = False
     keys: list[Tensor] = field(init=False)
 
     def __post_init__(self):
@@ -58,6 +59,9 @@ class Step:
         self.cache = torch.full(
             (self.blocks, self.heads_kv, self.block, self.size + self.size_v), torch.nan, dtype=self.dtype
         )
+        if self.int8:  # bytes whose floats are NaN
+            columns = self.size + self.size_v + 8
+            self.cache = torch.full((self.blocks, self.heads_kv, self.block, columns), -1, dtype=torch.int8)
         self.output = torch.full((total, self.heads, self.size_v), 77.0, dtype=self.dtype)
         self.slots = torch.full((total,), -1, dtype=torch.int64)
         self.earlier = [
@@ -122,11 +126,19 @@ class Step:
             bias = None if impl.alibi_slopes is None else impl.alibi_slopes.double()[None, :, None, None] * distance
             sink = None if impl.sinks is None else impl.sinks.double()
             options = {"scale": impl.scale, "keep": keep, "bias": bias, "sink": sink, "softcap": impl.logits_soft_cap}
+            if self.int8:
+                k, v = rounded_to_int8(k), rounded_to_int8(v)
             q, k, v = (t.double() for t in (q, k, v))
             want = attention(q, k, v, **options)[0]
             bound = tolerances(q, k, v, torch.zeros_like(want), self.dtype, **options)["out"]
             assert_within(self.output[own].transpose(0, 1)[None], want, bound, f"request {i}: {tokens} of {keys}")
         assert (self.output[self.starts[-1] :] == 77.0).all(), "rows of padding were written"
+
+
+def rounded_to_int8(rows: Tensor) -> Tensor:
+    """Returns rows [.., D] as a cache of int8 holds them: the nearest multiples of each row's scale."""
+    scale = rows.float().abs().amax(-1, keepdim=True) / 127
+    return (rows.float() / scale).round().double() * scale.double()
 
 
 def builder(cross: bool = False):

@@ -12,12 +12,12 @@ from torch import Tensor
 from .. import _context, _decode, _fa
 from .._attention import integers
 from .._errors import made, own_names
-from .._fa import Mask
+from .._fa import Mask, PairMask
 from .._layout import decode_output_shape, statistics_shape
 from .._prompt import output_dtype
 from .._pytorch import unwatched
 from . import autograd
-from .engine import compute, possible, recorded
+from .engine import compute, is_plain, possible, recorded
 from .operators import operator, schema_of
 
 UNLIMITED = 2**63 - 1
@@ -145,6 +145,19 @@ def attend_cached(
     return decode_operator(query, key, value, *call)
 
 
+@torch.compiler.disable
+def _attend_pairs(query, key, value, lengths_q, lengths_kv, call: DecodeCall) -> tuple[Tensor, Tensor]:
+    """Works like `attend_cached` for a call whose dense_mask is a PairMask, which no operator takes."""
+    lists = {"key": key, "value": value, "key_rope": call.key_rope}
+    named = [("query", query), *((name, tensor) for name, tensors in lists.items() for tensor in tensors)]
+    for name, tensor in (*named, *call.tensors().items()):
+        if isinstance(tensor, Tensor) and not is_plain(tensor):
+            kind = type(tensor).__name__
+            raise ValueError(f"invalid argument: {name}: want a plain CPU tensor (with a fa.PairMask), got {kind}")
+    lengths = integers(lengths_q, "lengths_q"), integers(lengths_kv, "lengths_kv")
+    return _directly(query, key, value, *lengths, call)
+
+
 def _as_tensor(lengths: Tensor | Sequence[int] | None) -> Tensor | None:
     return lengths if lengths is None or isinstance(lengths, Tensor) else torch.tensor(lengths, dtype=torch.int64)
 
@@ -157,6 +170,7 @@ _NAMES = {
     "q_rope": "query_rope",
     "k_rope": "key_rope",
     "heads": "head_num",
+    "pair_mask": "dense_mask",
     "cu_q": "lengths_q",
     "mask.pre": "window",
     "mask.next": "window",
@@ -178,7 +192,7 @@ def decode_attention(
     scale: float | None = None,
     is_causal: bool = False,
     window: tuple[int, int] | None = None,
-    dense_mask: Tensor | None = None,
+    dense_mask: Tensor | PairMask | None = None,
     pse: Tensor | None = None,
     softcap: float = 0.0,
     sink: Tensor | None = None,
@@ -207,6 +221,7 @@ def decode_attention(
             key after the last but one, and so on.
         window: (left, right), how many keys a query looks at before and after that key; -1 means all. With is_causal,
             right counts as 0.
+        dense_mask: as in `fa.decode_attention`, or a fa.PairMask, which torch.compile leaves out of its graphs.
         others: the arguments of `fa.decode_attention`.
 
     Returns:
@@ -235,8 +250,9 @@ def decode_attention(
     given["rule"], given["pre"], given["next"] = _rule(is_causal, window)
     call = DecodeCall(heads=head_num, **given)
     _check(query, keys, values, call)
+    attend = _attend_pairs if isinstance(dense_mask, PairMask) else attend_cached
     with own_names(_NAMES):
-        out, lse = attend_cached(query, keys, values, lengths_q, lengths_kv, call)
+        out, lse = attend(query, keys, values, lengths_q, lengths_kv, call)
     return (out, lse) if return_lse else out
 
 
@@ -298,6 +314,7 @@ def _check(query: Tensor, keys: list[Tensor], values: list[Tensor], call: Decode
     lists = (("key", keys), ("value", values), ("key_rope", call.key_rope))
     named = [(name if len(list_) == 1 else f"{name}[{i}]", t) for name, list_ in lists for i, t in enumerate(list_)]
     given = [(name, tensor) for name, tensor in zip(_TENSORS, call[_TENSOR_SLICE], strict=True) if tensor is not None]
+    given = [(name, tensor) for name, tensor in given if name != "dense_mask" or not isinstance(tensor, PairMask)]
     for name, tensor in [("query", query), *named, *given]:
         if not isinstance(tensor, Tensor):
             raise TypeError(f"{name}: want a torch.Tensor, got {type(tensor).__name__}")

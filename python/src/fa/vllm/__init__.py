@@ -15,13 +15,15 @@ from typing import TYPE_CHECKING, Any
 
 from ._counts import calls
 
-__all__ = ["calls", "plugin", "register", "unregister"]
+__all__ = ["calls", "platform_plugin", "plugin", "register", "unregister"]
 
 VARIABLE = "FA_VLLM"
+PLATFORM = "FA_VLLM_PLATFORM"
 # What FA_VLLM may be: {value: whether latent attention is served too}. Other processes of vLLM inherit the variable.
 _VALUES = {"1": True, "dense": False}
 # {class that vLLM finds in this module: the module that has it}.
 _MODULES = {"AttentionBackend": "_dense", "MLABackend": "_latent", "MLAPrefill": "_latent"}
+_MODULES |= {"SparseMLABackend": "_sparse", "CpuPlatform": "_platform"}
 
 
 def register(*, mla: bool = True) -> None:
@@ -63,13 +65,52 @@ def plugin() -> None:
     """vLLM calls this function in each of its processes: calls `register` if FA_VLLM asks for it.
 
     FA_VLLM=1: all attention that `fa` serves. FA_VLLM=dense: all but latent attention. Without it, or with 0: nothing.
+    On the platform of `platform_plugin`, models with sparse attention are `fa`'s in any case.
     """
+    _complete_platform()
     value = os.environ.get(VARIABLE, "0")
     if value in ("", "0"):
         return
     if value not in _VALUES:
         raise ValueError(f"{VARIABLE}={value}, want 0, {', '.join(_VALUES)}")
     register(mla=_VALUES[value])
+
+
+def platform_plugin() -> str | None:
+    """vLLM calls this function when it looks for its platform. With FA_VLLM_PLATFORM=1 and vLLM's CPU build it returns
+    the name of a class that also serves the sparse attention of DeepSeek-V3.2. Otherwise it returns None. vLLM refuses
+    a second platform from a package."""
+    if not _platform_is_wanted():
+        return None
+    from vllm.platforms import cpu_platform_plugin
+
+    return None if cpu_platform_plugin() is None else f"{__name__}.CpuPlatform"
+
+
+def _platform_is_wanted() -> bool:
+    value = os.environ.get(PLATFORM, "0")
+    if value not in ("", "0", "1"):
+        raise ValueError(f"{PLATFORM}={value}, want 0 or 1")
+    return value == "1"
+
+
+def _complete_platform() -> None:
+    """If the platform is `fa`'s, makes vLLM find `fa`'s models with sparse attention, and its layer of latent
+    attention. (vLLM ignores errors of `platform_plugin`, but none of `plugin`.)"""
+    if not _platform_is_wanted():
+        return
+    from vllm import ModelRegistry
+    from vllm.platforms import current_platform
+
+    from ._platform import SPARSE_MODELS, CpuPlatform
+
+    if not isinstance(current_platform, CpuPlatform):
+        words = "fa.vllm: %s=1, but vLLM chose the platform %s: nothing of that platform is served"
+        _log().warning(words, PLATFORM, type(current_platform).__name__)
+        return
+    for architecture in SPARSE_MODELS.values():
+        ModelRegistry.register_model(architecture, f"{__name__}._sparse:{architecture}")
+    importlib.import_module(f"{__name__}._rotary")
 
 
 def _members() -> list[tuple[Any, Any, str]]:

@@ -28,10 +28,10 @@ each is rounded as if it were slope * SLOPE_ROWS larger."""
 
 # The engine's names of tensors: {name: what vLLM calls it}.
 _SHARED = {"sink": "sinks", "pse": "alibi_slopes"}
-_PAGED = {"q": "query", "k": "kv_cache", "v": "kv_cache", "out": "output", **_SHARED}
-_LATENT = {"q_rope": "q", **dict.fromkeys(("k", "v", "k_rope"), "kv_c_and_k_pe_cache")}
+_PAGED = {"q": "query", **dict.fromkeys(("k", "v", "k_scale", "v_scale"), "kv_cache"), "out": "output", **_SHARED}
+LATENT = {"q_rope": "q", **dict.fromkeys(("k", "v", "k_rope"), "kv_c_and_k_pe_cache")}
 ENCODER = {"q": "query", "k": "key", "v": "value", "out": "output", **_SHARED}
-_CACHES = {"key_cache": "kv_cache", "value_cache": "kv_cache"}
+_CACHES = dict.fromkeys(("key_cache", "value_cache", "key_scale_cache", "value_scale_cache"), "kv_cache")
 LATENT_ROWS = {"key": "kv_c_normed", "value": "k_pe"}
 
 
@@ -46,6 +46,16 @@ class Layer(NamedTuple):
     softcap: float = 0.0
     slopes: tuple[float, ...] | None = None
     """Per head: slope * (key - position) is added to the score, after the soft cap."""
+
+
+class Pages(NamedTuple):
+    """Views of a layer's cache, [blocks, Nkv, block, columns], of latent caches [blocks, block, 1, columns]. Scales,
+    float32 with one column, belong to int8."""
+
+    key: Tensor
+    value: Tensor | None
+    key_scale: Tensor | None = None
+    value_scale: Tensor | None = None
 
 
 class Group(NamedTuple):
@@ -145,33 +155,31 @@ class Batch:
             ]
         return self._sloped[slopes]
 
-    def attend(
-        self, layer: Layer, query: Tensor, key: Tensor, value: Tensor, sinks: Tensor | None, output: Tensor
-    ) -> None:
-        """Writes the attention of query [tokens, N, D] over pages [blocks, block, Nkv, D] into the requests' rows of
-        output [tokens, N, Dv]."""
+    def attend(self, layer: Layer, query: Tensor, pages: Pages, sinks: Tensor | None, output: Tensor) -> None:
+        """Writes the attention of query [tokens, N, D] over pages into the requests' rows of output [tokens, N, Dv]."""
         if layer.slopes is None:
             for group in self.groups:
-                self._call(layer, group, query, key, value, sinks, None, output)
+                self._call(layer, group, query, pages, sinks, None, output)
             return
         slopes = torch.tensor(layer.slopes)
         for group, bias in self._with_biases(layer.slopes):
             of_rows = _sinks_of_rows(sinks, slopes, group.ends)
-            self._call(layer, group, query, key, value, of_rows, bias, output)
+            self._call(layer, group, query, pages, of_rows, bias, output)
 
     def _call(
         self,
         layer: Layer,
         group: Group,
         query: Tensor,
-        key: Tensor,
-        value: Tensor,
+        pages: Pages,
         sinks: Tensor | None,
         bias: Tensor | None,
         output: Tensor,
     ) -> None:
+        assert pages.value is not None
+        key, value = pages.key.transpose(1, 2), pages.value.transpose(1, 2)
         tensors = {"q": query[group.tokens], "k": key, "v": value, "block_table": group.block_table}
-        tensors |= {"sink": sinks, "pse": bias}
+        tensors |= {"sink": sinks, "pse": bias, "k_scale": pages.key_scale, "v_scale": pages.value_scale}
         lengths, results = (group.ends, group.lengths), {"out": output[group.tokens]}
         with own_names(_PAGED):
             compute(_fa.decode, tensors, results, _decode_options(layer, group.causal), *lengths)
@@ -202,7 +210,7 @@ def attend_latent(
     tensors: dict[str, Any] = {"q": latent, "k": key, "v": key, "block_table": block_table}
     if rope.shape[-1] > 0:
         tensors |= {"q_rope": rope, "k_rope": cache[:, :, None, size:]}
-    with own_names(_LATENT):
+    with own_names(LATENT):
         compute(_fa.decode, tensors, {"out": out}, _decode_options(Layer(scale), True), ends, lengths)
     return out
 
@@ -250,14 +258,14 @@ def write_rows(
     key: Tensor,
     value: Tensor | None,
     slots: Tensor,
-    caches: tuple[Tensor, Tensor | None],
+    caches: Pages,
     form: str,
     names: Mapping[str, str] = {},
 ) -> None:
-    """Writes key [T, Nkv, D] and value [T, Nkv, Dv] to their slots of the caches. Rows of slot -1 and rows past the
-    slots are not written. Errors call key and value as `names` says."""
+    """Writes key [T, Nkv, D] and value [T, Nkv, Dv] to their slots of the caches. Caches of int8 get codes, and scales
+    per token and head. Rows of slot -1 and rows past the slots are not written. Errors call key and value as `names` says."""
     rows = slots.shape[0]
     arrays = {"key": key[:rows], "value": None if value is None else value[:rows], "slot_mapping": slots}
-    arrays |= zip(("key_cache", "value_cache"), caches, strict=True)
+    arrays |= zip(("key_cache", "value_cache", "key_scale_cache", "value_scale_cache"), caches, strict=True)
     with own_names({**_CACHES, **names}):
         compute_arrays(_fa.scatter_rows, arrays, form, context_of_tensors())

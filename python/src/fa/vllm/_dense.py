@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -19,10 +19,14 @@ from vllm.v1.attention.backends.cpu_attn import (
     CPUAttentionMetadataBuilder,
 )
 
-from ._batch import ENCODER, Batch, Layer, attend_packed, groups_of, write_rows
+from vllm.v1.kv_cache_interface import KVQuantMode
+
+from ._batch import ENCODER, Batch, Layer, Pages, attend_packed, groups_of, write_rows
 from ._counts import count
 
 _ENCODERS = (AttentionType.ENCODER, AttentionType.ENCODER_ONLY)
+_INT8 = "int8_per_token_head"
+_SCALE_BYTES = 4
 
 
 class AttentionBackend(CPUAttentionBackend):
@@ -43,6 +47,13 @@ class AttentionBackend(CPUAttentionBackend):
     @classmethod
     def supports_kv_connector(cls) -> bool:
         return False
+
+    @classmethod
+    def customize_spec(cls, spec: Any) -> Any:
+        """Gives each head of a token room for two scales, behind its codes."""
+        if spec.kv_quant_mode != KVQuantMode.INT8_PER_TOKEN_HEAD or spec.state_content_bytes is not None:
+            return spec
+        return replace(spec, state_content_bytes=spec.head_size + spec.head_size_v + 2 * _SCALE_BYTES)
 
     @staticmethod
     def get_impl_cls() -> type[AttentionImpl]:
@@ -104,7 +115,8 @@ class AttentionMetadataBuilder(CPUAttentionMetadataBuilder):
 
 class AttentionImpl(CPUAttentionBackendImpl):
     """The attention of one layer. Its caches are [blocks, Nkv, block, D + Dv]. Within a head of a block, `fa` keeps keys
-    [block, D] and then values [block, Dv]."""
+    [block, D] and then values [block, Dv]. Caches of int8 are [blocks, Nkv, block, D + Dv + 8], as large as those of vLLM's code for
+    other devices: codes of keys and of values as above, then float32 scales of keys [block] and of values [block]."""
 
     def __init__(
         self,
@@ -147,6 +159,7 @@ class AttentionImpl(CPUAttentionBackendImpl):
             raise ValueError("fa.vllm: kv_transfer_config: blocks of CPU_ATTN are packed, ours are not")
         window = -1 if sliding_window is None else sliding_window - 1
         self._encoder = encoder
+        self._int8 = kv_cache_dtype == _INT8 and not encoder
         self._layer = Layer(
             scale=float(scale),
             left=window,
@@ -156,7 +169,7 @@ class AttentionImpl(CPUAttentionBackendImpl):
         )
 
     def _reason(self) -> str:
-        if self.is_fp8_kv_cache:  # any quantized cache
+        if self.is_fp8_kv_cache and self.kv_cache_dtype != _INT8:  # any other quantized cache
             if self.kv_cache_dtype not in AttentionBackend.supported_kv_cache_dtypes:
                 raise NotImplementedError(f"fa.vllm: kv_cache_dtype={self.kv_cache_dtype}: vLLM has no code for CPUs")
             return f"kv_cache_dtype={self.kv_cache_dtype}"
@@ -169,12 +182,16 @@ class AttentionImpl(CPUAttentionBackendImpl):
         """Returns the sinks in float32. A program may load other weights between two steps."""
         return None if self.sinks is None else self.sinks.detach().float()
 
-    def _pages_of(self, kv_cache: Tensor) -> tuple[Tensor, Tensor]:
-        """Returns keys [blocks, Nkv, block, D] and values [blocks, Nkv, block, Dv] as views of the layer's cache."""
+    def _pages_of(self, kv_cache: Tensor) -> Pages:
+        """Returns views of the layer's cache, [blocks, Nkv, block, columns]."""
         block, size = kv_cache.shape[2], self.head_size
         heads = kv_cache.view(*kv_cache.shape[:2], block * kv_cache.shape[3])
-        keys, values = heads[..., : block * size], heads[..., block * size :]
-        return keys.unflatten(-1, (block, size)), values.unflatten(-1, (block, -1))
+        rows = kv_cache.shape[3] - 2 * _SCALE_BYTES * self._int8
+        keys, values, rest = heads.split([block * size, block * (rows - size), block * (kv_cache.shape[3] - rows)], -1)
+        codes = keys.unflatten(-1, (block, size)), values.unflatten(-1, (block, -1))
+        if not self._int8:
+            return Pages(*codes)
+        return Pages(*codes, *(scales[..., None] for scales in rest.view(torch.float32).split(block, -1)))
 
     def do_kv_cache_update(
         self, layer: torch.nn.Module, key: Tensor, value: Tensor, kv_cache: Tensor, slot_mapping: Tensor
@@ -212,7 +229,6 @@ class AttentionImpl(CPUAttentionBackendImpl):
                 attend_packed(self._layer, *tensors, ends, group.causal, sinks, own, ENCODER)
             count("encoder")
             return output
-        pages = (pages.transpose(1, 2) for pages in self._pages_of(kv_cache))
-        batch.attend(self._layer, query, *pages, self._sinks(), output)
+        batch.attend(self._layer, query, self._pages_of(kv_cache), self._sinks(), output)
         count("decode" if batch.few_rows else "prefill")
         return output

@@ -17,11 +17,12 @@ from vllm.model_executor.layers.attention.mla_attention import (
     MLACommonMetadataBuilder,
     QueryLenSupport,
 )
+from vllm.utils.torch_utils import is_quantized_kv_cache
 from vllm.v1.attention.backend import AttentionLayer, MultipleOf
 from vllm.v1.attention.backends.mla.cpu_mla import CPUMLABackend, CPUMLAImpl
 from vllm.v1.attention.backends.mla.prefill.cpu_sdpa import CPUSDPAMLAPrefillBackend
 
-from ._batch import LATENT_ROWS, Layer, attend_latent, attend_packed, write_rows
+from ._batch import LATENT_ROWS, Layer, Pages, attend_latent, attend_packed, write_rows
 from ._counts import count
 
 
@@ -118,6 +119,11 @@ class MLAMetadataBuilder(MLACommonMetadataBuilder):
 class MLAImpl(CPUMLAImpl):
     """The attention of one layer over its latent cache [blocks, block, L + R]."""
 
+    def __init__(self, *arguments: Any, kv_cache_dtype: str, **keywords: Any) -> None:
+        super().__init__(*arguments, kv_cache_dtype=kv_cache_dtype, **keywords)
+        if is_quantized_kv_cache(kv_cache_dtype):
+            raise NotImplementedError(f"fa.vllm: kv_cache_dtype={kv_cache_dtype}: not served with latent attention")
+
     def forward_mqa(
         self,
         q: Tensor | tuple[Tensor, Tensor],
@@ -144,6 +150,7 @@ class MLAImpl(CPUMLAImpl):
         if kv_cache.numel() == 0:
             return
         size = kv_c_normed.shape[-1]
-        caches = kv_cache[:, :, None, :size], kv_cache[:, :, None, size:] if size < kv_cache.shape[-1] else None
-        rope = k_pe.view(k_pe.shape[0], 1, -1) if caches[1] is not None else None
+        rest = kv_cache[:, :, None, size:] if size < kv_cache.shape[-1] else None
+        rope = None if rest is None else k_pe.view(k_pe.shape[0], 1, -1)
+        caches = Pages(kv_cache[:, :, None, :size], rest)
         write_rows(kv_c_normed[:, None], rope, slot_mapping.flatten(), caches, "BnBsND", LATENT_ROWS)

@@ -1,0 +1,40 @@
+"""Positions of latent attention on CPUs.
+
+vLLM's kernel for CPUs takes a query [T, N, R] for one of T * N rows, rotates the first T rows, and leaves the rest. So
+vLLM's tokens of such models depend on the batch. The kernel is right for [T, N * R].
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from vllm.model_executor.layers.mla import MultiHeadLatentAttentionWrapper
+
+
+def every_head(rotary: Any, positions: Tensor, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
+    """Rotates query [T, N, R] and key [T, R] or [T, 1, R] to positions [T]."""
+    rotated, key_rotated = rotary(positions, query.flatten(1), key.flatten(1))
+    return rotated.view(query.shape), key_rotated.view(key.shape)
+
+
+class EveryHead(torch.nn.Module):
+    """Calls vLLM's module of positions by `every_head`."""
+
+    def __init__(self, rotary: Any) -> None:
+        super().__init__()
+        self.rotary = rotary
+
+    def forward(self, positions: Tensor, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
+        return every_head(self.rotary, positions, query, key)
+
+
+@MultiHeadLatentAttentionWrapper.register_oot
+class LatentAttention(MultiHeadLatentAttentionWrapper):
+    """Takes the place of vLLM's layer when this module is imported."""
+
+    def __init__(self, *arguments: Any, **keywords: Any) -> None:
+        super().__init__(*arguments, **keywords)
+        if self.rotary_emb is not None:
+            self.rotary_emb = EveryHead(self.rotary_emb)
