@@ -19,6 +19,7 @@ from .score import Form, values_of
 from .trace import Unchanged
 
 _BIASES = 1 << 22  # the most values of a bias in memory
+_EMPTY = -torch.finfo(torch.float32).max  # the maximum of a row without keys
 _SCORES = 1 << 20  # the most scores in memory that PyTorch's operations compute
 
 
@@ -26,13 +27,17 @@ class Results(NamedTuple):
     out: Tensor
     lse: Tensor
     max_scores: Tensor
+    total: Tensor
+    """The sum of the weights of a row, relative to its largest score."""
 
 
 class Call:
     """What the engine computes: the kept pairs, scale, soft cap and bias."""
 
-    def __init__(self, kept: Kept, form: Form, scale: float, is_slopes: bool, in_slabs: bool) -> None:
-        self.kept, self.form, self.is_slopes, self.in_slabs = kept, form, is_slopes, in_slabs
+    def __init__(
+        self, kept: Kept, form: Form, scale: float, is_slopes: bool, in_slabs: bool, known: Results | None
+    ) -> None:
+        self.kept, self.form, self.is_slopes, self.in_slabs, self.known = kept, form, is_slopes, in_slabs, known
         self.scale = scale * form.scale
         rows = kept.sizes.rows
         step = rows
@@ -62,27 +67,26 @@ class Call:
 
 
 class Engine(torch.autograd.Function):
-    """(call, query, key, value, *tensors of the bias) -> (out, lse, max_scores). All but max_scores have gradients."""
+    """(call, query, key, value, *tensors of the bias) -> the members of Results, of which out and lse have gradients."""
 
     @staticmethod
     def forward(ctx, call, query, key, value, *tensors):
-        parts = []
-        for rows in call.slabs:
-            bias, pairs = call.bias(rows, tensors), call.kept.pairs(rows)
-            order = "dense" if len(call.slabs) > 1 or not _as_query(query, value) else "as query"
-            parts.append(attend(query[:, :, rows], key, value, pairs, bias, None, call.options(rows), order, True))
-        out, top, total = parts[0] if len(parts) == 1 else (torch.cat(same, 2) for same in zip(*parts, strict=True))
-        empty = top == -torch.finfo(torch.float32).max
+        if call.known is None:
+            out, top, total = _forward(call, query, key, value, tensors)
+        else:
+            out, _, top, total = call.known
+            top = top.clamp(min=_EMPTY)
+        empty = top == _EMPTY
         lse = torch.where(empty, -math.inf, top + total.log())
         ctx.save_for_backward(query, key, value, out, top, total, *tensors)
         ctx.call = call
         max_scores = torch.where(empty, -math.inf, top)
-        ctx.mark_non_differentiable(max_scores)
+        ctx.mark_non_differentiable(max_scores, total)
         ctx.set_materialize_grads(False)
-        return out, lse, max_scores
+        return out, lse, max_scores, total
 
     @staticmethod
-    def backward(ctx, d_out, d_lse, _):
+    def backward(ctx, d_out, d_lse, *_):
         if torch.is_grad_enabled():
             raise NotImplementedError("fa.torch.flex_attention: there is no second derivative")
         ctx.call.unchanged.check()
@@ -96,6 +100,16 @@ class Engine(torch.autograd.Function):
         gradients, sums = _backward(ctx.call, given, top, total, tensors, needed)
         dq, dk, dv = (t.to(query.dtype) for t in gradients)
         return None, dq, dk, dv[..., :size], *sums
+
+
+def _forward(call: Call, query: Tensor, key: Tensor, value: Tensor, tensors) -> tuple[Tensor, ...]:
+    """Returns out, and the maximum and the sum of each row."""
+    parts = []
+    order = "dense" if len(call.slabs) > 1 or not _as_query(query, value) else "as query"
+    for rows in call.slabs:
+        bias, pairs = call.bias(rows, tensors), call.kept.pairs(rows)
+        parts.append(attend(query[:, :, rows], key, value, pairs, bias, None, call.options(rows), order, True))
+    return parts[0] if len(parts) == 1 else tuple(torch.cat(same, 2) for same in zip(*parts, strict=True))
 
 
 def _as_query(query: Tensor, value: Tensor) -> bool:
@@ -179,7 +193,7 @@ def by_operations(
         total = weights.sum(3, keepdim=True)
         out = (weights / torch.where(empty, 1.0, total)) @ v.to(work)
         lse = torch.where(empty, -math.inf, top + torch.where(empty, 1.0, total).log())
-        return out.to(query.dtype), lse[..., 0], top[..., 0]
+        return out.to(query.dtype), lse[..., 0], top[..., 0], total.detach()[..., 0]
 
     batches = []
     with torch.autocast("cpu", enabled=False):
