@@ -164,6 +164,9 @@ def has_amx() -> bool:
 
 def dq_write_order(block_mask: Any, dq_kv_order: bool) -> tuple[Tensor, Tensor | None]:
     """Returns the fields dq_write_order and dq_write_order_full of a BlockMask."""
-    from torch.nn.attention.flex_attention import _compute_dq_write_order_from_block_mask
+    try:
+        from torch.nn.attention.flex_attention import _compute_dq_write_order_from_block_mask
+    except ImportError:
+        raise ValueError("invalid argument: compute_dq_write_order=True, want False before PyTorch 2.13") from None
 
     return _compute_dq_write_order_from_block_mask(block_mask, dq_kv_order=dq_kv_order)

@@ -47,10 +47,11 @@ def flex_attention(
         kernel_options: has no effect. A BACKEND other than "AUTO" is refused.
         return_aux: asks for the log-sum-exp, which has a gradient, and for the largest score of each row.
 
-    The function is not compiled: torch.compile leaves its graph for the call. `explain_flex_attention` says how a call
-    is computed. Rows without keys are 0, and their log-sum-exp is -inf. Scores of a score_mod that the engine lacks are
-    computed by PyTorch's operations, in slabs of query rows. The bits of such calls, and of the gradients of captured
-    tensors, may depend on the number of PyTorch's threads. No captured tensor may change before the backward.
+    Under torch.compile the call is one operator. Only where Dynamo cannot trace score_mod or mask_mod does the call
+    break the graph. `explain_flex_attention` says how a call is computed. Rows without keys are 0, and their log-sum-exp
+    is -inf. Scores of a score_mod that the engine lacks are computed by PyTorch's operations, in slabs of query rows.
+    The bits of such calls may depend on the number of PyTorch's threads, and so may the gradients of a captured tensor
+    of which a pair reads several elements. No captured tensor may change before the backward.
 
     Returns:
         [B, Hq, L, Ev] in the order of query's strides. With return_aux, this and an AuxOutput of float32 [B, Hq, L];
@@ -90,7 +91,8 @@ def _compiled(query, key, value, score_mod, block_mask, enable_gqa, scale) -> Re
     if block_mask is not None:
         lists = block_mask.kv_num_blocks, block_mask.kv_indices, block_mask.full_kv_num_blocks, block_mask.full_kv_indices
         mask = *lists, *block_mask.seq_lengths, *block_mask.BLOCK_SIZE, block_mask.mask_mod
-    return Results(*traced(query, key, value, score_mod or score_itself, mask, scale, {"enable_gqa": enable_gqa}))
+    score_mod = score_itself if score_mod is None else score_mod
+    return Results(*traced(query, key, value, score_mod, mask, scale, {"enable_gqa": enable_gqa}))
 
 
 @torch.compiler.disable
