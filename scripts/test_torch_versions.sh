@@ -16,7 +16,6 @@ fi
 
 . "$source/scripts/python_environment.sh"
 need nanobind scikit-build-core ninja
-PATH=$scratch/venv/bin:$PATH
 build_wheel "$source" "$build"
 
 cd "$scratch"
