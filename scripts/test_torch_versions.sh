@@ -1,8 +1,8 @@
 #!/bin/sh
 # Usage: test_torch_versions.sh [BUILD_DIR]
-# Makes one wheel, and runs the tests of fa.torch.flex_attention from it with each version of PyTorch before the one of
-# test_python.sh that has the BlockMask it reads. BUILD_DIR is that of test_python.sh. Each version's environment, of up
-# to 6 GB, goes before the next one comes, and its tests have ten minutes.
+# Makes one wheel, and runs the tests of fa.torch.flex_attention from it with PyTorch 2.10, 2.11 and 2.12. BUILD_DIR is
+# the one of test_python.sh. The environment of a version, of up to 6 GB, goes before the next one comes. The tests have
+# ten minutes per version.
 #
 # Versions that pip does not find are named, and the status is then 77. With FA_WITHOUT_PYTHON=1 nothing is run.
 set -eu
