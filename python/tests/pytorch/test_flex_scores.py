@@ -211,6 +211,19 @@ def test_bits_do_not_depend_on_threads(name):
         assert all(map(torch.equal, results[0], others))
 
 
+def test_the_gradient_of_a_table_that_heads_share_takes_slabs(monkeypatch):
+    monkeypatch.setattr(attention, "_BIASES", 1)
+    table, rows, compute = torch.randn(ROWS, KEYS, requires_grad=True), [], attention.compute
+
+    def recording(function, inputs, results, options):
+        rows.append(results["dpse"].shape[2])
+        compute(function, inputs, results, options)
+
+    monkeypatch.setattr(attention, "compute", recording)
+    flex_attention(*random_qkv(), lambda s, b, h, i, j: s + table[i, j]).sum().backward()
+    assert rows == [128, ROWS - 128] and table.grad.shape == (ROWS, KEYS)
+
+
 CHANGED = {  # score_mod and mask_mod of a captured tensor t [KEYS]
     "mask": (lambda t, s, b, h, i, j: s + torch.cos(i * 0.1 * j), lambda t, b, h, i, j: t[i] == t[j]),
     "buckets": (lambda t, s, b, h, i, j: s + VECTORS[:, 0][t[(i + j) % 8]], None),
