@@ -3,17 +3,7 @@
 # archives, links, packages), tools (the command line tool), mpi_tools (the command line tool fa-mpi).
 
 include(CMakePackageConfigHelpers)
-
-set(fa_package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/fa)
-
-# fa_install_libraries(export component target ...) installs the targets in a component, and their description for
-# CMake, which is named `export`.
-function(fa_install_libraries export component)
-  install(TARGETS ${ARGN} EXPORT ${export}
-          ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT development
-          LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT ${component} NAMELINK_COMPONENT development)
-  install(EXPORT ${export} FILE ${export}.cmake NAMESPACE fa:: DESTINATION ${fa_package_dir} COMPONENT development)
-endfunction()
+include(fa_install_libraries)
 
 set(fa_absent_headers "")
 if(TARGET fa_aclnn)

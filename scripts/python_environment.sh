@@ -1,5 +1,5 @@
-# What test_python.sh and test_vllm.sh share. They source this file: it makes a fresh virtual environment in the folder
-# $scratch, which goes when the script ends. $python is its interpreter.
+# What test_python.sh, test_torch_versions.sh and test_vllm.sh share. They source this file: it makes a fresh virtual
+# environment in the folder $scratch, which goes when the script ends. $python is its interpreter.
 # shellcheck shell=sh
 
 scratch=$(mktemp -d)
@@ -22,10 +22,10 @@ need() {
   fi
 }
 
-# install_wheel SOURCE BUILD [flags ...]: builds the wheel of a checkout and installs it. The flags are pip's. With a
+# build_wheel SOURCE BUILD [flags ...]: builds the wheel of a checkout in $scratch/dist. The flags are pip's. With a
 # finished build the wheel packages the libfa of that build. If BUILD is empty it compiles libfa, as
 # `pip install ./python` does.
-install_wheel() {
+build_wheel() {
   source=$1
   prefix=OFF
   if [ -n "$2" ]; then
@@ -37,5 +37,10 @@ install_wheel() {
     -C cmake.define.FA_PREFIX="$prefix" "$@" "$source/python"
   # The wheel must work without the files from which it was built.
   rm -rf "$scratch/prefix" "$scratch/build"
+}
+
+# install_wheel SOURCE BUILD [flags ...]: builds the wheel and installs it.
+install_wheel() {
+  build_wheel "$@"
   pip install -q --no-deps "$scratch"/dist/*.whl
 }

@@ -31,6 +31,11 @@ install_wheel "$source" "$build" -C cmake.define.FA_TORCH=ON \
 
 if [ -n "$build" ]; then
   cmake --install "$build" --prefix "$scratch/libfa" >"$scratch/install.log"
+  # Adds the component torch to the installed libfa. Then tests/torch finds it, as a user's program would.
+  cmake -S "$source/src/torch" -B "$scratch/torch" -G Ninja -DCMAKE_BUILD_TYPE=Release \
+    -DCMAKE_INSTALL_PREFIX="$scratch/libfa" -DCMAKE_PREFIX_PATH="$torch"
+  cmake --build "$scratch/torch"
+  cmake --install "$scratch/torch"
   cmake -S "$source/tests/torch" -B "$scratch/torch_test" -G Ninja -DCMAKE_BUILD_TYPE=Release \
     -DCMAKE_PREFIX_PATH="$scratch/libfa;$torch"
   cmake --build "$scratch/torch_test"

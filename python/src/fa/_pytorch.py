@@ -6,9 +6,12 @@ the function that needs it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import concurrent.futures
+import contextlib
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch._C import _after_autograd_keyset as after_autograd
@@ -19,7 +22,11 @@ from torch._C import _disabled_torch_function_impl as no_torch_function
 from torch._C import _dispatch_keys as dispatch_keys
 from torch._C import _get_tracing_state, _is_torch_function_mode_enabled, _len_torch_dispatch_stack
 from torch._C import _is_fwd_grad_enabled as forward_mode_is_enabled
+from torch._C import _dispatch_tls_local_exclude_set as excluded_keys
+from torch._C import _dispatch_tls_local_include_set as included_keys
+from torch._C import _ForceDispatchKeyGuard as with_keys
 from torch._functorch.autograd_function import enable_single_level_autograd_function as on_one_level
+from torch._ops import HigherOrderOperator as HigherOrder  # noqa: F401
 from torch.autograd import _profiler_enabled, forward_ad
 from torch.compiler import is_compiling
 from torch.utils._python_dispatch import TorchDispatchMode as DispatchMode  # noqa: F401
@@ -47,6 +54,18 @@ def unwatched() -> bool:
         or _get_tracing_state() is not None
         or _profiler_enabled()
     )
+
+
+# A new thread has the set of keys that PyTorch excludes where nothing observes calls. Autocast is off.
+with concurrent.futures.ThreadPoolExecutor(1) as _thread:
+    _EXCLUDED = _thread.submit(excluded_keys).result()
+
+
+@contextlib.contextmanager
+def as_outermost() -> Iterator[None]:
+    """Lets a kernel use vmap and autograd, though it was called below them, or in a dispatch mode."""
+    with with_keys(included_keys(), _EXCLUDED):
+        yield
 
 
 def written_arguments(operator: Any) -> Iterable[tuple[Any, bool]]:
@@ -145,6 +164,9 @@ def has_amx() -> bool:
 
 def dq_write_order(block_mask: Any, dq_kv_order: bool) -> tuple[Tensor, Tensor | None]:
     """Returns the fields dq_write_order and dq_write_order_full of a BlockMask."""
-    from torch.nn.attention.flex_attention import _compute_dq_write_order_from_block_mask
+    try:
+        from torch.nn.attention.flex_attention import _compute_dq_write_order_from_block_mask
+    except ImportError:
+        raise ValueError("invalid argument: compute_dq_write_order=True, want False before PyTorch 2.13") from None
 
     return _compute_dq_write_order_from_block_mask(block_mask, dq_kv_order=dq_kv_order)

@@ -8,7 +8,6 @@ import pytest
 import torch
 import torch.nn.attention.flex_attention as host
 from flex_calls import AS_PAIRS, BATCH, FORMS, HEADS, KEYS, ROWS, SIZE, causal, check, pairs, q, random_qkv, window
-from torch._dynamo.testing import CompileCounter
 from torch.nn.attention.flex_attention import AuxRequest, BlockMask
 
 import fa.torch
@@ -77,20 +76,6 @@ def test_second_derivatives_are_refused():
     tensors = random_qkv()
     with pytest.raises(NotImplementedError, match="there is no second derivative"):
         torch.autograd.grad(flex_attention(*tensors).sum(), tensors[:1], create_graph=True)
-
-
-def test_compiled_calls_break_the_graph_once():
-    torch._dynamo.reset()
-    tensors = random_qkv()
-    mask = create_block_mask(causal, None, None, ROWS, KEYS)
-
-    def layer(q, k, v):
-        return flex_attention(q * 2, k, v, FORMS["slopes"][0], mask) + 1
-
-    want = layer(*tensors)
-    backend = CompileCounter()
-    assert torch.equal(torch.compile(layer, backend=backend)(*tensors), want)
-    assert backend.frame_count == 2
 
 
 def test_replacement():

@@ -181,17 +181,47 @@ def test_results_are_those_of_pytorch():
         host._FLEX_ATTENTION_DISABLE_COMPILE_DEBUG = before
 
 
-def test_bits_do_not_depend_on_threads():
-    mask = create_block_mask(documents, None, None, ROWS, KEYS)
-    table = torch.randn(HEADS, ROWS + KEYS).requires_grad_()
-    tensors = random_qkv()
+LENGTH = 400  # PyTorch's operators use several threads for so many pairs
+SHARED = {  # captured tensors of which many pairs read one element
+    "a scalar": ((), lambda t, b, h, i, j: t * torch.sin(i * 0.1 * j)),
+    "heads": ((HEADS,), lambda t, b, h, i, j: t[h] * torch.cos(i * 0.1) + torch.sin(t[0] * j)),
+    "slopes": ((HEADS,), lambda t, b, h, i, j: t[h] * (j - i)),
+    "one table": ((2 * LENGTH,), lambda t, b, h, i, j: t[i - j + LENGTH]),
+    "tables": ((HEADS, 2 * LENGTH), lambda t, b, h, i, j: t[h, i - j + LENGTH]),
+    "few": ((HEADS, 8), lambda t, b, h, i, j: t[h, (i + j) % 8]),
+    "of all heads": ((LENGTH, LENGTH), lambda t, b, h, i, j: t[i, j]),
+    "per key": ((LENGTH,), lambda t, b, h, i, j: t[j]),
+    "per row": ((LENGTH,), lambda t, b, h, i, j: t[i]),
+}
+
+
+@pytest.mark.parametrize("name", SHARED)
+def test_bits_do_not_depend_on_threads(name):
+    shape, made = SHARED[name]
+    mask = create_block_mask(causal, None, None, LENGTH, LENGTH)
+    captured = torch.randn(shape).requires_grad_()
+    tensors = random_qkv(rows=LENGTH, keys=LENGTH)
     results = []
     for threads in (1, 2, 7):
         fa.set_default_context(fa.Context(threads=threads))
-        out = flex_attention(*tensors, lambda s, b, h, i, j: s + table[h, i - j + KEYS], mask)
-        results.append([out, *torch.autograd.grad(out.square().sum(), [*tensors, table])])
+        torch.set_num_threads(threads)
+        out = flex_attention(*tensors, lambda s, b, h, i, j: s + made(captured, b, h, i, j), mask)
+        results.append([out, *torch.autograd.grad(out, [*tensors, captured], out.detach())])
     for others in results[1:]:
         assert all(map(torch.equal, results[0], others))
+
+
+def test_the_gradient_of_a_table_that_heads_share_takes_slabs(monkeypatch):
+    monkeypatch.setattr(attention, "_BIASES", 1)
+    table, rows, compute = torch.randn(ROWS, KEYS, requires_grad=True), [], attention.compute
+
+    def recording(function, inputs, results, options):
+        rows.append(results["dpse"].shape[2])
+        compute(function, inputs, results, options)
+
+    monkeypatch.setattr(attention, "compute", recording)
+    flex_attention(*random_qkv(), lambda s, b, h, i, j: s + table[i, j]).sum().backward()
+    assert rows == [128, ROWS - 128] and table.grad.shape == (ROWS, KEYS)
 
 
 CHANGED = {  # score_mod and mask_mod of a captured tensor t [KEYS]
@@ -242,5 +272,5 @@ def test_a_table_is_copied_once_for_all_heads():
     table = torch.randn(KEYS, ROWS)
     form = form_of(trace("score_mod", lambda s, b, h, i, j: s + table[j, i], torch.float32))
     bias = bias_of(form, mask_module.Kept(mask_module.Sizes(BATCH, HEADS, ROWS, KEYS), None, None, ()))
-    assert bias.tensor.shape == (1, HEADS, ROWS, KEYS) and bias.tensor.stride(3) == 1
+    assert bias.tensor.shape == (1, 1, ROWS, KEYS) and bias.tensor.stride(3) == 1
     assert bias.tensor.untyped_storage().nbytes() == table.nbytes

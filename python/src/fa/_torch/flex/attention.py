@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -16,9 +16,10 @@ from ..engine import attend, compute
 from ..shapes import empty_like
 from .mask import Kept
 from .score import Form, values_of
-from .trace import Unchanged
+from .trace import Unchanged, reduced
 
 _BIASES = 1 << 22  # the most values of a bias in memory
+_EMPTY = -torch.finfo(torch.float32).max  # the maximum of a row without keys
 _SCORES = 1 << 20  # the most scores in memory that PyTorch's operations compute
 
 
@@ -26,22 +27,20 @@ class Results(NamedTuple):
     out: Tensor
     lse: Tensor
     max_scores: Tensor
+    total: Tensor
+    """The sum of the weights of a row, relative to its largest score."""
 
 
 class Call:
     """What the engine computes: the kept pairs, scale, soft cap and bias."""
 
-    def __init__(self, kept: Kept, form: Form, scale: float, is_slopes: bool, in_slabs: bool) -> None:
-        self.kept, self.form, self.is_slopes, self.in_slabs = kept, form, is_slopes, in_slabs
+    def __init__(
+        self, kept: Kept, form: Form, scale: float, is_slopes: bool, in_slabs: bool, known: Results | None
+    ) -> None:
+        self.kept, self.form, self.is_slopes, self.in_slabs, self.known = kept, form, is_slopes, in_slabs, known
         self.scale = scale * form.scale
-        rows = kept.sizes.rows
-        step = rows
-        if in_slabs:
-            per_row = kept.sizes.heads * kept.sizes.keys
-            if any("b" in node.depends for node, _ in form.biases):
-                per_row *= kept.sizes.batch
-            step = max(128, _BIASES // max(per_row, 1) // 128 * 128)
-        self.slabs = [slice(begin, min(begin + step, rows)) for begin in range(0, rows, max(step, 1))]
+        in_batch = any("b" in node.depends for node, _ in form.biases)
+        self.slabs = self._slabs(kept.sizes.batch if in_batch else 1) if in_slabs else [slice(0, kept.sizes.rows)]
         self.captured: list[Tensor] = []
         if in_slabs:
             every = {id(t): t for node, _ in form.biases for t in node.captured() if t.is_floating_point()}
@@ -54,35 +53,48 @@ class Call:
         given = {"mask": self.kept.rule(rows), "scale": self.scale, "softcap": self.form.softcap}
         return made(_fa.AttentionOptions, {"layout": "BNSD", "pse_type": pse_type, **given})
 
-    def bias(self, rows: slice, tensors: tuple[Tensor, ...]) -> Tensor | None:
-        if not self.in_slabs:
+    def _slabs(self, batch: int) -> list[slice]:
+        """Returns the slabs of rows of which a bias [batch, N, rows, S] is in memory at once."""
+        sizes = self.kept.sizes
+        step = max(128, _BIASES // max(batch * sizes.heads * sizes.keys, 1) // 128 * 128)
+        return [slice(begin, min(begin + step, sizes.rows)) for begin in range(0, sizes.rows, step)]
+
+    def slabs_of_backward(self, tensors: Sequence[Tensor], need_bias: bool) -> list[slice]:
+        """Returns slabs also for a gradient per head of a bias that heads share."""
+        shared = need_bias and not self.in_slabs and not self.is_slopes and tensors[0].shape[1] < self.kept.sizes.heads
+        return self._slabs(tensors[0].shape[0]) if shared and tensors[0].shape[2] > 1 else self.slabs
+
+    def bias(self, rows: slice, tensors: Sequence[Tensor]) -> Tensor | None:
+        if self.in_slabs:
+            others = {id(own): given for own, given in zip(self.captured, tensors, strict=True)}
+            return values_of(self.form, self.kept, rows.start, rows.stop, others)
+        if not tensors or self.is_slopes:
             return tensors[0] if tensors else None
-        others = {id(own): given for own, given in zip(self.captured, tensors, strict=True)}
-        return values_of(self.form, self.kept, rows.start, rows.stop, others)
+        bias = tensors[0][:, :, rows] if tensors[0].shape[2] > 1 else tensors[0]
+        return bias.expand(-1, self.kept.sizes.heads, -1, -1)
 
 
 class Engine(torch.autograd.Function):
-    """(call, query, key, value, *tensors of the bias) -> (out, lse, max_scores). All but max_scores have gradients."""
+    """(call, query, key, value, *tensors of the bias) -> the members of Results, of which out and lse have gradients."""
 
     @staticmethod
     def forward(ctx, call, query, key, value, *tensors):
-        parts = []
-        for rows in call.slabs:
-            bias, pairs = call.bias(rows, tensors), call.kept.pairs(rows)
-            order = "dense" if len(call.slabs) > 1 or not _as_query(query, value) else "as query"
-            parts.append(attend(query[:, :, rows], key, value, pairs, bias, None, call.options(rows), order, True))
-        out, top, total = parts[0] if len(parts) == 1 else (torch.cat(same, 2) for same in zip(*parts, strict=True))
-        empty = top == -torch.finfo(torch.float32).max
+        if call.known is None:
+            out, top, total = _forward(call, query, key, value, tensors)
+        else:
+            out, _, top, total = call.known
+            top = top.clamp(min=_EMPTY)
+        empty = top == _EMPTY
         lse = torch.where(empty, -math.inf, top + total.log())
         ctx.save_for_backward(query, key, value, out, top, total, *tensors)
         ctx.call = call
         max_scores = torch.where(empty, -math.inf, top)
-        ctx.mark_non_differentiable(max_scores)
+        ctx.mark_non_differentiable(max_scores, total)
         ctx.set_materialize_grads(False)
-        return out, lse, max_scores
+        return out, lse, max_scores, total
 
     @staticmethod
-    def backward(ctx, d_out, d_lse, _):
+    def backward(ctx, d_out, d_lse, *_):
         if torch.is_grad_enabled():
             raise NotImplementedError("fa.torch.flex_attention: there is no second derivative")
         ctx.call.unchanged.check()
@@ -96,6 +108,16 @@ class Engine(torch.autograd.Function):
         gradients, sums = _backward(ctx.call, given, top, total, tensors, needed)
         dq, dk, dv = (t.to(query.dtype) for t in gradients)
         return None, dq, dk, dv[..., :size], *sums
+
+
+def _forward(call: Call, query: Tensor, key: Tensor, value: Tensor, tensors) -> tuple[Tensor, ...]:
+    """Returns out, and the maximum and the sum of each row."""
+    parts = []
+    order = "dense" if len(call.slabs) > 1 or not _as_query(query, value) else "as query"
+    for rows in call.slabs:
+        bias, pairs = call.bias(rows, tensors), call.kept.pairs(rows)
+        parts.append(attend(query[:, :, rows], key, value, pairs, bias, None, call.options(rows), order, True))
+    return parts[0] if len(parts) == 1 else tuple(torch.cat(same, 2) for same in zip(*parts, strict=True))
 
 
 def _as_query(query: Tensor, value: Tensor) -> bool:
@@ -117,23 +139,29 @@ def _backward(call: Call, given, top: Tensor, total: Tensor, tensors, needed) ->
     dq_parts: list[Tensor] = []
     dk = dv = None
     sums: list[Any] = [None] * len(tensors)
-    for rows in call.slabs:
-        with torch.enable_grad():
+    slabs = call.slabs_of_backward(tensors, any(needed))
+    parts_of_bias: list[Tensor] = []
+    for rows in slabs:
+        with torch.set_grad_enabled(call.in_slabs):
             leaves = tuple(t.detach().requires_grad_(need) for t, need in zip(tensors, needed, strict=True))
             bias = call.bias(rows, leaves)
         of_rows = (t[:, :, rows] for t in (query, out, d_out, top, total))
         dq, dk_part, dv_part, dbias = _slab_backward(call, rows, key, value, *of_rows, bias, any(needed))
         dq_parts.append(dq)
-        if len(call.slabs) > 1:
+        if len(slabs) > 1:
             dk_part, dv_part = dk_part.float(), dv_part.float()
         dk, dv = (dk_part, dv_part) if dk is None else (dk.add_(dk_part), dv.add_(dv_part))
-        if dbias is not None:
+        if dbias is not None and not call.in_slabs:
+            parts_of_bias.append(dbias if call.is_slopes else reduced(dbias, tensors[0].shape))
+        elif dbias is not None:
             wanted = [leaf for leaf in leaves if leaf.requires_grad]
             parts = iter(torch.autograd.grad(bias, wanted, dbias, allow_unused=True))
             for place, need in enumerate(needed):
                 part = next(parts) if need else None
                 if part is not None:
                     sums[place] = part if sums[place] is None else sums[place] + part
+    if parts_of_bias:
+        sums = [parts_of_bias[0] if len(slabs) == 1 else torch.cat(parts_of_bias, 2)]
     return [dq_parts[0] if len(dq_parts) == 1 else torch.cat(dq_parts, 2), dk, dv], sums
 
 
@@ -179,7 +207,7 @@ def by_operations(
         total = weights.sum(3, keepdim=True)
         out = (weights / torch.where(empty, 1.0, total)) @ v.to(work)
         lse = torch.where(empty, -math.inf, top + torch.where(empty, 1.0, total).log())
-        return out.to(query.dtype), lse[..., 0], top[..., 0]
+        return out.to(query.dtype), lse[..., 0], top[..., 0], total.detach()[..., 0]
 
     batches = []
     with torch.autocast("cpu", enabled=False):

@@ -6,7 +6,7 @@ from __future__ import annotations
 import itertools
 import threading
 import weakref
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -241,22 +241,23 @@ class Kept:
         return self._pairs
 
 
-_kept: weakref.WeakKeyDictionary[BlockMask, tuple] = weakref.WeakKeyDictionary()
+_kept: weakref.WeakKeyDictionary[Any, tuple] = weakref.WeakKeyDictionary()
 _lock = threading.Lock()
 
 
-def kept_of(mask: BlockMask, mask_mod: Node, sizes: Sizes, conditions: tuple[Condition, ...]) -> Kept:
-    """Returns the pairs that a call keeps. They stay with the BlockMask until the BlockMask, a function or a captured
-    tensor changes."""
+def kept_of(mask: BlockMask, mask_mod: Node, sizes: Sizes, conditions: tuple[Condition, ...], owner: Any = None) -> Kept:
+    """Returns the pairs that a call keeps. They stay with `owner`, or else the BlockMask, until its lists, a function or
+    a captured tensor changes."""
+    owner = owner or mask
     lists = [mask.kv_num_blocks, mask.kv_indices, mask.full_kv_num_blocks, mask.full_kv_indices]
     lists = [tensor for tensor in lists if tensor is not None]
     nodes = (mask_mod, *(node for node, _ in conditions))
     negated = [condition.negated for condition in conditions]
     key = sizes, mask.BLOCK_SIZE, negated, [*map(state_of, lists)], [node.key() for node in nodes]
     with _lock:
-        known, kept, _ = _kept.get(mask, (None, None, None))
+        known, kept, _ = _kept.get(owner, (None, None, None))
     if known != key:
         kept = Kept(sizes, mask_mod, Blocks.listed(mask, sizes), conditions)
         with _lock:
-            _kept[mask] = key, kept, lists  # the key names lists by their ids, so they must live
+            _kept[owner] = key, kept, lists  # the key names lists by their ids, so they must live
     return kept

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from .mask import Condition, Kept
-from .trace import ATEN, INDICES, SCORE, Node, evaluate
+from .trace import ATEN, INDICES, SCORE, Node, evaluate, expanded
 
 _COPIES = (ATEN.alias, ATEN.clone, ATEN.detach, ATEN._to_copy)
 _MOST = torch.finfo(torch.float32).max
@@ -127,7 +127,7 @@ def _product(node: Node) -> tuple[Node, float] | None:
 
 
 class Bias(NamedTuple):
-    """A bias for the engine: slopes, which it multiplies by -|q_idx - kv_idx|, or a tensor [B|1, N, L|1, S]."""
+    """A bias for the engine: slopes, which it multiplies by -|q_idx - kv_idx|, or a tensor [B|1, N|1, L|1, S]."""
 
     tensor: Tensor
     is_slopes: bool
@@ -143,15 +143,20 @@ def bias_of(form: Form, kept: Kept) -> Bias | None:
         if found is not None:
             return found
     if not any("q_idx" in node.depends for node, _ in form.biases):
-        values = sum(sign * evaluate(node, *kept.sizes.indices()).float() for node, sign in form.biases)
-        return Bias(_expanded(values, kept), False, "a bias per key")
+        return Bias(_of_keys(_sum_of(form, kept.sizes.indices()), kept), False, "a bias per key")
     return None
 
 
-def _expanded(values: Tensor, kept: Kept) -> Tensor:
-    if values.stride(-1) != 1 or values.shape[-1] != kept.sizes.keys:
-        values = values.expand(-1, -1, -1, kept.sizes.keys).contiguous()
-    return values.expand(-1, kept.sizes.heads, -1, -1)
+def _of_keys(values: Tensor, kept: Kept) -> Tensor:
+    if values.stride(-1) == 1 and values.shape[-1] == kept.sizes.keys:
+        return values
+    return expanded(values, torch.Size((*values.shape[:3], kept.sizes.keys))).contiguous()
+
+
+def _sum_of(form: Form, indices: tuple[Tensor, ...], others: dict[int, Tensor] = {}) -> Tensor:
+    parts = [sign * evaluate(node, *indices, others=others).float() for node, sign in form.biases]
+    shape = torch.broadcast_shapes(*(part.shape for part in parts))
+    return sum(expanded(part, shape) for part in parts)
 
 
 def _slopes(node: Node, sign: int, kept: Kept) -> Bias | None:
@@ -196,7 +201,9 @@ def _slopes(node: Node, sign: int, kept: Kept) -> Bias | None:
             return None
     values = torch.full((1, kept.sizes.heads, 1, 1), -factor, dtype=torch.float32)
     for part in slopes:
-        values = values * evaluate(part, *kept.sizes.indices()).float()
+        factors = values, evaluate(part, *kept.sizes.indices()).float()
+        shape = torch.broadcast_shapes(*(t.shape for t in factors))
+        values = expanded(factors[0], shape) * expanded(factors[1], shape)
     values = values[:, :, 0, 0]
     return Bias(values[0] if values.shape[0] == 1 else values, True, "slopes")
 
@@ -221,12 +228,11 @@ def _view(node: Node, sign: int, kept: Kept) -> Bias | None:
         if name not in names:
             tensor = tensor.unsqueeze(axis)
     tensor = tensor if tensor.dtype == torch.float32 else tensor.float()
-    return Bias(_expanded(tensor if sign > 0 else -tensor, kept), False, f"a tensor {list(tensor.shape)}")
+    return Bias(_of_keys(tensor if sign > 0 else -tensor, kept), False, f"a tensor {list(tensor.shape)}")
 
 
 def values_of(form: Form, kept: Kept, begin: int, end: int, others: dict[int, Tensor]) -> Tensor:
     """Returns the sum of the biases for some query rows, float32 [B|1, N, rows, S]."""
     b, h, rows, keys = kept.sizes.indices()
-    rows = rows[begin:end]
-    values = sum(sign * evaluate(node, b, h, rows, keys, others=others).float() for node, sign in form.biases)
-    return values.expand(-1, kept.sizes.heads, len(rows), len(keys)).contiguous()
+    values = _sum_of(form, (b, h, rows[begin:end], keys), others)
+    return expanded(values, torch.Size((values.shape[0], *kept.sizes[1:2], end - begin, len(keys)))).contiguous()

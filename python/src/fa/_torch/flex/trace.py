@@ -215,6 +215,34 @@ def trace(name: str, function: Callable, dtype: torch.dtype | None = None) -> No
     return node
 
 
+class _Expanded(torch.autograd.Function):
+    """tensor.expand(shape), whose gradient has the same bits for any number of threads."""
+
+    @staticmethod
+    def forward(ctx, tensor, shape):
+        ctx.shape = tensor.shape
+        return tensor.expand(shape)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return reduced(gradient, ctx.shape), None
+
+
+def expanded(tensor: Tensor, shape: torch.Size) -> Tensor:
+    return tensor if tensor.shape == shape else _Expanded.apply(tensor, shape)
+
+
+def reduced(tensor: Tensor, shape: torch.Size) -> Tensor:
+    """Returns the sums over the dimensions that have the size 1 in `shape`. Halves are added to each other, because the
+    order in which PyTorch sums depends on the number of threads."""
+    for axis, size in enumerate(shape):
+        while size == 1 < tensor.shape[axis]:
+            half = tensor.shape[axis] // 2
+            first, second, rest = tensor.split((half, half, tensor.shape[axis] % 2), axis)
+            tensor = torch.cat((first + second, rest), axis)
+    return tensor
+
+
 class _Index(torch.autograd.Function):
     """tensor[places], whose gradient has the same bits for any number of threads. The gradient is summed in float64,
     which PyTorch does in the order of the elements."""
@@ -266,7 +294,11 @@ def evaluate(node: Node, *indices: Tensor, score: Tensor | None = None, others: 
                 value = given[step.name] if step.name else others.get(id(step.tensor), step.tensor)
             else:
                 written = step.arguments, step.keywords
-                arguments, keywords = _mapped(lambda x: made[x] if isinstance(x, Node) else x, written)
+                values = {below: made[below] for below in step.inputs}
+                if broadcast and any(value.requires_grad for value in values.values()) and step.packet is not ATEN.index:
+                    shape = torch.broadcast_shapes(*(value.shape for value in values.values()))
+                    values = {below: expanded(value, shape) for below, value in values.items()}
+                arguments, keywords = _mapped(lambda x: values[x] if isinstance(x, Node) else x, written)
                 if broadcast and step.packet is ATEN.index:
                     value = _Index.apply(arguments[0], *arguments[1])
                 else:

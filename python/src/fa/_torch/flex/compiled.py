@@ -1,0 +1,205 @@
+"""flex_attention under torch.compile: one operator for the forward and one for the backward.
+
+Dynamo traces score_mod and mask_mod, as it does for PyTorch's flex_attention, and hands their graphs and the tensors
+that they capture to `traced`. The operators take the tensors, and the number of the pair of graphs. Their kernels read
+the graphs as `flex_attention` reads functions, so a compiled call has the bits of an eager one.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.fx import GraphModule
+from torch.nn.attention.flex_attention import BlockMask
+
+from ..._pytorch import HigherOrder, after_autograd, any_requires_grad, as_outermost, below_autograd
+from .. import autograd
+from ..operators import operator
+from .attention import Results
+from .prepare import check, computed, in_order, prepared
+
+_LISTS = ("kv_num_blocks", "kv_indices", "full_kv_num_blocks", "full_kv_indices")
+_SETTINGS = (
+    "Tensor query, Tensor key, Tensor value, Tensor[] lists, Tensor[] captured, SymInt[] numbers, SymInt[] sizes, "
+    "int graphs, float scale, bool enable_gqa"
+)
+
+
+class _Functions:
+    """score_mod and mask_mod as Dynamo's graphs, and which of the values that they capture are tensors."""
+
+    def __init__(self, score_mod: GraphModule, mask_mod: GraphModule, captured: tuple[list, list]) -> None:
+        self.graphs = score_mod, mask_mod
+        self.are_tensors = [[isinstance(value, Tensor) for value in values] for values in captured]
+
+    def bound(self, tensors: list[Tensor], numbers: list[int]) -> list[Callable[..., Tensor]]:
+        """Returns both functions with these captured tensors and numbers."""
+        rest: dict[bool, Any] = {True: iter(tensors), False: iter(numbers)}
+        captured = [[next(rest[is_tensor]) for is_tensor in kinds] for kinds in self.are_tensors]
+        return [functools.partial(_applied, graph, values) for graph, values in zip(self.graphs, captured, strict=True)]
+
+
+def _applied(graph: GraphModule, captured: list, *inputs: Tensor) -> Tensor:
+    return graph(*inputs, *captured)
+
+
+_functions: list[_Functions] = []
+_numbers: dict[tuple[GraphModule, GraphModule], int] = {}
+_lock = threading.Lock()
+
+
+def _number_of(score_mod: GraphModule, mask_mod: GraphModule, captured: tuple[list, list]) -> int:
+    """Returns the number by which the operators know two graphs. A compiled program may call them at any later time, so
+    they stay."""
+    with _lock:
+        number = _numbers.setdefault((score_mod, mask_mod), len(_functions))
+        if number == len(_functions):
+            _functions.append(_Functions(score_mod, mask_mod, captured))
+        return number
+
+
+class _Traced(HigherOrder):
+    """The function whose calls Dynamo puts into its graph. A call of it outside of a graph, where Dynamo could not trace
+    score_mod or mask_mod, has these functions themselves."""
+
+    def __init__(self) -> None:
+        super().__init__("fa_flex_attention")
+        self.__name__, self.__module__ = "flex_attention", __name__  # Dynamo chooses by the name how it traces a call
+
+    def __call__(self, query, key, value, score_mod, mask, scale, options, of_score=(), of_mask=()):
+        *given, mask_mod = mask
+        lists, sizes = [t for t in given[:4] if t is not None], given[4:]
+        if not isinstance(score_mod, GraphModule):
+            return _outside(query, key, value, score_mod, lists, sizes, mask_mod, scale, **options)
+        captured = list(of_score), list(of_mask)
+        every = captured[0] + captured[1]
+        number = _number_of(score_mod, mask_mod, captured)
+        tensors = [value for value in every if isinstance(value, Tensor)]
+        numbers = [value for value in every if not isinstance(value, Tensor)]
+        return forward(query, key, value, lists, tensors, numbers, sizes, number, scale, **options)
+
+
+traced = _Traced()
+
+
+@torch.compiler.disable
+def _outside(query, key, value, score_mod, lists, sizes, mask_mod, scale, enable_gqa):
+    mask = _block_mask(lists, sizes, mask_mod)
+    results = computed(*prepared(query, key, value, score_mod, mask, enable_gqa), scale)
+    return in_order(results.out, query), *results[1:]
+
+
+def _block_mask(lists: list[Tensor], sizes: list[int], mask_mod: Callable[..., Tensor]) -> BlockMask | None:
+    if not lists:
+        return None
+    every = dict.fromkeys((*_LISTS, "q_num_blocks", "q_indices", "full_q_num_blocks", "full_q_indices"))
+    every |= dict(zip(_LISTS, lists, strict=False))
+    return BlockMask((sizes[0], sizes[1]), **every, BLOCK_SIZE=(sizes[2], sizes[3]), mask_mod=mask_mod)
+
+
+def score_itself(score: Tensor, *_: Tensor) -> Tensor:
+    return score
+
+
+def every_pair(b: Tensor, *_: Tensor) -> Tensor:
+    return b >= 0
+
+
+def _called(query, key, value, lists, captured, numbers, sizes, graphs, scale, enable_gqa, known=None) -> Results:
+    if graphs >= len(_functions):
+        raise RuntimeError("fa.torch.flex_attention: the program was compiled in another process")
+    functions = _functions[graphs]
+    score_mod, mask_mod = functions.bound(captured, numbers)
+    mask = _block_mask(lists, sizes, mask_mod)
+    with as_outermost():
+        given = prepared(query, key, value, score_mod, mask, enable_gqa, owner=functions)
+        return computed(*given, scale, known)
+
+
+def _fake(query, key, value, *_):
+    check(query, key, value, lambda tensor: tensor.is_cpu)
+    statistics = query.shape[:3]
+    out = in_order(query.new_empty((*statistics, value.shape[3])), query)
+    return out, *(query.new_empty(statistics, dtype=torch.float32) for _ in range(3))
+
+
+def _refuse(*_):
+    raise ValueError("invalid argument: query: is inside a transform of torch.func, such as vmap, want a plain call")
+
+
+def _fake_backward(needs, d_out, d_lse, out, lse, max_scores, total, query, key, value, lists, captured, *_):
+    inputs = zip((query, key, value, *captured), needs, strict=True)
+    return [tensor.new_empty(tensor.shape) for tensor, need in inputs if need]
+
+
+@operator(
+    "flex_attention_backward(bool[] needs, Tensor? d_out, Tensor? d_lse, Tensor out, Tensor lse, Tensor max_scores, "
+    f"Tensor total, {_SETTINGS}) -> Tensor[]",
+    fake=_fake_backward,
+    vmap=_refuse,
+    derivative=autograd.none_of_lists,
+)
+def backward(needs, d_out, d_lse, out, lse, max_scores, total, query, key, value, lists, captured, *settings):
+    """Returns the gradients of those of query, key, value and captured that need one. The graphs are read again, and
+    autograd runs in this kernel."""
+    with as_outermost(), torch.enable_grad():
+        given = zip((query, key, value, *captured), needs, strict=True)
+        leaves = [tensor.detach().requires_grad_(need) for tensor, need in given]
+        known = Results(out.detach(), lse, max_scores, total)
+        results = _called(*leaves[:3], lists, leaves[3:], *settings, known=known)
+        pairs = [(r, d) for r, d in zip(results, (d_out, d_lse), strict=False) if d is not None]
+        wanted = [leaf for leaf in leaves if leaf.requires_grad]
+        results_of, d_results = zip(*pairs, strict=True)
+        gradients = torch.autograd.grad(results_of, wanted, d_results, allow_unused=True)
+    found = zip(wanted, gradients, strict=True)
+    return [torch.zeros_like(w, memory_format=torch.contiguous_format) if g is None else g.contiguous() for w, g in found]
+
+
+def _derivative(own: Any) -> Callable:
+    """Returns the forward's kernel for autograd. autograd.reverse takes no lists of tensors."""
+
+    def below(keyset, arguments):
+        with below_autograd():
+            return own.redispatch(keyset & after_autograd, *arguments)
+
+    class Formula(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, keyset, settings, query, key, value, lists, *captured):
+            results = below(keyset, (query, key, value, lists, list(captured), *settings))
+            ctx.save_for_backward(query, key, value, *results, *captured, *lists)
+            ctx.settings, ctx.count = settings, len(captured)
+            ctx.mark_non_differentiable(*results[2:])
+            ctx.set_materialize_grads(False)
+            return results
+
+        @staticmethod
+        def backward(ctx, d_out, d_lse, *_):
+            query, key, value, *rest = ctx.saved_tensors
+            results, captured, lists = rest[:4], rest[4 : 4 + ctx.count], rest[4 + ctx.count :]
+            needs = [ctx.needs_input_grad[place] for place in (2, 3, 4, *range(6, 6 + ctx.count))]
+            given = query, key, value, lists, captured, *ctx.settings
+            found = iter(backward(needs, d_out, d_lse, *results, *given))
+            of_tensors = [next(found) if need else None for need in needs]
+            return None, None, *of_tensors[:3], None, *of_tensors[3:]
+
+    def kernel(keyset, query, key, value, lists, captured, *settings):
+        if torch.is_grad_enabled() and any_requires_grad(query, key, value, *captured):
+            return Formula.apply(keyset, settings, query, key, value, lists, *captured)
+        return below(keyset, (query, key, value, lists, captured, *settings))
+
+    return kernel
+
+
+@operator(
+    f"flex_attention({_SETTINGS}) -> (Tensor, Tensor, Tensor, Tensor)", fake=_fake, vmap=_refuse, derivative=_derivative
+)
+def forward(query, *arguments):
+    """Returns out, lse, max_scores and the sums of weights."""
+    with torch.no_grad():
+        results = _called(query, *arguments)
+    return in_order(results.out, query), *results[1:]
