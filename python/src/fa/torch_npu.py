@@ -62,6 +62,14 @@ from ._npu.fused import (
     npu_fused_infer_attention_score_v2,
 )
 from ._npu.install import install, uninstall
+from ._npu.shared_kv import (
+    npu_sparse_attn_sharedkv,
+    npu_sparse_attn_sharedkv_metadata,
+    sparse_flash_mla,
+    sparse_flash_mla_grad,
+    sparse_flash_mla_metadata,
+    sparse_flash_mla_softmax_l1_norm,
+)
 from ._npu.sparse import (
     npu_dense_lightning_indexer_grad_kl_loss,
     npu_dense_lightning_indexer_softmax_lse,
@@ -105,9 +113,15 @@ __all__ = [
     "npu_scatter_pa_cache",
     "npu_scatter_pa_kv_cache",
     "npu_scatter_pa_kv_cache_functional",
+    "npu_sparse_attn_sharedkv",
+    "npu_sparse_attn_sharedkv_metadata",
     "npu_sparse_flash_attention",
     "npu_sparse_flash_attention_grad",
     "npu_sparse_lightning_indexer_grad_kl_loss",
+    "sparse_flash_mla",
+    "sparse_flash_mla_grad",
+    "sparse_flash_mla_metadata",
+    "sparse_flash_mla_softmax_l1_norm",
     "uninstall",
 ]
 

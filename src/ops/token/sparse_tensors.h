@@ -39,7 +39,7 @@ class SparseTensors {
   /// Binds the query [B, S1, N, D] of a float type, with N >= 1 and D in 1..1024. It also checks the layout.
   [[nodiscard]] Status BindQuery(const char* name, const TensorView& q);
   /// Binds the block table, i32 [B, n]. If its data is null, keys do not lie in pages.
-  [[nodiscard]] Status BindBlockTable(const TensorView& table);
+  [[nodiscard]] Status BindBlockTable(const TensorView& table, const char* name = "block_table");
   /// Binds the key [B, S2, heads, columns], of the query's type.
   [[nodiscard]] Status BindKey(const char* name, const TensorView& k, WantedSize heads, WantedSize columns);
 
@@ -60,7 +60,7 @@ class SparseTensors {
   /// Checks a tensor f32 [N], with one value per query head.
   [[nodiscard]] Status CheckHeadValues(const char* name, const TensorView& tensor, WantedSize heads) const;
   /// Checks the lists of keys, i32 or i64 [B, S1, 1, K] with any K.
-  [[nodiscard]] Status CheckIndices(const TensorView& indices) const;
+  [[nodiscard]] Status CheckIndices(const TensorView& indices, const char* name = "sparse_indices") const;
   /// Works like CheckQuerySide, for an output. No two elements of an output may share memory.
   [[nodiscard]] Status CheckQueryOutput(const char* name, const MutableTensorView& tensor, DType dtype,
                                         std::initializer_list<WantedSize> trailing) const;

@@ -20,6 +20,7 @@ struct Selection {
   bool causal = true;  ///< whether Limit(b, t) is keys - queries + t + 1; otherwise it is the number of keys
   int64_t block_size = 1;
   int64_t slots = 0;
+  bool whole = false;                 ///< whether KeysOf reads lists to their end
   std::vector<int64_t> indices = {};  ///< the entries of all lists [tokens, slots]
 
   [[nodiscard]] int64_t batch() const { return static_cast<int64_t>(lengths.sq.size()); }
@@ -30,7 +31,7 @@ struct Selection {
   /// Returns the limit of token t: it may see the keys below this number. The limit is never negative.
   [[nodiscard]] int64_t Limit(int64_t b, int64_t t) const;
   /// Returns the keys that the token's list names, in the list's order. Only the first ceil(limit / block_size) entries
-  /// are read, up to the first -1. Blocks that begin at or above the limit are skipped.
+  /// are read unless `whole`, up to the first -1. Blocks that begin at or above the limit are skipped.
   [[nodiscard]] std::vector<SelectedKey> KeysOf(int64_t b, int64_t t) const;
   /// Returns every key below the limit, in ascending order.
   [[nodiscard]] std::vector<SelectedKey> EveryKey(int64_t b, int64_t t) const;

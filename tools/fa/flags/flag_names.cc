@@ -71,4 +71,9 @@ std::span<const FlagName> SparseFlagNames() {
   return kNames;
 }
 
+std::span<const FlagName> SharedKvFlagNames() {
+  static constexpr FlagName kNames[] = {{"cu_q", "--cu-q"}};
+  return kNames;
+}
+
 }  // namespace fa::tool
