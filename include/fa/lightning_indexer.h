@@ -29,28 +29,49 @@ namespace fa {
 /// Tensors of the lightning indexer. Shapes are written for BSND; TND has [T, ...] for [B, S, ...]. A tensor with null
 /// data is absent.
 struct LightningIndexerArgs {
-  TensorView q;  ///< [B, S1, N, D]; f32, bf16 or f16
+  TensorView q;  ///< [B, S1, N, D]; f32, bf16 or f16; with q_scale i8 or f8e4m3
   /// [B, S2, 1, D], type of q; with block_table, pages of any size: [blocks, block size, 1, D]
   TensorView k;
-  TensorView weights;      ///< [B, S1, N], type of q or f32
+  TensorView weights;  ///< [B, S1, N], type of q or f32; any float type if q is i8 or f8e4m3
+  TensorView q_scale;  ///< [B, S1, N]; f32, bf16 or f16; given exactly if q is i8 or f8e4m3
+  /// With q_scale, [B, S2, 1] or [B, S2]; f32, bf16 or f16. With block_table the shape is [blocks, block size, 1] or
+  /// [blocks, block size].
+  TensorView k_scale;
   TensorView block_table;  ///< i32 [B, n], for keys in pages: key j lies in page block_table[b][j / block size]
   /// The numbers of rows in use. With TND they are inclusive prefix sums; a leading 0 is an empty first sequence.
   /// Otherwise, and for keys in pages, they are one length per batch element. Empty means that all rows are in use. TND
   /// and pages need these lengths.
   std::span<const int64_t> lengths_q, lengths_kv;
+  /// Optional with TND, one number per sequence: how many of its rows are in use. The others count as rows past the
+  /// length. used_kv does not go with pages, whose lengths_kv has the numbers of rows in use.
+  std::span<const int64_t> used_q, used_kv;
+  /// Optional, one number per batch element, less than cmp_ratio; default 0. So many tokens follow the tokens of the
+  /// last key.
+  std::span<const int64_t> residual_kv;
+  /// Optional, i32 [B, S1, 1] (TND [T, 1]), or [B] with one number per batch element. It is added to each index that is
+  /// not -1. It is at least 0, and the sums stay below 2^31.
+  TensorView index_offset;
   MutableTensorView sparse_indices;  ///< i32 [B, S1, 1, K]: the K keys with the largest scores
-  MutableTensorView sparse_values;   ///< optional, type of q or f32, shape of sparse_indices: the scores of these keys
+  /// Optional, shape of sparse_indices: the scores of these keys. The type is that of q or f32; any float type if q is
+  /// i8 or f8e4m3.
+  MutableTensorView sparse_values;
 };
 
 /// The options of an indexer call: everything but the tensors.
 struct LightningIndexerOptions {
   Layout layout = Layout::kBSND;  ///< layout of queries and results, BSND or TND, and of keys that do not lie in pages
   SparseMask mask = SparseMask::kRightDownCausal;
+  /// Each key stands for so many tokens, 1..2^20. With kRightDownCausal the limit of query token t is then
+  /// (S2 * cmp_ratio + residual_kv - S1 + t + 1) / cmp_ratio, rounded down and within 0..S2, where S1 and S2 count rows
+  /// in use. So a token selects only keys whose tokens all come before it or are its own.
+  int64_t cmp_ratio = 1;
 };
 
 /// Writes the K keys with the largest scores, where
 ///   score(t, s) = sum over heads g of weights[t][g] * max(0, q[t][g] . k[s])
-/// for the keys s < limit(t), in f32. Keys stand in the order of descending scores; of keys with equal scores the lower
+/// for the keys s < limit(t), in f32. With scales this is
+///   score(t, s) = k_scale[s] * sum over heads g of (weights[t][g] * q_scale[t][g]) * max(0, q[t][g] . k[s])
+/// where products of i8 are exact. Keys stand in the order of descending scores; of keys with equal scores the lower
 /// key comes first. -0 counts as +0, and NaN comes last. Unused entries, rows without keys and rows past their length
 /// get index -1 and value -inf. There is no scale, because models multiply it into the weights. The selection is exact.
 /// The bits of the results do not depend on the number of threads, the other rows, the layout or pages.

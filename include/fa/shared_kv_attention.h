@@ -61,6 +61,20 @@ struct SharedKvArgs {
   MutableTensorView lse;  ///< optional, f32 [B, 1, S1, N] (TND [1, T, N]): log of the sum of exp(score), with the sink
 };
 
+/// The bytes of a row of quantised keys: `rope` columns of q's type, then D - rope numbers of type f8e4m3, then one
+/// byte per `tile` of these numbers, and any bytes after that. A byte e is the scale 2^(e - 127), and 255 is NaN. The
+/// row stands for D columns: the numbers times their scales, and then the rope columns as they are. Where kernels
+/// multiply bf16, products are rounded to bf16.
+/// @code{.cpp}
+/// // DeepSeek-V4's rows of 640 bytes, for D = 512: 64 bf16 columns of the rope part, 448 numbers, 7 scales, padding
+/// constexpr fa::SharedKvRowFormat format = {.rope = 64, .tile = 64};
+/// return format.tile;
+/// @endcode
+struct SharedKvRowFormat {
+  int64_t rope = 0;
+  int64_t tile = 0;  ///< 0: keys are not quantised
+};
+
 /// The options of SharedKvAttention and its gradient. Query token i of a batch element with S1 tokens stands at
 /// position t = S2 - S1 + i + 1. S2 is the number of original keys or, without ori_kv, cmp_ratio times the number of
 /// compressed keys, plus cmp_residual.
@@ -80,6 +94,9 @@ struct SharedKvOptions {
   /// Whether the call is refused, before anything is written, if an entry is no key ("cmp_indices[0][3][0][17]=9000,
   /// want -1..8191"). If false, such an entry is skipped.
   bool check_indices = true;
+  /// The form of both tensors of keys in a forward. If it is given, their type is f8e4m3, and their last size is the
+  /// number of bytes of a row. Gradients do not take quantised keys.
+  SharedKvRowFormat row_format = {};
   float lse_without_keys = -std::numeric_limits<float>::infinity();  ///< lse of a row without keys, -inf or inf
 };
 

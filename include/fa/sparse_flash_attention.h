@@ -33,9 +33,10 @@ namespace fa {
 /// absent.
 struct SparseAttentionArgs {
   TensorView q;  ///< [B, S1, N, D]; f32, bf16 or f16
-  /// [B, S2, 1, D], type of q; with block_table, pages of any size: [blocks, block size, 1, D]
+  /// [B, S2, 1, D], type of q; with block_table, pages of any size: [blocks, block size, 1, D]. With
+  /// SparseAttentionOptions::row_format the type is i8 or f8e4m3, and the last size is KeyRowFormat::Bytes.
   TensorView k;
-  TensorView v;       ///< optional, as k but with Dv columns; absent: the first Dv columns of k
+  TensorView v;  ///< optional, as k but with Dv columns, or in the same row format; absent: the first Dv columns of k
   TensorView q_rope;  ///< optional, [B, S1, N, Drope]: scores are Q K^T + Qr Kr^T
   TensorView k_rope;  ///< with q_rope, as k but with Drope columns
   /// The sinks, optional, f32 [N]: for each head the score of a virtual key with value 0. It counts as one more key of
@@ -61,6 +62,28 @@ struct SparseAttentionArgs {
   MutableTensorView p_head_mean;
 };
 
+/// The bytes of a row of quantised keys: `columns` numbers of one byte each, then `rope` columns of q's type, then f32
+/// scales, one per `tile` columns. The row stands for `columns` + `rope` columns. Column c < columns is its number
+/// times scale c / tile, in f32. The rope columns follow as they are. Where kernels multiply bf16, products are rounded
+/// to bf16. Parts of a row may lie at any address.
+/// @code{.cpp}
+/// // DeepSeek-V3.2's rows: 512 numbers, 64 bf16 columns of the rope part, four scales
+/// const fa::KeyRowFormat format = {.columns = 512, .rope = 64, .tile = 128};
+/// return format.Bytes(fa::DType::kBF16);  // 656
+/// @endcode
+struct KeyRowFormat {
+  int64_t columns = 0;  ///< 0: keys are not quantised; otherwise columns + rope = D
+  int64_t rope = 0;
+  int64_t tile = 0;  ///< at least 1; the last tile of a row may be shorter
+
+  /// Returns the bytes of a row, for queries of this type.
+  [[nodiscard]] constexpr int64_t Bytes(DType q) const {
+    const int64_t scales = tile > 0 ? (columns + tile - 1) / tile : 0;
+    return columns + rope * static_cast<int64_t>(SizeOf(q)) + scales * static_cast<int64_t>(sizeof(float));
+  }
+  friend constexpr bool operator==(const KeyRowFormat&, const KeyRowFormat&) = default;
+};
+
 /// The options of a sparse call: everything but its tensors.
 struct SparseAttentionOptions {
   Layout layout = Layout::kBSND;    ///< layout of queries and results, BSND or TND, and of keys that do not lie in
@@ -71,6 +94,9 @@ struct SparseAttentionOptions {
   /// Whether the call is refused, before anything is written, if an entry is no block of the sequence
   /// ("sparse_indices[0][3][0][17]=9000, want -1..8191"). If false, such an entry is skipped.
   bool check_indices = true;
+  /// The form of k, and of v if it is given, in a forward. Then there is no q_rope, and out has at most
+  /// row_format.columns columns. Gradients do not take quantised keys.
+  KeyRowFormat row_format = {};
 };
 
 /// Computes out = softmax(scale * Q K_sel^T) V_sel.

@@ -1,9 +1,11 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
 #include <optional>
 #include <string>
+#include <tuple>
 
 #include "bindings.h"
 #include "fa/indexer_loss.h"
@@ -36,16 +38,28 @@ bool IsSecond(const char* argument, const std::string& name, const std::string& 
 }
 
 SparseAttentionOptions MakeAttentionOptions(const std::string& layout, std::optional<double> scale, int64_t block_size,
-                                            int64_t sparse_mode, bool check_indices) {
+                                            int64_t sparse_mode, bool check_indices,
+                                            const std::tuple<int64_t, int64_t, int64_t>& row_format) {
+  const auto& [columns, rope, tile] = row_format;
   return {.layout = LayoutOf(layout),
           .scale = NearestFloat(scale),
           .block_size = block_size,
           .mask = MaskOf(sparse_mode),
-          .check_indices = check_indices};
+          .check_indices = check_indices,
+          .row_format = {.columns = columns, .rope = rope, .tile = tile}};
 }
 
-LightningIndexerOptions MakeIndexerOptions(const std::string& layout, int64_t sparse_mode) {
-  return {.layout = LayoutOf(layout), .mask = MaskOf(sparse_mode)};
+/// The options of the indexer, and the lists of its arguments that other operators do not have.
+struct IndexerOptions : LightningIndexerOptions {
+  Lengths used_q, used_kv, residual_kv;
+};
+
+IndexerOptions MakeIndexerOptions(const std::string& layout, int64_t sparse_mode, int64_t cmp_ratio, Lengths used_q,
+                                  Lengths used_kv, Lengths residual_kv) {
+  return {{.layout = LayoutOf(layout), .mask = MaskOf(sparse_mode), .cmp_ratio = cmp_ratio},
+          std::move(used_q),
+          std::move(used_kv),
+          std::move(residual_kv)};
 }
 
 LightningIndexerGradOptions MakeIndexerGradOptions(const std::string& layout, int64_t sparse_mode, bool check_indices) {
@@ -126,12 +140,18 @@ SparseAttentionGradArgs SparseBackwardArgs(CallArrays& arrays, const SparseAtten
   return args;
 }
 
-LightningIndexerArgs IndexerArgs(CallArrays& arrays, const LightningIndexerOptions& /*options*/,
-                                 const Lengths& lengths_q, const Lengths& lengths_kv) {
+LightningIndexerArgs IndexerArgs(CallArrays& arrays, const IndexerOptions& options, const Lengths& lengths_q,
+                                 const Lengths& lengths_kv) {
   LightningIndexerArgs args;
   args.q = arrays.In("q");
   args.k = arrays.In("k");
   args.weights = arrays.In("weights");
+  args.q_scale = arrays.In("q_scale");
+  args.k_scale = arrays.In("k_scale");
+  args.index_offset = arrays.In("index_offset");
+  args.used_q = options.used_q;
+  args.used_kv = options.used_kv;
+  args.residual_kv = options.residual_kv;
   args.block_table = arrays.In("block_table");
   args.lengths_q = lengths_q;
   args.lengths_kv = lengths_kv;
@@ -208,7 +228,7 @@ DenseIndexerLossArgs DenseLossArgs(CallArrays& arrays, const DenseIndexerLossOpt
 void BindSparseForward(nb::module_& module) {
   nb::class_<SparseAttentionOptions>(module, "SparseAttentionOptions")
       .def(nb::new_(&MakeAttentionOptions), nb::kw_only(), "layout"_a, "scale"_a.none(), "block_size"_a,
-           "sparse_mode"_a, "check_indices"_a);
+           "sparse_mode"_a, "check_indices"_a, "row_format"_a);
   DefineOperator<SparseAttentionOptions, PlanSparseFlashAttention, SparseFlashAttention>(module, "sparse_forward",
                                                                                          &SparseForwardArgs);
 }
@@ -219,9 +239,10 @@ void BindSparseBackward(nb::module_& module) {
 }
 
 void BindIndexer(nb::module_& module) {
-  nb::class_<LightningIndexerOptions>(module, "LightningIndexerOptions")
-      .def(nb::new_(&MakeIndexerOptions), nb::kw_only(), "layout"_a, "sparse_mode"_a);
-  DefineOperator<LightningIndexerOptions, PlanLightningIndexer, LightningIndexer>(module, "indexer", &IndexerArgs);
+  nb::class_<IndexerOptions>(module, "LightningIndexerOptions")
+      .def(nb::new_(&MakeIndexerOptions), nb::kw_only(), "layout"_a, "sparse_mode"_a, "cmp_ratio"_a, "used_q"_a,
+           "used_kv"_a, "residual_kv"_a);
+  DefineOperator<IndexerOptions, PlanLightningIndexer, LightningIndexer>(module, "indexer", &IndexerArgs);
 }
 
 void BindIndexerBackward(nb::module_& module) {

@@ -2,30 +2,11 @@
 #include "fa/lightning_indexer.h"
 
 #include <memory>
-#include <string>
 
 #include "aclnn/operations/sparse_operation.h"
-#include "aclnn/runtime/descriptors.h"
 #include "aclnnop/aclnn_lightning_indexer.h"
 #include "aclnnop/aclnn_lightning_indexer_grad.h"
 #include "fa/lightning_indexer_grad.h"
-
-namespace fa::aclnn {
-namespace {
-
-// sparseCount must be the number of indices that the tensor sparse_indices has.
-Status CheckSparseCount(int64_t sparse_count, const aclTensor* sparse_indices) {
-  const auto found = FindTensor(sparse_indices);
-  if (found == nullptr || found->shape.rank() == 0 || found->shape.rank() > Dims::kMaxRank) return Status::Ok();
-  const int last = found->shape.rank() - 1;
-  if (found->shape[last] == sparse_count) return Status::Ok();
-  return Status::InvalidArgument("sparseCount=" + std::to_string(sparse_count) + ", want " +
-                                 std::to_string(found->shape[last]) + " (sparseIndices.shape[" + std::to_string(last) +
-                                 "])");
-}
-
-}  // namespace
-}  // namespace fa::aclnn
 
 using namespace fa::aclnn;  // NOLINT(google-build-using-namespace): the functions below are its C interface
 
@@ -52,7 +33,7 @@ aclnnStatus aclnnLightningIndexerGetWorkspaceSize(const aclTensor* query, const 
     if (!layouts.ok()) return Report(layouts.status());
     const auto mask = SparseMaskOf(sparseMode);
     if (!mask.ok()) return Report(mask.status());
-    const fa::Status count = CheckSparseCount(sparseCount, sparseIndicesOut);
+    const fa::Status count = CheckCountOfEntries("sparseCount", sparseCount, "sparseIndices", sparseIndicesOut);
     if (!count.ok()) return Report(count);
     auto operation =
         std::make_shared<SparseOperation<Args, fa::LightningIndexerOptions>>(fa::PlanLightningIndexer, Names::kIndexer);

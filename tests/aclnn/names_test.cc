@@ -126,7 +126,7 @@ std::vector<Operator> Operators() {
        "aclnnLightningIndexer",
        Fields<LightningIndexerArgs>(),
        {"layout", "mask"},
-       {}},
+       {"q_scale", "k_scale", "index_offset", "used_q", "used_kv", "residual_kv"}},
       {Names::kIndexerBackward,
        "aclnn_lightning_indexer_grad.h",
        "aclnnLightningIndexerGrad",

@@ -111,7 +111,14 @@ class InferAttentionOptions:
 
 class SparseAttentionOptions:
     def __init__(
-        self, *, layout: str, scale: float | None, block_size: int, sparse_mode: int, check_indices: bool
+        self,
+        *,
+        layout: str,
+        scale: float | None,
+        block_size: int,
+        sparse_mode: int,
+        check_indices: bool,
+        row_format: tuple[int, int, int],
     ) -> None: ...
 
 class SharedKvOptions:
@@ -128,6 +135,8 @@ class SharedKvOptions:
         ori_indices_are_slots: bool,
         check_indices: bool,
         positive_lse: bool,
+        row_rope: int,
+        row_tile: int,
         cu_q: list[int],
         cu_ori: list[int],
         cu_cmp: list[int],
@@ -138,7 +147,16 @@ class SharedKvOptions:
     ) -> None: ...
 
 class LightningIndexerOptions:
-    def __init__(self, *, layout: str, sparse_mode: int) -> None: ...
+    def __init__(
+        self,
+        *,
+        layout: str,
+        sparse_mode: int,
+        cmp_ratio: int,
+        used_q: list[int],
+        used_kv: list[int],
+        residual_kv: list[int],
+    ) -> None: ...
 
 class LightningIndexerGradOptions:
     def __init__(self, *, layout: str, sparse_mode: int, check_indices: bool) -> None: ...

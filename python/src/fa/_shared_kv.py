@@ -42,6 +42,7 @@ def _shared_kv_options(given: dict[str, Any]) -> _fa.SharedKvOptions:
     options |= {name: given[name] for name in ("ori_mask", "cmp_mask", "window_left", "window_right")}
     options |= {name: integers(given[name], name) for name in _LENGTHS}
     options |= {name: given.get(name, False) for name in ("ori_indices_are_slots", "positive_lse")}
+    options |= {name: given.get(name, 0) for name in ("row_rope", "row_tile")}
     return made(_fa.SharedKvOptions, options)
 
 
@@ -73,6 +74,8 @@ def shared_kv_attention(
     cmp_residual: Iterable[int] | None = None,
     ori_indices_are_slots: bool = False,
     positive_lse: bool = False,
+    row_rope: int = 0,
+    row_tile: int = 0,
     check_indices: bool = True,
     context: Context | None = None,
 ) -> SharedKvOutput:
@@ -94,6 +97,9 @@ def shared_kv_attention(
         cu_q, cu_ori, cu_cmp: only for TND, inclusive prefix sums.
         used_q, used_ori, used_cmp: how many rows of each batch element are in use. Pages need them.
         ori_indices_are_slots: whether ori_indices has rows of the pages instead of keys.
+        row_rope, row_tile: with a row_tile above 0, keys are rows of bytes of type float8_e4m3fn (or uint8): row_rope
+            columns of q's type, D - row_rope e4m3 numbers, one e8m0 scale per row_tile numbers, and padding. A row
+            stands for its numbers, and then its rope columns.
         positive_lse: whether the lse of a row without keys is inf instead of -inf.
         check_indices: whether to raise ValueError for an entry that is no key. Else it is skipped.
 

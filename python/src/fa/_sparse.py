@@ -116,7 +116,7 @@ def row_statistics_shape(q: Any) -> tuple[int, ...]:
 
 
 def _attention_options(*values: Any) -> _fa.SparseAttentionOptions:
-    names = "layout", "scale", "block_size", "sparse_mode", "check_indices"
+    names = "layout", "scale", "block_size", "sparse_mode", "check_indices", "row_format"
     return made(_fa.SparseAttentionOptions, dict(zip(names, values, strict=True)))
 
 
@@ -137,6 +137,7 @@ def sparse_flash_attention(
     lengths_q: Iterable[int] | None = None,
     lengths_kv: Iterable[int] | None = None,
     value_size: int | None = None,
+    row_format: tuple[int, int, int] | None = None,
     need_p_head_mean: bool = False,
     check_indices: bool = True,
     context: Context | None = None,
@@ -159,7 +160,10 @@ def sparse_flash_attention(
         block_table: int32 [B, n]. Key j lies in page block_table[b][j // block size].
         lengths_q, lengths_kv: how many rows are in use: inclusive prefix sums for TND, otherwise lengths per batch
             element, also with pages.
-        value_size: Dv if v is None; by default D.
+        value_size: Dv if v is None; by default D, or with row_format the number of its columns.
+        row_format: (columns, rope, tile) of quantised keys, whose type is int8 or float8_e4m3fn, in NumPy int8. A row
+            of bytes has `columns` numbers, `rope` columns of q's type, and one float32 scale per `tile` numbers. D is
+            columns + rope. v is None or has such rows too. There are no query_rope and no gradients.
         need_p_head_mean: whether to return the probability of each entry, averaged over the heads, for the indexer's
             loss. It needs block_size 1.
         check_indices: whether to raise ValueError for an entry that is no block of the sequence. Else it is skipped.
@@ -180,7 +184,10 @@ def sparse_flash_attention(
         sink=sink,
         block_table=block_table,
     )
-    size = v.shape[-1] if v is not None else q.shape[-1] if value_size is None else integer(value_size, "value_size")
+    columns, rope, tile = (0, 0, 0) if row_format is None else integers(row_format, "row_format")
+    size = v.shape[-1] if v is not None and row_format is None else q.shape[-1] - rope
+    if value_size is not None and (v is None or row_format is not None):
+        size = integer(value_size, "value_size")
     indices = tuple(sparse_indices.shape)
     output = SparseAttentionOutput(
         results.out("out", (*q.shape[:-1], size), q.dtype),
@@ -188,7 +195,7 @@ def sparse_flash_attention(
         results.out("softmax_sum", statistics_shape(q)),
         results.out("p_head_mean", (*indices[:-2], *indices[-1:])) if need_p_head_mean else None,
     )
-    options = _attention_options(layout, scale, block_size, sparse_mode, check_indices)
+    options = _attention_options(layout, scale, block_size, sparse_mode, check_indices, (columns, rope, tile))
     results.run(_fa.sparse_forward, options, lengths_q, lengths_kv, context)
     return output
 
@@ -249,7 +256,7 @@ def sparse_flash_attention_grad(
         results.out_like("dk_rope", key_rope),
         results.out_like("dsink", sink),
     )
-    options = _attention_options(layout, scale, block_size, sparse_mode, check_indices)
+    options = _attention_options(layout, scale, block_size, sparse_mode, check_indices, (0, 0, 0))
     results.run(_fa.sparse_backward, options, lengths_q, lengths_kv, context)
     return gradients
 
@@ -265,7 +272,15 @@ def lightning_indexer(
     block_table: Any = None,
     lengths_q: Iterable[int] | None = None,
     lengths_kv: Iterable[int] | None = None,
+    q_scale: Any = None,
+    k_scale: Any = None,
+    cmp_ratio: int = 1,
+    residual_kv: Iterable[int] | None = None,
+    used_q: Iterable[int] | None = None,
+    used_kv: Iterable[int] | None = None,
+    index_offset: Any = None,
     need_values: bool = True,
+    values_dtype: Any = None,
     context: Context | None = None,
 ) -> tuple[Any, Any]:
     """Chooses the sparse_count keys with the largest scores for each query token. A key's score is the sum of weights *
@@ -276,21 +291,33 @@ def lightning_indexer(
         k: [B, S2, 1, D], type of q. With block_table it is pages [blocks, block size, 1, D].
         weights: [B, S1, N], type of q or float32. There is no scale argument: multiply the weights by the scale.
         sparse_mode, block_table, lengths_q, lengths_kv: as in `sparse_flash_attention`.
+        q_scale, k_scale: the scales of q and k of type int8 or float8_e4m3fn: [B, S1, N], and [B, S2, 1] or [B, S2]. A
+            score is then k_scale times the sum of weights * q_scale * max(0, q . k).
+        cmp_ratio: each key stands for so many tokens. residual_kv, one per batch element, counts the tokens behind
+            those of the last key. With sparse_mode 3 token t sees the first (keys * cmp_ratio + residual_kv - queries +
+            t + 1) // cmp_ratio keys.
+        used_q, used_kv: with TND, how many rows of each sequence are in use; by default all.
+        index_offset: int32 [B, S1, 1] or [B], added to each index that is not -1.
+        values_dtype: type of the scores: by default that of q, or float32 if q has scales.
 
     Returns:
         sparse_indices and their scores. The indices are int32 [B, S1, 1, K], in the order of descending scores; if
-        scores are equal, the lower index comes first. Unused indices are -1. The scores have the type of q, and are
-        -inf where unused; without need_values they are None.
+        scores are equal, the lower index comes first. Unused indices are -1. The scores are -inf where unused; without
+        need_values they are None.
 
     Raises:
         The same errors as `flash_attention`.
     """
-    check_arrays(q=q, k=k, weights=weights)
-    results = _Results(q, q=q, k=k, weights=weights, block_table=block_table)
+    optional = {"q_scale": q_scale, "k_scale": k_scale, "index_offset": index_offset}
+    check_arrays(q=q, k=k, weights=weights, optional=optional)
+    results = _Results(q, q=q, k=k, weights=weights, block_table=block_table, **optional)
     shape = (*q.shape[:-2], 1, integer(sparse_count, "sparse_count"))
     indices = results.out("sparse_indices", shape, _integer_type(q))
-    values = results.out("sparse_values", shape, q.dtype) if need_values else None
-    options = made(_fa.LightningIndexerOptions, {"layout": layout, "sparse_mode": sparse_mode})
+    own_dtype = q.dtype if q_scale is None else None
+    values = results.out("sparse_values", shape, values_dtype or own_dtype) if need_values else None
+    given = {"layout": layout, "sparse_mode": sparse_mode, "cmp_ratio": integer(cmp_ratio, "cmp_ratio")}
+    lists = {"used_q": used_q, "used_kv": used_kv, "residual_kv": residual_kv}
+    options = made(_fa.LightningIndexerOptions, given | {name: integers(x, name) for name, x in lists.items()})
     results.run(_fa.indexer, options, lengths_q, lengths_kv, context)
     return indices, values
 

@@ -62,7 +62,9 @@ from ._npu.fused import (
     npu_fused_infer_attention_score_v2,
 )
 from ._npu.install import install, uninstall
+from ._npu.quantized_sparse import npu_kv_quant_sparse_flash_attention, npu_quant_lightning_indexer
 from ._npu.shared_kv import (
+    npu_kv_quant_sparse_attn_sharedkv,
     npu_sparse_attn_sharedkv,
     npu_sparse_attn_sharedkv_metadata,
     sparse_flash_mla,
@@ -106,9 +108,12 @@ __all__ = [
     "npu_gather_selection_kv_cache",
     "npu_gather_selection_kv_cache_functional",
     "npu_incre_flash_attention",
+    "npu_kv_quant_sparse_attn_sharedkv",
+    "npu_kv_quant_sparse_flash_attention",
     "npu_lightning_indexer",
     "npu_lightning_indexer_grad",
     "npu_prompt_flash_attention",
+    "npu_quant_lightning_indexer",
     "npu_ring_attention_update",
     "npu_scatter_pa_cache",
     "npu_scatter_pa_kv_cache",

@@ -63,7 +63,7 @@ BackwardSlots AddOperands(const BackwardTensors& tensors, const AttentionCall& c
 class BackwardOperation final : public PlannedOperation<AttentionGradArgs> {
  public:
   BackwardOperation(Operands operands, const BackwardSlots& slots, AttentionSettings settings, const char* key_rope)
-      : PlannedOperation(std::move(operands), Names::kBackward, {"k_rope", key_rope}),
+      : PlannedOperation(std::move(operands), Names::kBackward, {{"k_rope", key_rope}}),
         slots_(slots),
         settings_(std::move(settings)) {}
 

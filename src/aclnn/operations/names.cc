@@ -1,5 +1,6 @@
 #include "aclnn/operations/names.h"
 
+#include <algorithm>
 #include <span>
 #include <string>
 
@@ -272,10 +273,11 @@ std::string_view ParameterOf(Names names, std::string_view argument) {
   return argument;
 }
 
-Status Renamed(const Status& status, Names names, Rename own) {
+Status Renamed(const Status& status, Names names, std::span<const Rename> own) {
   if (status.what().mentions().empty()) return status;
   const auto say = [&](std::string_view argument, std::string_view member, std::string_view index) {
-    const std::string_view parameter = argument == own.from ? own.to : ParameterOf(names, argument);
+    const auto found = std::find_if(own.begin(), own.end(), [&](const Rename& name) { return name.from == argument; });
+    const std::string_view parameter = found != own.end() ? found->to : ParameterOf(names, argument);
     return std::string(parameter).append(member).append(index);
   };
   std::string text = status.what().Retold(say);

@@ -2,6 +2,7 @@
 #define FA_ACLNN_NAMES_H_
 
 #include <cstdint>
+#include <span>
 #include <string_view>
 
 #include "fa/operators.h"
@@ -26,8 +27,8 @@ struct Rename {
 /// If the operator has no such parameter, returns the argument itself. Returns "" for an argument that errors name only
 /// as an alternative to another, as in "want drop_mask or dropout".
 [[nodiscard]] std::string_view ParameterOf(Names names, std::string_view argument);
-/// Returns the same error with the names of the operator's parameters. `own` comes first: a name of one version.
-[[nodiscard]] Status Renamed(const Status& status, Names names, Rename own = {});
+/// Returns the same error with the names of the operator's parameters. `own` comes first: the names of one version.
+[[nodiscard]] Status Renamed(const Status& status, Names names, std::span<const Rename> own = {});
 
 }  // namespace fa::aclnn
 

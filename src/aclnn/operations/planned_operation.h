@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "acl/acl.h"
 #include "aclnn/operations/attention_call.h"
@@ -20,9 +21,9 @@ namespace fa::aclnn {
 template <typename Args>
 class PlannedOperation : public Operation {
  protected:
-  /// @param own  the name of a parameter that only this version has
-  PlannedOperation(Operands operands, Names names, Rename own = {})
-      : Operation(std::move(operands)), names_(names), own_(own) {}
+  /// @param own  the names of parameters that only this version has
+  PlannedOperation(Operands operands, Names names, std::vector<Rename> own = {})
+      : Operation(std::move(operands)), names_(names), own_(std::move(own)) {}
 
   /// Keeps the plan and reserves its memory in the workspace. If planning failed, returns the error with the operator's
   /// parameter names.
@@ -59,7 +60,7 @@ class PlannedOperation : public Operation {
 
  private:
   Names names_;
-  Rename own_;
+  std::vector<Rename> own_;
   size_t plan_at_ = 0, plan_bytes_ = 0;
   std::optional<PlanFor<Args>> plan_;
 };

@@ -17,6 +17,20 @@ std::vector<int64_t> IntegersOf(const TensorView& tensor) {
   return {values, values + count};
 }
 
+Status DropLeadingZero(const char* name, bool known, std::vector<int64_t>& sums) {
+  if (sums.empty()) return Status::InvalidArgument(std::string(name) + ": has no entries, want [B+1]");
+  const auto wrong = [&](size_t i, const std::string& want) {
+    return Status::InvalidArgument(std::string(name) + "[" + std::to_string(i) + "]=" + std::to_string(sums[i]) +
+                                   ", want " + want);
+  };
+  if (known && sums[0] != 0) return wrong(0, "0");
+  for (size_t i = 1; known && i < sums.size(); ++i) {
+    if (sums[i] < sums[i - 1]) return wrong(i, "at least " + std::to_string(sums[i - 1]));
+  }
+  sums.erase(sums.begin());
+  return Status::Ok();
+}
+
 SequenceLengths::SequenceLengths(const char* name, const aclIntArray* array) {
   auto values = ValuesOf(name, array);
   status_ = values.status();

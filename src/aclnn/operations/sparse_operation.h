@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <limits>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -27,12 +28,15 @@ struct SparseLayouts {
 };
 /// Returns the layout that "BSND" or "TND" names. Null stands for "BSND".
 [[nodiscard]] Result<Layout> SparseLayoutOf(const char* name, const char* layout);
-/// Reads both layout strings. The layout of keys is the layout of queries or "PA_BSND", and null stands for the layout
-/// of queries.
+/// Reads both layout strings. The layout of keys is the layout of queries or the name for pages, and null stands for
+/// the layout of queries.
 [[nodiscard]] Result<SparseLayouts> SparseLayoutsOf(const char* query_name, const char* query, const char* key_name,
-                                                    const char* key);
-/// Returns the mask that a sparseMode means.
-[[nodiscard]] Result<SparseMask> SparseMaskOf(int64_t sparse_mode);
+                                                    const char* key, const char* pages = "PA_BSND");
+/// Returns the mask that a sparseMode means, which the parameter `name` holds.
+[[nodiscard]] Result<SparseMask> SparseMaskOf(int64_t sparse_mode, const char* name = "sparseMode");
+/// Checks that a count is the number of entries per list of a tensor.
+[[nodiscard]] Status CheckCountOfEntries(const char* count_name, int64_t count, const char* name,
+                                         const aclTensor* tensor);
 
 /// An operator of the sparse family. Each aclTensor of the caller becomes one tensor of the library's call, except
 /// ignored tensors and tensors of lengths.
@@ -45,12 +49,20 @@ class SparseOperation final : public PlannedOperation<Args> {
  public:
   using Planner = Result<PlanFor<Args>> (*)(const Args&, const Options&, Context*);
 
-  SparseOperation(Planner planner, Names names) : PlannedOperation<Args>(Operands(), names), planner_(planner) {}
+  /// @param own  the names of parameters that only this version of the operator has
+  SparseOperation(Planner planner, Names names, std::span<const Rename> own = {})
+      : PlannedOperation<Args>(Operands(), names, {own.begin(), own.end()}), planner_(planner) {}
 
   // Adds an input. Parameters are added in the order of the operator's signature. A null tensor is absent.
-  void Input(const char* name, const aclTensor* tensor, TensorView Args::*member) {
-    inputs_.emplace_back(operands_.Input(name, tensor), member);
+  void Input(const char* name, const aclTensor* tensor, TensorView Args::*member,
+             Operands::Form form = Operands::Form::kRows) {
+    inputs_.emplace_back(operands_.Input(name, tensor, form), member);
   }
+  /// Adds an input whose type may also be ACL_FLOAT8_E4M3FN.
+  void QuantizedInput(const char* name, const aclTensor* tensor, TensorView Args::*member) {
+    Input(name, tensor, member, Operands::Form::kPages);
+  }
+  void Ignored(const char* name, const aclTensor* tensor) { operands_.Ignored(name, tensor); }
   void Output(const char* name, const aclTensor* tensor, MutableTensorView Args::*member) {
     outputs_.emplace_back(operands_.Output(name, tensor), member);
   }
@@ -63,9 +75,9 @@ class SparseOperation final : public PlannedOperation<Args> {
     }
   }
   /// Adds the block table, which only keys in pages have.
-  void Pages(const char* name, const aclTensor* table, bool paged) {
+  void Pages(const char* name, const aclTensor* table, bool paged, const char* pages = "PA_BSND") {
     if (paged) {
-      if (table == nullptr) missing_ = std::string(name) + ": missing, want int32 [B,n] (keys are PA_BSND)";
+      if (table == nullptr) missing_ = std::string(name) + ": missing, want int32 [B,n] (keys are " + pages + ")";
       Input(name, table, &Args::block_table);
     } else {
       operands_.Ignored(name, table);
@@ -76,6 +88,14 @@ class SparseOperation final : public PlannedOperation<Args> {
   void LengthsQ(const char* name, const aclIntArray* array) { lengths_q_ = {name, array}; }
   void LengthsKv(const char* name, const aclIntArray* array) { lengths_kv_ = {name, array}; }
 
+  /// Adds prefix sums with a leading 0. LengthsQ or LengthsKv then drop it.
+  void SumsQ(const char* name, const aclTensor* tensor) { SetSums(name, tensor, lengths_q_, sums_q_); }
+  void SumsKv(const char* name, const aclTensor* tensor) { SetSums(name, tensor, lengths_kv_, sums_kv_); }
+  /// Adds a tensor of integers, one per sequence. The first phase plans without them.
+  void Integers(const char* name, const aclTensor* tensor, std::span<const int64_t> Args::*member) {
+    integers_.emplace_back(SequenceLengths(name, tensor, operands_), member);
+  }
+
   Options options;
 
   [[nodiscard]] Status Prepare() {
@@ -83,8 +103,12 @@ class SparseOperation final : public PlannedOperation<Args> {
     if (!missing_.empty()) return Status::InvalidArgument(missing_);
     if (!lengths_q_.status().ok()) return lengths_q_.status();
     if (!lengths_kv_.status().ok()) return lengths_kv_.status();
+    for (const auto& [list, member] : integers_) {
+      if (!list.status().ok()) return list.status();
+    }
     Args args = TensorsOf(nullptr);
     const Lengths lengths(*this, nullptr, args);
+    FA_RETURN_IF_ERROR(lengths.status);
     return this->Keep(planner_(args, options, nullptr));
   }
 
@@ -92,7 +116,8 @@ class SparseOperation final : public PlannedOperation<Args> {
     FA_RETURN_IF_ERROR(operands_.PackInputs(memory));
     Args args = TensorsOf(&memory);
     const Lengths lengths(*this, &memory, args);
-    const bool plan_again = lengths_q_.in_tensor() || lengths_kv_.in_tensor();
+    FA_RETURN_IF_ERROR(lengths.status);
+    const bool plan_again = lengths_q_.in_tensor() || lengths_kv_.in_tensor() || !lengths.others.empty();
     Status status =
         plan_again ? this->RunOtherPlan(planner_(args, options, nullptr), args, memory) : this->RunPlan(args, memory);
     if (!status.ok()) return status;
@@ -106,11 +131,28 @@ class SparseOperation final : public PlannedOperation<Args> {
     Lengths(const SparseOperation& operation, const CallMemory* memory, Args& args)
         : q(operation.lengths_q_.Values(operation.RowsOf(QueriesOf(args)), operation.operands_, memory)),
           kv(operation.lengths_kv_.Values(operation.KeysOf(args), operation.operands_, memory)) {
+      if (operation.sums_q_ != nullptr) status = DropLeadingZero(operation.sums_q_, memory != nullptr, q);
+      if (operation.sums_kv_ != nullptr && status.ok()) {
+        status = DropLeadingZero(operation.sums_kv_, memory != nullptr, kv);
+      }
       args.lengths_q = q;
       args.lengths_kv = kv;
+      if (memory == nullptr) return;
+      others.reserve(operation.integers_.size());  // spans point into the lists
+      for (const auto& [list, member] : operation.integers_) {
+        if (!list.in_tensor()) continue;
+        args.*member = others.emplace_back(list.Values(0, operation.operands_, memory));
+      }
     }
     std::vector<int64_t> q, kv;
+    std::vector<std::vector<int64_t>> others;
+    Status status;
   };
+
+  void SetSums(const char* name, const aclTensor* tensor, SequenceLengths& lengths, const char*& sums) {
+    lengths = {name, tensor, operands_};
+    if (tensor != nullptr) sums = name;
+  }
 
   [[nodiscard]] Args TensorsOf(const CallMemory* memory) const {
     Args args;
@@ -156,6 +198,8 @@ class SparseOperation final : public PlannedOperation<Args> {
   std::vector<std::pair<Operands::Slot, TensorView Args::*>> inputs_;
   std::vector<std::pair<Operands::Slot, MutableTensorView Args::*>> outputs_;
   SequenceLengths lengths_q_, lengths_kv_;
+  const char *sums_q_ = nullptr, *sums_kv_ = nullptr;  ///< the name of the lengths if they are sums with a leading 0
+  std::vector<std::pair<SequenceLengths, std::span<const int64_t> Args::*>> integers_;
   std::string missing_;
 };
 

@@ -179,12 +179,10 @@ constexpr auto TensorMembers<SharedKvGradArgs>() {
 template <>
 constexpr auto TensorMembers<LightningIndexerArgs>() {
   using Args = LightningIndexerArgs;
-  return std::array{FA_REQUIRED_INPUT(q),
-                    FA_REQUIRED_INPUT(k),
-                    FA_REQUIRED_INPUT(weights),
-                    FA_INPUT(block_table),
-                    FA_REQUIRED_OUTPUT(sparse_indices),
-                    FA_OUTPUT(sparse_values)};
+  return std::array{
+      FA_REQUIRED_INPUT(q),    FA_REQUIRED_INPUT(k),  FA_REQUIRED_INPUT(weights), FA_INPUT(q_scale),
+      FA_INPUT(k_scale),       FA_INPUT(block_table), FA_INPUT(index_offset),     FA_REQUIRED_OUTPUT(sparse_indices),
+      FA_OUTPUT(sparse_values)};
 }
 
 template <>

@@ -1,11 +1,56 @@
 #include "ops/indexer/bind_indexer.h"
 
+#include <limits>
+#include <string>
 #include <utility>
 
 #include "layout/bind_layout.h"
 
 namespace fa::ops {
 namespace {
+
+Status BindIndexOffset(const TensorView& offset, const SparseTensors& tensors, BoundIndexer& bound) {
+  constexpr const char* kName = "index_offset";
+  if (offset.data == nullptr) return Status::Ok();
+  if (offset.dtype != DType::kI32) return WrongType(kName, offset.dtype, "i32");
+  if (offset.shape.rank() == 1) {
+    FA_RETURN_IF_ERROR(CheckView(kName, offset));
+    FA_RETURN_IF_ERROR(CheckSize(kName, offset, 0, std::ssize(bound.shape.sequences.list), {"batch"}));
+    bound.index_offset = {.dtype = DType::kI32, .batch = layout::FilledStride(offset.shape, offset.stride)[0]};
+    return Status::Ok();
+  }
+  FA_RETURN_IF_ERROR(tensors.CheckQuerySide(kName, offset, DType::kI32, {{1, {"one list per token"}}}));
+  bound.index_offset = SparseValuesOf(offset, tensors.packed());
+  return Status::Ok();
+}
+
+/// Checks that no index, with its offset, is negative or needs more than 31 bits.
+Status CheckIndexOffsets(const BoundIndexer& bound, const TensorView& offset) {
+  if (offset.data == nullptr) return Status::Ok();
+  const layout::RowsView view{offset.data, bound.index_offset};
+  const SparseSequences& sequences = bound.shape.sequences;
+  for (size_t b = 0; b < sequences.list.size(); ++b) {
+    const SparseSequence& sequence = sequences.list[b];
+    const int64_t most = std::numeric_limits<int32_t>::max() - std::max<int64_t>(sequence.sk - 1, 0);
+    const bool per_batch = offset.shape.rank() == 1;
+    for (int64_t t = 0; t < (per_batch ? std::min<int64_t>(sequence.sq, 1) : sequence.sq); ++t) {
+      const int64_t row = sequence.q_offset + t;
+      const int32_t value = *reinterpret_cast<const int32_t*>(view.At(static_cast<int64_t>(b), 0, row));
+      if (value >= 0 && value <= most) continue;
+      const std::string batch = At(static_cast<int64_t>(b));
+      const std::string at = per_batch ? batch : (sequences.packed ? "" : batch) + At(row) + At(0);
+      return Status::InvalidArgument(Arg("index_offset", {}, at).Is(std::to_string(value)) + ", want 0.." +
+                                     std::to_string(most));
+    }
+  }
+  return Status::Ok();
+}
+
+/// Returns the type of values, or of weights, that a call with this tensor may have besides f32.
+DType FloatTypeOf(const TensorView& tensor, const IndexerShape& shape) {
+  if (shape.quantized && (tensor.dtype == DType::kF16 || tensor.dtype == DType::kBF16)) return tensor.dtype;
+  return tensor.dtype == DType::kF32 || shape.quantized ? DType::kF32 : shape.dtype;
+}
 
 Status BindOutputs(const LightningIndexerArgs& args, const SparseTensors& tensors, BoundIndexer& bound) {
   const Dims& shape = args.sparse_indices.shape;
@@ -17,7 +62,7 @@ Status BindOutputs(const LightningIndexerArgs& args, const SparseTensors& tensor
   bound.indices = SparseRowsOf(args.sparse_indices, tensors.packed());
   bound.has_values = args.sparse_values.data != nullptr;
   if (!bound.has_values) return Status::Ok();
-  const DType type = args.sparse_values.dtype == DType::kF32 ? DType::kF32 : bound.shape.dtype;
+  const DType type = FloatTypeOf(args.sparse_values, bound.shape);
   FA_RETURN_IF_ERROR(tensors.CheckQueryOutput("sparse_values", args.sparse_values, type,
                                               {list, {bound.entries, {"sparse_indices", last}}}));
   bound.values = SparseRowsOf(args.sparse_values, tensors.packed());
@@ -33,14 +78,26 @@ layout::BlockTable TableOf(const BoundIndexer& bound, const TensorView& block_ta
 }  // namespace
 
 Result<IndexerShape> BindIndexerShape(const IndexerInputs& inputs, SparseTensors& tensors) {
-  FA_RETURN_IF_ERROR(tensors.BindQuery(inputs.q_name, inputs.q));
+  IndexerShape shape;
+  const bool quantized = inputs.q_scale.data != nullptr;
+  FA_RETURN_IF_ERROR(tensors.BindQuery(inputs.q_name, inputs.q, quantized));
   FA_RETURN_IF_ERROR(tensors.BindBlockTable(inputs.block_table));
   FA_RETURN_IF_ERROR(tensors.BindKey(inputs.k_name, inputs.k, {1, {"one key head"}},
-                                     {tensors.head_size(), {inputs.q_name, tensors.leading() + 1}}));
-  const DType weights_type = inputs.weights.dtype == DType::kF32 ? DType::kF32 : tensors.dtype();
-  Status weights = tensors.CheckQuerySide("weights", inputs.weights, weights_type,
-                                          {{tensors.heads(), {inputs.q_name, tensors.leading()}}});
-  if (!weights.ok()) return weights;
+                                     {tensors.head_size(), {inputs.q_name, tensors.leading() + 1}}, tensors.dtype()));
+  const WantedSize heads{tensors.heads(), {inputs.q_name, tensors.leading()}};
+  shape.dtype = tensors.dtype();
+  if (quantized) {
+    // bf16 has every i8 and every f8e4m3, so kernels of bf16 multiply them without rounding.
+    shape.dtype = DType::kBF16;
+    shape.quantized = QuantizedRow{.dtype = tensors.dtype(), .columns = tensors.head_size()};
+    FA_RETURN_IF_ERROR(tensors.CheckFloatQuerySide("q_scale", inputs.q_scale, {heads}));
+    FA_RETURN_IF_ERROR(tensors.CheckKeyValues("k_scale", inputs.k_scale));
+    shape.q_scale = SparseValuesOf(inputs.q_scale, tensors.packed());
+    shape.k_scale = SparseValuesOf(inputs.k_scale, tensors.packed() && !tensors.paged());
+  } else if (inputs.k_scale.data != nullptr) {
+    return Status::InvalidArgument(Arg("k_scale").Says("given, want none without ") + Arg("q_scale"));
+  }
+  FA_RETURN_IF_ERROR(tensors.CheckQuerySide("weights", inputs.weights, FloatTypeOf(inputs.weights, shape), {heads}));
   auto sequences = BindSparseSequences({.layout = inputs.layout,
                                         .paged = tensors.paged(),
                                         .batch = tensors.batch(),
@@ -48,17 +105,21 @@ Result<IndexerShape> BindIndexerShape(const IndexerInputs& inputs, SparseTensors
                                         .k_rows = tensors.k_rows(),
                                         .lengths_q = inputs.lengths_q,
                                         .lengths_kv = inputs.lengths_kv,
+                                        .used_q = inputs.used_q,
+                                        .used_kv = inputs.used_kv,
+                                        .residual_kv = inputs.residual_kv,
+                                        .ratio = inputs.cmp_ratio,
                                         .mask = inputs.mask,
                                         .q_name = inputs.q_name,
                                         .k_name = inputs.k_name});
   if (!sequences.ok()) return sequences.status();
-  return IndexerShape{.sequences = std::move(*sequences),
-                      .dtype = tensors.dtype(),
-                      .heads = tensors.heads(),
-                      .d = tensors.head_size(),
-                      .q = SparseRowsOf(inputs.q, tensors.packed()),
-                      .k = SparseRowsOf(inputs.k, tensors.packed() && !tensors.paged()),
-                      .weights = SparseValuesOf(inputs.weights, tensors.packed())};
+  shape.sequences = std::move(*sequences);
+  shape.heads = tensors.heads();
+  shape.d = tensors.head_size();
+  shape.q = SparseRowsOf(inputs.q, tensors.packed());
+  shape.k = SparseRowsOf(inputs.k, tensors.packed() && !tensors.paged());
+  shape.weights = SparseValuesOf(inputs.weights, tensors.packed());
+  return shape;
 }
 
 Result<BoundIndexer> BindIndexer(const LightningIndexerArgs& args, const LightningIndexerOptions& options) {
@@ -72,11 +133,21 @@ Result<BoundIndexer> BindIndexer(const LightningIndexerArgs& args, const Lightni
                                  .lengths_q = args.lengths_q,
                                  .lengths_kv = args.lengths_kv,
                                  .layout = options.layout,
-                                 .mask = options.mask},
+                                 .mask = options.mask,
+                                 .q_scale = args.q_scale,
+                                 .k_scale = args.k_scale,
+                                 .used_q = args.used_q,
+                                 .used_kv = args.used_kv,
+                                 .residual_kv = args.residual_kv,
+                                 .cmp_ratio = options.cmp_ratio},
                                 tensors);
   if (!shape.ok()) return shape.status();
   BoundIndexer bound;
   bound.shape = std::move(*shape);
+  bound.used_q.assign(args.used_q.begin(), args.used_q.end());
+  bound.used_kv.assign(args.used_kv.begin(), args.used_kv.end());
+  bound.residual_kv.assign(args.residual_kv.begin(), args.residual_kv.end());
+  FA_RETURN_IF_ERROR(BindIndexOffset(args.index_offset, tensors, bound));
   FA_RETURN_IF_ERROR(BindOutputs(args, tensors, bound));
   bound.paged = tensors.paged();
   if (bound.paged) {
@@ -91,15 +162,25 @@ Result<BoundIndexer> BindIndexer(const LightningIndexerArgs& args, const Lightni
 Status CheckIndexerRunArgs(const BoundIndexer& bound, const LightningIndexerArgs& args) {
   FA_RETURN_IF_ERROR(CheckSparseTensors(TensorsOf(args), bound.planned));
   FA_RETURN_IF_ERROR(CheckSparseLengths(bound.shape.sequences, args.lengths_q, args.lengths_kv));
-  if (!bound.paged) return Status::Ok();
-  return CheckSparsePages(TableOf(bound, args.block_table), bound.shape.sequences);
+  FA_RETURN_IF_ERROR(CheckPlannedLengths("used_q", args.used_q, bound.used_q));
+  FA_RETURN_IF_ERROR(CheckPlannedLengths("used_kv", args.used_kv, bound.used_kv));
+  FA_RETURN_IF_ERROR(CheckPlannedLengths("residual_kv", args.residual_kv, bound.residual_kv));
+  if (bound.paged) {
+    FA_RETURN_IF_ERROR(CheckSparsePages(TableOf(bound, args.block_table), bound.shape.sequences));
+  }
+  return CheckIndexOffsets(bound, args.index_offset);
 }
 
 SelectionRows RowsOf(const BoundIndexer& bound, const LightningIndexerArgs& args) {
   SelectionRows rows{.in = bound.shape.RowsOf(args.q, args.k, args.weights),
                      .indices = {args.sparse_indices.data, bound.indices},
-                     .values = {args.sparse_values.data, bound.values}};
+                     .values = {args.sparse_values.data, bound.values},
+                     .index_offset = {args.index_offset.data, bound.index_offset}};
   rows.in.k.table = TableOf(bound, args.block_table);
+  if (bound.shape.quantized) {
+    rows.in.q_scale = {args.q_scale.data, bound.shape.q_scale};
+    rows.in.k_scale = {.view = {args.k_scale.data, bound.shape.k_scale}, .table = rows.in.k.table};
+  }
   return rows;
 }
 

@@ -2,6 +2,7 @@
 #define FA_OPS_BIND_INDEXER_H_
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -27,31 +28,41 @@ struct IndexerInputs {
   std::span<const int64_t> lengths_q, lengths_kv;
   Layout layout;
   SparseMask mask;
+  // Only the forward that selects keys has the members below.
+  TensorView q_scale = {}, k_scale = {};
+  std::span<const int64_t> used_q = {}, used_kv = {}, residual_kv = {};
+  int64_t cmp_ratio = 1;
 };
 
 /// The inputs of an indexer in a run, with their layouts and addresses.
 struct IndexerRows {
   layout::RowsView q, weights;
   layout::StoredRows k;
+  layout::RowsView q_scale = {};    ///< null data: q and k are not quantised
+  layout::StoredRows k_scale = {};  ///< one number per row
 };
 
 /// The checked inputs of an indexer, without addresses. The forward and the gradients share them.
 struct IndexerShape {
   SparseSequences sequences;
-  DType dtype = DType::kF32;
+  DType dtype = DType::kF32;  ///< the type for which kernels are chosen; bf16 if q and k are quantised
   int64_t heads = 0, d = 0;
   layout::Rows q, k;
+  std::optional<QuantizedRow> quantized;  ///< how rows of q and k are stored if they are quantised
+  layout::Rows q_scale, k_scale;
   layout::Rows weights;  ///< layout of the weights; the weights of a query token are the row at (b, 0, s)
 
   /// Returns the heads of a query token as rows, one per head.
   [[nodiscard]] core::kernels::RowBlock Heads(const layout::RowsView& of, const SparseToken& token) const {
     return HeadsAt(of, token.sequence, 0, sequences.Row(token));
   }
-  /// Converts a token's weights to f32.
+  /// Converts a token's weights, or its scales, to f32.
   void ReadWeights(const core::kernels::RowKernels& kernels, const layout::RowsView& of, const SparseToken& token,
                    float* to) const {
     kernels.widen({of.At(token.sequence, 0, sequences.Row(token)), of.rows.dtype, heads}, 1, heads, to, heads);
   }
+  /// Returns the type of q and k.
+  [[nodiscard]] DType stored_dtype() const { return quantized ? quantized->dtype : dtype; }
   [[nodiscard]] KeyPlace Place(int64_t sequence) const {
     return {sequence, sequences.list[static_cast<size_t>(sequence)].k_offset};
   }
@@ -74,7 +85,8 @@ struct SelectionProblem {
 /// A validated call of the lightning indexer.
 struct BoundIndexer {
   IndexerShape shape;
-  layout::Rows indices, values;
+  layout::Rows indices, values, index_offset;
+  std::vector<int64_t> used_q, used_kv, residual_kv;
   int64_t entries = 0;  ///< number of keys selected per token
   bool has_values = false;
   bool paged = false;
@@ -89,6 +101,7 @@ struct BoundIndexer {
 struct SelectionRows {
   IndexerRows in;
   layout::MutableRowsView indices, values;  ///< indices and values; `values` has null data if no values are wanted
+  layout::RowsView index_offset = {};       ///< i32; null data if nothing is added to the indices
 };
 
 /// Returns the tensors of checked arguments.
@@ -99,7 +112,7 @@ struct SelectionRows {
                                                const LightningIndexerOptions& options);
 
 /// Checks in Run that tensors and lengths are the planned ones, and that no output shares an element with another
-/// tensor. Also checks that every used entry of block_table is a page.
+/// tensor. Also checks that every used entry of block_table is a page, and that index_offset keeps indices in range.
 [[nodiscard]] Status CheckIndexerRunArgs(const BoundIndexer& bound, const LightningIndexerArgs& args);
 
 }  // namespace fa::ops

@@ -31,7 +31,7 @@ class IndexerForwardPlan final : public Plan::ImplFor<Args> {
     const IndexerShape& shape = bound_.shape;
     return FactsOf({.op = Step::kOp,
                     .result = Step::ResultOf(bound_.Problem()),
-                    .dtype = shape.dtype,
+                    .dtype = shape.stored_dtype(),
                     .heads = shape.heads,
                     .d = shape.d,
                     .key_width = program_.KeyWidth()},

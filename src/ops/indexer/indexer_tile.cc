@@ -24,9 +24,18 @@ using core::kernels::RowBlock;
 // With at least this many tokens, packing keys pays.
 constexpr int64_t kManyTokens = 3;
 
+int64_t OperandBytes(const IndexerProgram& program) { return static_cast<int64_t>(SizeOf(program.operand)); }
+
+/// Multiplies scores by the scales of their keys, if keys have scales.
+void ScaleScores(const float* scales, int64_t count, float* scores) {
+  if (scales == nullptr) return;
+  for (int64_t i = 0; i < count; ++i) scores[i] *= scales[i];
+}
+
 // The number of keys of a tile if heads lie along the lanes. With 64 heads the tile takes 16 KB, half of L1.
 constexpr int64_t kBlockKeys = 64;
 static_assert(kBlockKeys % 2 == 0, "GatherShape::block is even: kernels of pairs take keys two by two");
+static_assert(kMaxStripWidth <= kBlockKeys, "quantised keys of a strip are gathered as one block");
 
 }  // namespace
 
@@ -36,8 +45,14 @@ IndexerProgram::IndexerProgram(const IndexerShape& bound_shape, const core::kern
       table(table_of_type),
       kernels(core::kernels::IndexerKernelsFor(table.isa)),
       strips(table, shape.heads),
-      widens(KeyFormOf(table.widest(), shape.dtype) == KeyForm::kF32),
-      gather{.dtype = shape.dtype, .form = KeyFormOf(strips.kernels(), shape.dtype), .d = shape.d, .block = kBlockKeys},
+      widens(shape.quantized || KeyFormOf(table.widest(), shape.dtype) == KeyForm::kF32),
+      operand(table.pairs() ? DType::kBF16 : DType::kF32),
+      gather{.dtype = shape.dtype,
+             .form = shape.quantized ? WidenedFormOf(strips.kernels(), shape.dtype)
+                                     : KeyFormOf(strips.kernels(), shape.dtype),
+             .d = shape.d,
+             .block = kBlockKeys,
+             .quantized = shape.quantized},
       plan(tiling::MakeIndexerPlan(shape.sequences, shape.heads, shape.d, KeyWidth(), machine)),
       row_floats(RoundUp(shape.sequences.max_sk, KeyWidth())),
       step_bytes(bytes_of_step),
@@ -51,8 +66,10 @@ IndexerTile::Scratch::Scratch(Carver& carver, const IndexerProgram& program)
     : scores(carver.Floats(program.plan.cut ? 0 : program.plan.group * program.row_floats)),
       panel(carver.Floats(std::max(program.table.widest().PanelRows(program.shape.d) * program.KeyWidth(),
                                    program.strips.PanelFloats(program.shape.d)))),
-      queries(carver.Floats(program.widens ? program.plan.group : 0, program.shape.heads, program.shape.d)),
+      queries(carver.Array<std::byte>(program.widens ? program.plan.group : 0, program.shape.heads, program.shape.d,
+                                      static_cast<int64_t>(SizeOf(program.operand)))),
       weights(carver.Floats(program.plan.group, program.shape.heads)),
+      scales(carver.Floats(program.shape.quantized ? std::max(program.shape.heads, kBlockKeys) : 0)),
       tile(carver.Floats(std::max(core::SaturatedProduct(program.shape.heads, program.KeyWidth()),
                                   core::SaturatedProduct(kBlockKeys, program.strips.lanes())))),
       block(carver.Array<int32_t>(kBlockKeys)),
@@ -96,35 +113,84 @@ void IndexerTile::operator()(int32_t task, int worker) const {
 /// type.
 void IndexerTile::ReadTokens(const tiling::IndexerItem& item, const Scratch& scratch) const {
   const IndexerShape& shape = program_.shape;
-  const auto& kernels = *program_.table.rows;
   const int64_t tokens = item.rows.end - item.rows.begin;
   for (int64_t i = 0; i < tokens; ++i) {
     const SparseToken token = Token(item, i);
-    shape.ReadWeights(kernels, rows_.weights, token, scratch.weights + i * shape.heads);
-    if (!program_.widens || tokens < kManyTokens) continue;
-    kernels.widen(shape.Heads(rows_.q, token), shape.heads, shape.d, scratch.queries + i * shape.heads * shape.d,
-                  shape.d);
+    ReadScaledWeights(token, scratch, scratch.weights + i * shape.heads);
+    if (!program_.widens || (tokens < kManyTokens && !shape.quantized)) continue;
+    WidenQueries(token, scratch, scratch.queries + i * shape.heads * shape.d * OperandBytes(program_));
   }
+}
+
+void IndexerTile::ReadScaledWeights(const SparseToken& token, const Scratch& scratch, float* weights) const {
+  const IndexerShape& shape = program_.shape;
+  shape.ReadWeights(*program_.table.rows, rows_.weights, token, weights);
+  if (!shape.quantized) return;
+  shape.ReadWeights(*program_.table.rows, rows_.q_scale, token, scratch.scales);
+  for (int64_t head = 0; head < shape.heads; ++head) weights[head] *= scratch.scales[head];
+}
+
+void IndexerTile::WidenQueries(const SparseToken& token, const Scratch& scratch, std::byte* to) const {
+  const IndexerShape& shape = program_.shape;
+  const auto& kernels = *program_.table.rows;
+  const RowBlock heads = shape.Heads(rows_.q, token);
+  if (!shape.quantized) {
+    return kernels.widen(heads, shape.heads, shape.d, reinterpret_cast<float*>(to), shape.d);
+  }
+  const auto* from = static_cast<const std::byte*>(heads.data);
+  for (int64_t head = 0; head < shape.heads; ++head, from += heads.stride, to += shape.d * OperandBytes(program_)) {
+    WidenRow(kernels, *shape.quantized, from, shape.d, scratch.gathered.widening, program_.operand, to);
+  }
+}
+
+RowBlock IndexerTile::QueriesOf(const tiling::IndexerItem& item, int64_t i, const Scratch& scratch) const {
+  const IndexerShape& shape = program_.shape;
+  const bool widened = program_.widens && (shape.quantized || item.rows.size() >= kManyTokens);
+  if (!widened) return shape.Heads(rows_.q, Token(item, i));
+  return {scratch.queries + i * shape.heads * shape.d * OperandBytes(program_), program_.operand, shape.d};
+}
+
+const float* IndexerTile::KeyScales(const KeyPlace& place, int64_t key, int64_t count, const Scratch& scratch) const {
+  if (!program_.shape.quantized) return nullptr;
+  const layout::HeadRows scales = place.RowsOf(rows_.k_scale);
+  for (int64_t at = key; at < key + count;) {
+    const int64_t end = scales.stride == 1 ? scales.RunEnd(at, key + count, 0) : at + 1;
+    program_.table.rows->widen({scales.At(at), scales.dtype, end - at}, 1, end - at, scratch.scales + at - key,
+                               end - at);
+    at = end;
+  }
+  return scratch.scales;
 }
 
 void IndexerTile::ScoreKeysAlongLanes(const tiling::IndexerItem& item, const Scratch& scratch, float* scores) const {
   const IndexerShape& shape = program_.shape;
   const core::kernels::StripKernels& kernels = program_.table.widest();
-  const layout::HeadRows keys = shape.Place(item.sequence).RowsOf(rows_.k);
+  const KeyPlace place = shape.Place(item.sequence);
+  const layout::HeadRows keys = place.RowsOf(rows_.k);
   const int64_t tokens = item.rows.end - item.rows.begin;
   for (int64_t key = item.keys.begin; key < item.keys.end; key += kernels.width) {
     LaneArray<const void*> rows;
     const int64_t count = std::min(kernels.width, item.keys.end - key);
-    for (int64_t lane = 0; lane < count; ++lane) rows[lane] = keys.At(key + lane);
-    kernels.pack_queries({rows, shape.dtype, count}, shape.d, 1, scratch.panel);
+    DType dtype = shape.dtype;
+    if (shape.quantized) {
+      const RowBlock widened = KeyRows(place, key, count, scratch);
+      dtype = widened.dtype;
+      const int64_t row_bytes = widened.stride * static_cast<int64_t>(SizeOf(dtype));
+      const auto* row = static_cast<const std::byte*>(widened.data);
+      for (int64_t lane = 0; lane < count; ++lane, row += row_bytes) rows[lane] = row;
+    } else {
+      for (int64_t lane = 0; lane < count; ++lane) rows[lane] = keys.At(key + lane);
+    }
+    kernels.pack_queries({rows, dtype, count}, shape.d, 1, scratch.panel);
+    const float* scales = KeyScales(place, key, count, scratch);
     for (int64_t i = 0; i < tokens; ++i) {
       const SparseToken token = Token(item, i);
       if (shape.sequences.Limit(token) <= key) continue;
-      const RowBlock q = program_.widens ? RowBlock{scratch.queries + i * shape.heads * shape.d, DType::kF32, shape.d}
-                                         : shape.Heads(rows_.q, token);
-      kernels.scores(q, shape.heads, scratch.panel, shape.d, false, scratch.tile, nullptr);
+      kernels.scores(QueriesOf(item, i, scratch), shape.heads, scratch.panel, shape.d, false, scratch.tile, nullptr);
+      float* sums = scores + i * program_.row_floats + key;
       program_.kernels.add_heads(scratch.tile, shape.heads, kernels.width, scratch.weights + i * shape.heads, false,
-                                 scores + i * program_.row_floats + key);
+                                 sums);
+      ScaleScores(scales, count, sums);
     }
   }
 }
@@ -133,7 +199,7 @@ void IndexerTile::ScoreKeysAlongLanes(const tiling::IndexerItem& item, const Scr
 /// other.
 RowBlock IndexerTile::KeyRows(const KeyPlace& place, int64_t key, int64_t count, const Scratch& scratch) const {
   const IndexerShape& shape = program_.shape;
-  if (!rows_.k.paged() && program_.gather.form != KeyForm::kF32) {
+  if (!rows_.k.paged() && program_.gather.form != KeyForm::kF32 && !shape.quantized) {
     return {place.RowsOf(rows_.k).At(key), shape.dtype, shape.k.row};
   }
   std::iota(scratch.block, scratch.block + count, static_cast<int32_t>(key));
@@ -148,12 +214,13 @@ void IndexerTile::ScoreHeadsAlongLanes(const tiling::IndexerItem& item, const Sc
     const SparseToken token = Token(item, i);
     const float* weights = scratch.weights + i * shape.heads;
     const int64_t end = std::min(item.keys.end, shape.sequences.Limit(token));
-    strips.Pack(shape.Heads(rows_.q, token), shape.d, scratch.panel);
+    strips.Pack(QueriesOf(item, i, scratch), shape.d, scratch.panel);
     for (int64_t key = item.keys.begin; key < end; key += kBlockKeys) {
       const int64_t count = std::min(kBlockKeys, end - key);
       strips.Scores(KeyRows(place, key, count, scratch), count, scratch.panel, shape.d, false, scratch.tile);
       strips.SumHeads(program_.kernels, scratch.tile, count, weights, /*relu=*/true,
                       scores + i * program_.row_floats + key);
+      ScaleScores(KeyScales(place, key, count, scratch), count, scores + i * program_.row_floats + key);
     }
   }
 }

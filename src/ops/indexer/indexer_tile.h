@@ -37,7 +37,8 @@ struct IndexerProgram {
   const core::kernels::KernelTable& table;
   const core::kernels::IndexerKernels& kernels;
   HeadStrips strips;
-  bool widens;  ///< whether queries are converted to f32, because the kernels cannot read their type
+  bool widens;    ///< whether queries are converted to `operand`, because the kernels cannot read their type
+  DType operand;  ///< the type of widened queries
   GatherShape gather;
   tiling::IndexerPlan plan;
   int64_t row_floats;                ///< number of floats from one token's scores to the next token's
@@ -68,12 +69,13 @@ class IndexerTile {
  private:
   struct Scratch {
     Scratch(Carver& carver, const IndexerProgram& program);
-    float* scores;   ///< scores of an item's tokens; if keys are cut into parts, the workspace has the scores instead
-    float* panel;    ///< a packed strip of keys, or the packed heads of a token
-    float* queries;  ///< widened queries [token][head][d]
-    float* weights;  ///< [token][head]
-    float* tile;     ///< scores of each head, before they are summed over the heads
-    int32_t* block;  ///< the keys of a block, by number
+    float* scores;  ///< scores of an item's tokens; if keys are cut into parts, the workspace has the scores instead
+    float* panel;   ///< a packed strip of keys, or the packed heads of a token
+    std::byte* queries;  ///< widened queries [token][head][d]
+    float* weights;      ///< [token][head]; with scales, times the scale of the query
+    float* scales;       ///< scales of a token's queries, or of a block of keys
+    float* tile;         ///< scores of each head, before they are summed over the heads
+    int32_t* block;      ///< the keys of a block, by number
     GatherPanels gathered;
     std::byte* step;
   };
@@ -82,6 +84,13 @@ class IndexerTile {
     return {item.sequence, item.rows.begin + i};
   }
   void ReadTokens(const tiling::IndexerItem& item, const Scratch& scratch) const;
+  void ReadScaledWeights(const SparseToken& token, const Scratch& scratch, float* weights) const;
+  void WidenQueries(const SparseToken& token, const Scratch& scratch, std::byte* to) const;
+  /// Returns the heads of token i of an item for the kernels, widened if the kernels cannot read them.
+  [[nodiscard]] core::kernels::RowBlock QueriesOf(const tiling::IndexerItem& item, int64_t i,
+                                                  const Scratch& scratch) const;
+  /// Returns the scales of keys, or null if keys have none.
+  [[nodiscard]] const float* KeyScales(const KeyPlace& place, int64_t key, int64_t count, const Scratch& scratch) const;
   void ScoreKeysAlongLanes(const tiling::IndexerItem& item, const Scratch& scratch, float* scores) const;
   void ScoreHeadsAlongLanes(const tiling::IndexerItem& item, const Scratch& scratch, float* scores) const;
   [[nodiscard]] core::kernels::RowBlock KeyRows(const KeyPlace& place, int64_t key, int64_t count,

@@ -40,6 +40,11 @@ void SelectionStep::operator()(const SparseToken& token, float* scores, std::byt
   const int64_t used = scratch.top_k.Select(scores, sequences.Limit(token), indices);
   // The selection treats -0 as +0, so -0 is written as +0.
   for (int64_t i = 0; i < used; ++i) scratch.values[i] = scores[indices[i]] + 0.0F;
+  if (rows_.index_offset.data != nullptr) {
+    // Unsigned sums are defined even if another thread changes the offset after it was checked.
+    const auto offset = *reinterpret_cast<const uint32_t*>(rows_.index_offset.At(token.sequence, 0, row));
+    for (int64_t i = 0; i < used; ++i) indices[i] = static_cast<int32_t>(static_cast<uint32_t>(indices[i]) + offset);
+  }
   WriteEntries(token.sequence, row, used, scratch.values);
 }
 

@@ -7,11 +7,8 @@
 #include <tuple>
 #include <type_traits>
 
-#include "core/integer.h"
 #include "core/saturating.h"
-#include "layout/bind_layout.h"
 #include "ops/bind/argument_error.h"
-#include "ops/bind/check_pages.h"
 #include "ops/bind/prefix_sums.h"
 #include "ops/plan/plan_machine.h"
 #include "ops/token/sparse_tensors.h"
@@ -118,6 +115,7 @@ class SharedKvBinding {
   };
 
   Status CheckOptions() const;
+  Status BindRowFormat();
   Status BindRange(const KeyRangeArgs& range, SparseTensors& tensors, const RangeParts& to);
   /// Returns the sequences as if the call had the keys of this range only.
   [[nodiscard]] Result<SparseSequences> SequencesOf(const KeyRangeArgs& range, const SparseTensors& tensors,
@@ -193,6 +191,7 @@ Status SharedKvBinding::BindInputs(const Args& args) {
   keys.left = std::min(options_.window_left, kMostTokensOfWindow);
   keys.right = std::min(options_.window_right, kMostTokensOfWindow);
   keys.ratio = options_.cmp_ratio;
+  FA_RETURN_IF_ERROR(BindRowFormat());
   FA_RETURN_IF_ERROR(BindRange(ori_, ori_tensors_,
                                {.k = &bound_.k,
                                 .topk_length = &parts_.ori_topk_length,
@@ -217,6 +216,31 @@ Status SharedKvBinding::BindInputs(const Args& args) {
   return BindSequences(args.cu_q, args.used_q, args.cmp_residual);
 }
 
+Status SharedKvBinding::BindRowFormat() {
+  const SharedKvRowFormat& format = options_.row_format;
+  const auto wrong = [](const char* name, int64_t got, const std::string& want) {
+    return Status::InvalidArgument(Arg(name).Is(std::to_string(got)) + ", want " + want);
+  };
+  if (format.tile < 0) return wrong("row_format.tile", format.tile, "at least 0");
+  const int64_t most = format.tile == 0 ? 0 : problem().d - 1;
+  if (format.rope < 0 || format.rope > most) {
+    return wrong("row_format.rope", format.rope, most == 0 ? "0" : "0.." + std::to_string(most));
+  }
+  if (format.tile == 0) return Status::Ok();
+  const int64_t numbers = problem().d - format.rope;
+  const int64_t numbers_at = format.rope * static_cast<int64_t>(SizeOf(problem().dtype));
+  bound_.quantized = QuantizedRow{.dtype = DType::kF8E4M3,
+                                  .columns = numbers,
+                                  .tile = std::min(format.tile, numbers),
+                                  .scale = RowScale::kE8M0,
+                                  .rope_type = problem().dtype,
+                                  .rope = format.rope,
+                                  .numbers_at = numbers_at,
+                                  .rope_at = 0,
+                                  .scales_at = numbers_at + numbers};
+  return Status::Ok();
+}
+
 Status SharedKvBinding::BindRange(const KeyRangeArgs& range, SparseTensors& tensors, const RangeParts& to) {
   to.k->dtype = problem().dtype;
   if (!range.given()) {
@@ -228,7 +252,17 @@ Status SharedKvBinding::BindRange(const KeyRangeArgs& range, SparseTensors& tens
     return Status::Ok();
   }
   FA_RETURN_IF_ERROR(tensors.BindBlockTable(range.table, range.name.table));
-  FA_RETURN_IF_ERROR(tensors.BindKey(range.name.kv, range.kv, {1, {"one key head"}}, Columns()));
+  WantedSize columns = Columns();
+  if (bound_.quantized) {
+    const int64_t least = bound_.quantized->Bytes(), bytes = LastSize(range.kv);
+    if (bytes < least) {
+      return WrongSize(range.name.kv, range.kv.shape.rank() - 1, bytes,
+                       "want at least " + std::to_string(least) + " bytes per row");
+    }
+    columns = {bytes, {"bytes per row"}};
+  }
+  FA_RETURN_IF_ERROR(tensors.BindKey(range.name.kv, range.kv, {1, {"one key head"}}, columns,
+                                     bound_.quantized ? DType::kF8E4M3 : problem().dtype));
   *to.paged = tensors.paged();
   if (*to.paged) *to.table = tensors.PagesOf(range.table);
   *to.k = SparseRowsOf(range.kv, packed() && !*to.paged);
@@ -426,76 +460,6 @@ Status SharedKvBinding::BindBackward(const SharedKvGradArgs& args, BoundSparseGr
   return CheckWritable("dsink", args.dsink);
 }
 
-/// Returns the lists of a call during a run.
-template <typename Args>
-TokenLists ListsIn(const BoundSparse& bound, const SharedKvParts& parts, const Args& args) {
-  const auto rows = [](const KeyLists& lists, const TensorView& indices, const TensorView& length,
-                       const layout::Rows& of_length) -> KeyListRows {
-    return {.lists = lists, .indices = {indices.data, lists.rows}, .lengths = {length.data, of_length}};
-  };
-  return {rows(bound.lists, args.ori_indices, args.ori_topk_length, parts.ori_topk_length),
-          rows(bound.second.lists, args.cmp_indices, args.cmp_topk_length, parts.cmp_topk_length)};
-}
-
-Status CheckLengthsOfLists(const char* name, const KeyListRows& rows, const SparseSequences& sequences) {
-  if (rows.lengths.data == nullptr) return Status::Ok();
-  for (int64_t b = 0; b < std::ssize(sequences.list); ++b) {
-    for (int64_t t = 0; t < sequences.list[static_cast<size_t>(b)].sq; ++t) {
-      const int64_t row = sequences.Row({b, t});
-      const int32_t length = *reinterpret_cast<const int32_t*>(rows.lengths.At(b, 0, row));
-      if (length >= 0 && length <= rows.lists.entries) continue;
-      const std::string batch = sequences.packed ? std::string() : At(b);
-      return Status::InvalidArgument(Arg(name, {}, batch + At(row) + At(0)).Is(std::to_string(length)) + ", want 0.." +
-                                     std::to_string(rows.lists.entries));
-    }
-  }
-  return Status::Ok();
-}
-
-template <typename Args>
-Status CheckSharedRun(const BoundSparse& bound, const SharedKvParts& parts, const Args& args) {
-  const auto tensors = TensorsOf(args);
-  FA_RETURN_IF_ERROR(CheckSparseTensors(tensors, bound.planned));
-  const std::span<const int64_t> lengths[] = {args.cu_q,     args.cu_ori,   args.cu_cmp,      args.used_q,
-                                              args.used_ori, args.used_cmp, args.cmp_residual};
-  for (size_t i = 0; i < std::size(lengths); ++i) {
-    FA_RETURN_IF_ERROR(CheckPlannedLengths(parts.lengths[i].first, lengths[i], parts.lengths[i].second));
-  }
-  const TokenLists lists = ListsIn(bound, parts, args);
-  FA_RETURN_IF_ERROR(CheckLengthsOfLists("ori_topk_length", lists.first, bound.sequences));
-  FA_RETURN_IF_ERROR(CheckLengthsOfLists("cmp_topk_length", lists.second, bound.sequences));
-  if (!bound.check_indices) return Status::Ok();
-  if (bound.shared->first_entries >= 0) {
-    FA_RETURN_IF_ERROR(CheckKeyLists("ori_indices", lists.first, bound.sequences,
-                                     [](const SparseSequence& of) { return of.first(); }));
-  }
-  if (bound.shared->second_entries < 0) return Status::Ok();
-  return CheckKeyLists("cmp_indices", lists.second, bound.sequences,
-                       [](const SparseSequence& of) { return of.second; });
-}
-
-layout::BlockTable TableOfRange(bool paged, layout::BlockTable table, const void* entries) {
-  if (paged) table.entries = static_cast<const int32_t*>(entries);
-  return table;
-}
-
-layout::BlockTable OriginalTable(const BoundSharedKv& bound, const SharedKvArgs& args) {
-  const std::vector<int32_t>& every_page = bound.parts.every_page;
-  return TableOfRange(bound.paged, bound.table, every_page.empty() ? args.ori_block_table.data : every_page.data());
-}
-
-Status CheckPagesOfRange(const layout::BlockTable& table, const SparseSequences& sequences, bool second) {
-  if (table.entries == nullptr) return Status::Ok();
-  for (int64_t b = 0; b < std::ssize(sequences.list); ++b) {
-    const SparseSequence& of = sequences.list[static_cast<size_t>(b)];
-    if (of.sq == 0) continue;
-    const tiling::Interval used{0, core::CeilDiv(second ? of.second : of.first(), table.page_rows)};
-    FA_RETURN_IF_ERROR(second ? CheckPages(table, b, used, "cmp_block_table", "cmp_kv")
-                              : CheckPages(table, b, used, "ori_block_table", "ori_kv"));
-  }
-  return Status::Ok();
-}
-
 }  // namespace
 
 Result<BoundSharedKv> BindSharedKv(const SharedKvArgs& args, const SharedKvOptions& options) {
@@ -511,57 +475,15 @@ Result<BoundSharedKv> BindSharedKv(const SharedKvArgs& args, const SharedKvOptio
 Result<BoundSharedKvGrad> BindSharedKvGrad(const SharedKvGradArgs& args, const SharedKvOptions& options) {
   Result<BoundSharedKvGrad> result{BoundSharedKvGrad{}};
   const KeyRangeArgs ori = OriginalKeys(args), cmp = CompressedKeys(args);
+  if (options.row_format.tile != 0) {
+    return Status::InvalidArgument(Arg("row_format.tile").Is(std::to_string(options.row_format.tile)) +
+                                   ", want 0: quantised keys have no gradient");
+  }
   SharedKvBinding binding(ori, cmp, options, result->forward, result->parts);
   FA_RETURN_IF_ERROR(binding.BindInputs(args));
   FA_RETURN_IF_ERROR(binding.BindBackward(args, *result));
   result->forward.planned = KeepPlanned(TensorsOf(args));
   return result;
-}
-
-Status CheckSparseRunArgs(const BoundSharedKv& bound, const SharedKvArgs& args) {
-  FA_RETURN_IF_ERROR(CheckSharedRun(bound, bound.parts, args));
-  FA_RETURN_IF_ERROR(CheckPagesOfRange(OriginalTable(bound, args), bound.sequences, /*second=*/false));
-  return CheckPagesOfRange(TableOfRange(bound.second.paged, bound.second.table, args.cmp_block_table.data),
-                           bound.sequences, /*second=*/true);
-}
-
-Status CheckSparseGradRunArgs(const BoundSharedKvGrad& bound, const SharedKvGradArgs& args) {
-  return CheckSharedRun(bound.forward, bound.parts, args);
-}
-
-SparseRows RowsOf(const BoundSharedKv& bound, const SharedKvArgs& args) {
-  const BoundAttention& attention = bound.attention;
-  return {.attention = {.q = {args.q.data, attention.q},
-                        .k = {.view = {args.ori_kv.data, bound.k}, .table = OriginalTable(bound, args)},
-                        .sink = {args.sink.data, {.head = 1}},
-                        .scores = {{.scale = attention.scale}},
-                        .out = {args.out.data, attention.out},
-                        .lse = {args.lse.data, attention.lse},
-                        .selected_keys = attention.selected_keys,
-                        .lse_without_keys = attention.lse_without_keys},
-          .lists = ListsIn(bound, bound.parts, args),
-          .second = {.view = {args.cmp_kv.data, bound.second.k},
-                     .table = TableOfRange(bound.second.paged, bound.second.table, args.cmp_block_table.data)}};
-}
-
-SparseGradRows RowsOf(const BoundSharedKvGrad& bound, const SharedKvGradArgs& args) {
-  const BoundSparse& forward = bound.forward;
-  const BoundAttention& attention = forward.attention;
-  return {.attention = {.q = {args.q.data, attention.q},
-                        .k = {args.ori_kv.data, forward.k},
-                        .out = {args.out.data, attention.out},
-                        .d_out = {bound.has_gradients ? args.d_out.data : nullptr, bound.d_out},
-                        .sink = {args.sink.data, {.head = 1}},
-                        .scores = {{.scale = attention.scale}},
-                        .dq = {args.dq.data, bound.dq},
-                        .dk = {args.d_ori_kv.data, bound.dk},
-                        .dsink = {args.dsink.data, {.head = 1}}},
-          .lists = ListsIn(forward, bound.parts, args),
-          .second = {args.cmp_kv.data, forward.second.k},
-          .lse = {args.lse.data, bound.lse},
-          .second_dk = {args.d_cmp_kv.data, bound.second_dk},
-          .first_mean = {args.ori_l1_norm.data, bound.first_mean},
-          .second_mean = {args.cmp_l1_norm.data, bound.second_mean}};
 }
 
 }  // namespace fa::ops

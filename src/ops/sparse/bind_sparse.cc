@@ -38,6 +38,7 @@ class SparseBinding {
   Status BindBackward(const SparseAttentionGradArgs& args, BoundSparseGrad& grad);
 
  private:
+  Status BindRowFormat();
   Status BindKeys(int64_t dv_of_out);
   Status BindRope();
   Status BindSequences();
@@ -48,6 +49,8 @@ class SparseBinding {
   [[nodiscard]] layout::Rows RowsOf(const TensorView& tensor) const { return SparseRowsOf(tensor, packed()); }
   /// LastQuery returns the last dimension of a tensor of queries, and LastKey that of a tensor of keys.
   [[nodiscard]] int LastQuery() const { return tensors_.leading() + 1; }
+  /// Returns " (q.shape[3])".
+  [[nodiscard]] ErrorText QueryColumns() const { return " (" + Arg("q", ".shape", At(LastQuery())) + ")"; }
 
   const SharedArgs& args_;
   const SparseAttentionOptions& options_;
@@ -67,6 +70,7 @@ Status SparseBinding::BindInputs(int64_t dv_of_out) {
   bound_.attention.q = RowsOf(args_.q);
   bound_.attention.selected_keys = true;
   bound_.check_indices = options_.check_indices;
+  FA_RETURN_IF_ERROR(BindRowFormat());
   FA_RETURN_IF_ERROR(BindKeys(dv_of_out));
   FA_RETURN_IF_ERROR(BindRope());
   const auto scale = BindSparseScale(options_.scale ? &*options_.scale : nullptr, problem().d + problem().d_rope);
@@ -81,16 +85,64 @@ Status SparseBinding::BindInputs(int64_t dv_of_out) {
   return BindSequences();
 }
 
+Status SparseBinding::BindRowFormat() {
+  const KeyRowFormat& format = options_.row_format;
+  if (format == KeyRowFormat{}) return Status::Ok();
+  const auto wrong = [](const char* name, int64_t got, const Words& want) {
+    return Status::InvalidArgument(Arg(name).Is(std::to_string(got)) + ", want " + want.text);
+  };
+  const int64_t d = problem().d;
+  if (format.columns < 1 || format.columns > d) {
+    return wrong("row_format.columns", format.columns, "1.." + std::to_string(d) + QueryColumns());
+  }
+  if (format.rope != d - format.columns) {
+    return wrong("row_format.rope", format.rope,
+                 std::to_string(d - format.columns) + QueryColumns() + " - " + Arg("row_format.columns"));
+  }
+  if (format.tile < 1) return wrong("row_format.tile", format.tile, "at least 1");
+  if (args_.k.dtype != DType::kI8 && args_.k.dtype != DType::kF8E4M3) {
+    return WrongType("k", args_.k.dtype, "i8 or f8e4m3 (" + Arg("row_format") + ")");
+  }
+  if (args_.q_rope.data != nullptr) {
+    return Status::InvalidArgument(Arg("q_rope").Says("given, want none with ") + Arg("row_format"));
+  }
+  const DType q = args_.q.dtype;
+  const int64_t rope_at = format.columns, scales_at = rope_at + format.rope * static_cast<int64_t>(SizeOf(q));
+  bound_.quantized = QuantizedRow{.dtype = args_.k.dtype,
+                                  .columns = format.columns,
+                                  .tile = std::min(format.tile, format.columns),
+                                  .scale = RowScale::kF32,
+                                  .rope_type = q,
+                                  .rope = format.rope,
+                                  .rope_at = rope_at,
+                                  .scales_at = scales_at};
+  return Status::Ok();
+}
+
 Status SparseBinding::BindKeys(int64_t dv_of_out) {
   FA_RETURN_IF_ERROR(tensors_.BindBlockTable(args_.block_table));
-  const WantedSize one_head{1, {"one key head"}}, d{problem().d, {"q", LastQuery()}};
-  FA_RETURN_IF_ERROR(tensors_.BindKey("k", args_.k, one_head, d));
+  const bool quantized = bound_.quantized.has_value();
+  const WantedSize one_head{1, {"one key head"}};
+  const WantedSize columns = quantized ? WantedSize{bound_.quantized->Bytes(), {"bytes per row"}}
+                                       : WantedSize{problem().d, {"q", LastQuery()}};
+  const DType dtype = quantized ? args_.k.dtype : problem().dtype;
+  FA_RETURN_IF_ERROR(tensors_.BindKey("k", args_.k, one_head, columns, dtype));
   bound_.paged = tensors_.paged();
   const bool packed_keys = packed() && !bound_.paged;
   bound_.k = SparseRowsOf(args_.k, packed_keys);
   if (bound_.paged) bound_.table = tensors_.PagesOf(args_.block_table);
   bound_.has_v = args_.v.data != nullptr;
   problem().dv = dv_of_out;
+  if (quantized) {
+    if (dv_of_out < 1 || dv_of_out > bound_.quantized->columns) {
+      return WrongSize("out", LastQuery(), dv_of_out,
+                       "want 1.." + std::to_string(bound_.quantized->columns) + " (" + Arg("row_format.columns") + ")");
+    }
+    if (!bound_.has_v) return Status::Ok();
+    FA_RETURN_IF_ERROR(tensors_.CheckKeySide("v", args_.v, dtype, {one_head, columns}));
+    bound_.v = SparseRowsOf(args_.v, packed_keys);
+    return Status::Ok();
+  }
   if (!bound_.has_v) {
     if (dv_of_out >= 1 && dv_of_out <= problem().d) return Status::Ok();
     return WrongSize(
@@ -234,7 +286,8 @@ tiling::SparseProblem BoundSparse::Problem() const {
           .has_v = has_v,
           .paged = paged,
           .shared = shared ? &*shared : nullptr,
-          .whole_tokens = has_mean};
+          .whole_tokens = has_mean,
+          .quantized = quantized ? std::optional(quantized->dtype) : std::nullopt};
 }
 
 Result<BoundSparse> BindSparse(const SparseAttentionArgs& args, const SparseAttentionOptions& options) {
@@ -252,6 +305,9 @@ Result<BoundSparseGrad> BindSparseGrad(const SparseAttentionGradArgs& args, cons
   Result<BoundSparseGrad> result{BoundSparseGrad{}};
   const SharedArgs shared{args.q,    args.k, args.v,         args.q_rope,    args.k_rope, args.sparse_indices,
                           args.sink, {},     args.lengths_q, args.lengths_kv};
+  if (options.row_format != KeyRowFormat{}) {
+    return Status::InvalidArgument(Arg("row_format").Says("given, want none: quantised keys have no gradient"));
+  }
   SparseBinding binding(shared, options, result->forward);
   FA_RETURN_IF_ERROR(binding.BindInputs(LastSize(args.out)));
   FA_RETURN_IF_ERROR(binding.BindBackward(args, *result));

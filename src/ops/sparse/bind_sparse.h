@@ -16,6 +16,7 @@
 #include "ops/bind/planned_tensors.h"
 #include "ops/token/gathered_keys.h"
 #include "ops/token/key_selection.h"
+#include "ops/token/quantized_rows.h"
 #include "ops/token/sparse_sequences.h"
 #include "ops/token/token_keys.h"
 #include "tiling/sparse/sparse_problem.h"
@@ -39,8 +40,9 @@ struct BoundSparse {
   layout::Rows k, k_rope, v;  ///< with pages, `batch` is the stride from page to page
   bool has_v = false, has_mean = false, check_indices = true;
   bool paged = false;
-  layout::BlockTable table;  ///< layout of the pages, without the table's entries
-  layout::Rows mean;         ///< layout of p_head_mean; the entries of a query token are the row at (b, 0, s)
+  layout::BlockTable table;               ///< layout of the pages, without the table's entries
+  std::optional<QuantizedRow> quantized;  ///< how rows of k and v are stored if they are quantised
+  layout::Rows mean;  ///< layout of p_head_mean; the entries of a query token are the row at (b, 0, s)
   std::optional<tiling::SharedKeys> shared;  ///< set if keys lie in two tensors
   SecondKeys second;                         ///< with `shared`: the second tensor
   std::vector<PlannedTensor> planned;

@@ -24,7 +24,7 @@ class SparseForwardPlan final : public Plan::ImplFor<Args> {
         table_(ops::KernelsOf(context, bound_.attention.problem.dtype)),
         machine_(ops::MachineOf(context, table_)),
         sparse_(bound_.Problem()),
-        plan_(tiling::MakeSparseForwardPlan(sparse_, machine_, ops::ReadsKeysInPlace(table_, sparse_.attention.heads))),
+        plan_(tiling::MakeSparseForwardPlan(sparse_, machine_, ops::ReadsKeysInPlace(bound_, table_))),
         buffers_(bound_, plan_, table_, workspace_) {}
 
   [[nodiscard]] const tiling::WorkspacePlan& workspace() const override { return workspace_; }

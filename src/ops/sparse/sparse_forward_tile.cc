@@ -11,6 +11,9 @@
 // head. The next block's rows are fetched into L2 while this block's rows are multiplied. Up to eight heads take the
 // kernels of few rows. Reading then takes all the time, so nothing is gathered, and rows are read in place. Kernels of
 // bf16 pairs also read rows in place for up to 16 heads: copying would be a large part of so little work.
+//
+// Rows of quantised keys are widened when they are gathered, for any number of heads. The kernels and the blocks are
+// the same as without quantisation, and so are the bits if the widened rows have the values of plain rows.
 
 #include "ops/sparse/sparse_forward_tile.h"
 
@@ -69,16 +72,20 @@ SparseForwardBuffers::SparseForwardBuffers(const BoundSparse& bound, const tilin
                                            const core::kernels::KernelTable& table, tiling::WorkspacePlan& workspace) {
   const auto& problem = bound.attention.problem;
   few = FewHeads(table, problem.heads);
+  const StripKernels& kernels = few != nullptr ? *few : table.widest();
+  const bool quantized = bound.quantized.has_value();
   gather = {
       .dtype = problem.dtype,
-      .form = KeyFormOf(few != nullptr ? *few : table.widest(), problem.dtype),
+      .form = quantized ? WidenedFormOf(kernels, problem.dtype) : KeyFormOf(kernels, problem.dtype),
       .d = problem.d,
       .d_rope = problem.d_rope,
       .dv = problem.dv,
       .shared_v = !bound.has_v,
-      .block = ReadsKeysInPlace(table, problem.heads) ? 0 : plan.block_k,
-      .values_ahead = few != nullptr && few->in_place ? plan.values_ahead : GatheredKeys::ValuesAhead(!bound.has_v)};
-  gather.by_address = gather.block > 0 && (few != nullptr ? *few : table.widest()).scores_by_address;
+      .block = ReadsKeysInPlace(bound, table) ? 0 : plan.block_k,
+      .values_ahead = few != nullptr && few->in_place ? plan.values_ahead : GatheredKeys::ValuesAhead(!bound.has_v),
+      .quantized = bound.quantized,
+      .listed = quantized && kernels.in_place};
+  gather.by_address = gather.block > 0 && !quantized && kernels.scores_by_address;
   Carver carver(nullptr);
   const tiling::SparseProblem sparse = bound.Problem();
   static_cast<void>(SparseForwardTile::Scratch(carver, sparse, bound.Lists(), plan, gather));
@@ -163,21 +170,24 @@ void SparseForwardTile::VisitKeys(const Heads& heads, const SelectedKeys& keys, 
     }
     return;
   }
+  // Kernels that compute scores next to a product take half a block at a time. Without that they take the same blocks.
+  const bool halves = buffers_.few != nullptr && buffers_.few->few_rows.scores_beside != nullptr;
+  const int64_t step = halves ? plan_.block_k / 2 : plan_.block_k;
   const auto runs_of = [&](int64_t begin) {
     FetchRuns runs(scratch.runs);
-    gathered_.AddRows(heads.place, keys.span(begin, begin + plan_.block_k), runs);
+    gathered_.AddRows(heads.place, keys.span(begin, begin + step), runs);
     return runs;
   };
   // The first rows are prefetched before the queries are packed, because packing takes as long as the rows take to
   // arrive.
   runs_of(0).Fetch();
   strips_.Open(heads.rows, buffers_.few, &all, scratch.tile, strips);
-  for (int64_t begin = 0; begin < keys.count; begin += plan_.block_k) {
-    const std::span<const int32_t> block = keys.span(begin, begin + plan_.block_k);
+  for (int64_t begin = 0; begin < keys.count; begin += step) {
+    const std::span<const int32_t> block = keys.span(begin, begin + step);
     KeyRows rows = gathered_.Gather(heads.place, block, scratch.panels).rows;
     rows.first = begin;
     // The next block's rows arrive while this block's rows are multiplied.
-    const FetchRuns next = runs_of(begin + plan_.block_k);
+    const FetchRuns next = runs_of(begin + step);
     core::kernels::FetchList list = next.list();
     const auto& problem = sparse_.attention;
     const int64_t columns = problem.d + problem.d_rope + problem.dv;

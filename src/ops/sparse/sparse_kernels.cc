@@ -15,8 +15,9 @@ const core::kernels::StripKernels* HeadsInPlace(const core::kernels::KernelTable
   return table.heads_in_place != nullptr && heads <= table.heads_in_place->width ? table.heads_in_place : nullptr;
 }
 
-bool ReadsKeysInPlace(const core::kernels::KernelTable& table, int64_t heads) {
-  const core::kernels::StripKernels* few = FewHeads(table, heads);
+bool ReadsKeysInPlace(const BoundSparse& bound, const core::kernels::KernelTable& table) {
+  if (bound.quantized) return false;
+  const core::kernels::StripKernels* few = FewHeads(table, bound.attention.problem.heads);
   return few != nullptr && (few->any_dtype || few->in_place);
 }
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/kernels/kernel_types.h"
+#include "ops/sparse/bind_sparse.h"
 #include "tiling/sparse/sparse_plan.h"
 
 namespace fa::ops {
@@ -16,8 +17,8 @@ namespace fa::ops {
 [[nodiscard]] const core::kernels::StripKernels* FewHeads(const core::kernels::KernelTable& table, int64_t heads);
 /// Returns the strip of pairs for few heads, or null if there are more heads or the level has no such strip.
 [[nodiscard]] const core::kernels::StripKernels* HeadsInPlace(const core::kernels::KernelTable& table, int64_t heads);
-/// Returns whether the forward reads keys in place.
-[[nodiscard]] bool ReadsKeysInPlace(const core::kernels::KernelTable& table, int64_t heads);
+/// Returns whether the forward reads keys in place. Quantised keys are widened instead.
+[[nodiscard]] bool ReadsKeysInPlace(const BoundSparse& bound, const core::kernels::KernelTable& table);
 
 /// Returns the names of the strips' kernels, in order of use.
 [[nodiscard]] std::vector<std::string> SparseKernelNames(const core::kernels::KernelTable& table,

@@ -30,6 +30,13 @@ int64_t ElementBytes(const GatherShape& shape) {
 
 DType PanelType(const GatherShape& shape) { return shape.form == KeyForm::kF32 ? DType::kF32 : shape.dtype; }
 
+/// Lists the addresses of the first `count` rows of a panel.
+RowBlock Listed(const RowBlock& rows, int64_t count, const void** to) {
+  const auto* at = static_cast<const std::byte*>(rows.data);
+  for (int64_t i = 0; i < count; ++i, at += rows.stride * static_cast<int64_t>(SizeOf(rows.dtype))) to[i] = at;
+  return {.dtype = rows.dtype, .rows = to};
+}
+
 int64_t KStride(const GatherShape& shape) { return PanelStride(shape.columns(), ElementBytes(shape)); }
 int64_t VStride(const GatherShape& shape) { return PanelStride(shape.dv, ElementBytes(shape)); }
 
@@ -40,16 +47,21 @@ KeyForm KeyFormOf(const core::kernels::StripKernels& kernels, DType dtype) {
   return kernels.any_dtype || dtype == DType::kF32 ? KeyForm::kNatural : KeyForm::kF32;
 }
 
+KeyForm WidenedFormOf(const core::kernels::StripKernels& kernels, DType dtype) {
+  return dtype == DType::kF16 ? KeyForm::kF32 : KeyFormOf(kernels, dtype);
+}
+
 GatherPanels::GatherPanels(Carver& carver, const GatherShape& shape)
-    : addresses(carver, shape, shape.by_address ? shape.block : 0) {
+    : addresses(carver, shape, shape.by_address || shape.listed ? shape.block : 0) {
   const int64_t element = ElementBytes(shape);
   const int64_t paired_rows = core::RoundUp(shape.block, core::kernels::kMostPairGroup);
   const bool pairs = shape.form == KeyForm::kPairs;
   const int64_t copies = shape.by_address ? 0 : shape.block;
   k = carver.Array<std::byte>(copies, KStride(shape), element);
   v = carver.Array<std::byte>(shape.shared_v ? 0 : copies * VStride(shape) * element);
-  v_pairs = carver.Floats(pairs && !shape.natural_v ? paired_rows / 2 * shape.dv : 0);
+  v_pairs = carver.Floats(pairs && !shape.natural_v && !shape.listed ? paired_rows / 2 * shape.dv : 0);
   k_pairs = carver.Floats(pairs && shape.pair_k ? paired_rows / 2 * shape.columns() : 0);
+  widening = carver.Floats(shape.quantized ? shape.quantized->ScratchFloats() : 0);
 }
 
 KeyAddresses::KeyAddresses(Carver& carver, const GatherShape& shape, int64_t max_keys) {
@@ -61,11 +73,12 @@ KeyAddresses::KeyAddresses(Carver& carver, const GatherShape& shape, int64_t max
 }
 
 /// Copies the rows of `keys` to rows of a panel, which are `stride` elements apart.
-void GatheredKeys::Copy(const RowsInTensors& rows, int64_t columns, std::span<const int32_t> keys, std::byte* to,
-                        int64_t stride) const {
+void GatheredKeys::Copy(const RowsInTensors& rows, int64_t columns, std::span<const int32_t> keys,
+                        const GatherPanels& panels, std::byte* to, int64_t stride) const {
   const int64_t element = ElementBytes(shape_);
   const bool widens = shape_.form == KeyForm::kF32;
-  const int64_t bytes = columns * static_cast<int64_t>(SizeOf(rows.dtype()));
+  const int64_t bytes =
+      shape_.quantized ? shape_.quantized->Bytes() : columns * static_cast<int64_t>(SizeOf(rows.dtype()));
   for (size_t i = 0; i < keys.size(); ++i) {
     assert(keys[i] >= 0);
     const std::byte* from = rows.At(keys[i]);
@@ -73,7 +86,9 @@ void GatheredKeys::Copy(const RowsInTensors& rows, int64_t columns, std::span<co
       const std::byte* ahead = rows.At(keys[i + kRowsAhead]);
       for (int64_t at = 0; at < bytes; at += kLineBytes) __builtin_prefetch(ahead + at, 0, 3);
     }
-    if (widens) {
+    if (shape_.quantized) {
+      WidenRow(kernels_, *shape_.quantized, from, columns, panels.widening, PanelType(shape_), to);
+    } else if (widens) {
       kernels_.widen({from, rows.dtype(), columns}, 1, columns, reinterpret_cast<float*>(to), columns);
     } else {
       std::memcpy(to, from, static_cast<size_t>(columns * element));
@@ -90,9 +105,9 @@ GatheredBlock GatheredKeys::Gather(const KeyPlace& place, std::span<const int32_
   assert(count <= shape.block);
   if (shape.by_address) return ByAddress(place, keys, panels);
   const int64_t k_stride = KStride(shape), element = ElementBytes(shape);
-  Copy(KeysAt(place), shape.d, keys, panels.k, k_stride);
+  Copy(KeysAt(place), shape.d, keys, panels, panels.k, k_stride);
   if (shape.d_rope > 0) {
-    Copy({place.RowsOf(sources_.k_rope)}, shape.d_rope, keys, panels.k + shape.d * element, k_stride);
+    Copy({place.RowsOf(sources_.k_rope)}, shape.d_rope, keys, panels, panels.k + shape.d * element, k_stride);
   }
 
   GatheredBlock block;
@@ -109,10 +124,13 @@ GatheredBlock GatheredKeys::Gather(const KeyPlace& place, std::span<const int32_
   RowBlock& v = block.rows.v;
   v = block.rows.k;
   if (!shape.shared_v) {
-    Copy({place.RowsOf(sources_.v)}, shape.dv, keys, panels.v, VStride(shape));
+    Copy({place.RowsOf(sources_.v)}, shape.dv, keys, panels, panels.v, VStride(shape));
     v = {panels.v, type, VStride(shape)};
   }
-  if (shape.form == KeyForm::kPairs && !shape.natural_v) {
+  if (shape.listed) {
+    block.rows.k = Listed(block.rows.k, count, panels.addresses.k);
+    block.rows.v = Listed(v, count, panels.addresses.v);
+  } else if (shape.form == KeyForm::kPairs && !shape.natural_v) {
     kernels_.pair_rows(v, count, shape.dv, panels.v_pairs, shape.dv);
     v = kernels_.Paired(panels.v_pairs, shape.dv);
   }
@@ -171,8 +189,10 @@ void GatheredKeys::AddRows(const KeyPlace& place, std::span<const int32_t> keys,
   const RowsInTensors k = KeysAt(place);
   const layout::HeadRows k_rope = place.RowsOf(sources_.k_rope), v = place.RowsOf(sources_.v);
   const auto bytes = [](DType dtype, int64_t columns) { return columns * static_cast<int64_t>(SizeOf(dtype)); };
-  const int64_t k_bytes = bytes(k.dtype(), shape_.d), rope_bytes = bytes(k_rope.dtype, shape_.d_rope);
-  const int64_t v_bytes = bytes(v.dtype, shape_.shared_v ? 0 : shape_.dv);
+  const int64_t row_bytes = shape_.quantized ? shape_.quantized->Bytes() : 0;
+  const int64_t k_bytes = shape_.quantized ? row_bytes : bytes(k.dtype(), shape_.d);
+  const int64_t rope_bytes = bytes(k_rope.dtype, shape_.d_rope);
+  const int64_t v_bytes = shape_.shared_v ? 0 : shape_.quantized ? row_bytes : bytes(v.dtype, shape_.dv);
   for (const int32_t key : keys) {
     runs.Add(k.At(key), k_bytes);
     if (rope_bytes > 0) runs.Add(k_rope.At(key), rope_bytes);

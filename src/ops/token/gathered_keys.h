@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <span>
 
 #include "core/kernels/kernel_types.h"
@@ -12,10 +13,11 @@
 #include "ops/plan/carver.h"
 #include "ops/tile/fetch_runs.h"
 #include "ops/tile/key_rows.h"
+#include "ops/token/quantized_rows.h"
 
 namespace fa::ops {
 
-/// The keys and values of a call that has one key head.
+/// The keys and values of a call that has one key head. The elements of quantised rows are bytes.
 struct KeySources {
   layout::StoredRows k = {}, k_rope = {}, v = {};  ///< rows of the tensors; GatherShape says whether k_rope and v exist
   layout::StoredRows second = {};  ///< rows of K in a second tensor; only without k_rope, and if V is part of K
@@ -51,6 +53,9 @@ enum class KeyForm : uint8_t {
   kPairs,    ///< K is unchanged and V becomes pairs of rows, for kernels of bf16 pairs
 };
 [[nodiscard]] KeyForm KeyFormOf(const core::kernels::StripKernels& kernels, DType dtype);
+/// Returns the form of rows that are widened when they are gathered for queries of this type. bf16 stays bf16 if the
+/// kernels read it, so that bits are those of plain rows. f16 becomes f32, which has room for large scales.
+[[nodiscard]] KeyForm WidenedFormOf(const core::kernels::StripKernels& kernels, DType dtype);
 
 /// Which rows are gathered per key, and how they are stored.
 struct GatherShape {
@@ -67,6 +72,11 @@ struct GatherShape {
   /// With KeyForm::kPairs: whether scores read rows of K in place (StripKernels::scores_by_address). Then only rows for
   /// products that take pairs are copied: V, and K for dS.
   bool by_address = false;
+  /// How rows of K and V are stored if they are quantised. They are widened when they are gathered. Then d is the width
+  /// of a row, d_rope is 0, and `form` comes from WidenedFormOf.
+  std::optional<QuantizedRow> quantized = {};
+  /// With `quantized`: whether the kernels take only listed rows. The lists name the rows of the panels.
+  bool listed = false;
 
   [[nodiscard]] int64_t columns() const { return d + d_rope; }
 };
@@ -84,11 +94,12 @@ struct KeyAddresses {
 struct GatherPanels {
   GatherPanels(Carver& carver, const GatherShape& shape);
 
-  KeyAddresses addresses;  ///< addresses of rows of K, only with by_address
+  KeyAddresses addresses;  ///< addresses of rows of K, only with by_address or `listed`
   std::byte* k;            ///< without by_address: rows of K, each followed by its rope part
   std::byte* v;            ///< rows of V, if they are no part of k
   float* v_pairs;
   float* k_pairs;
+  float* widening;  ///< scratch of WidenRow, only for quantised rows
 };
 
 /// The rows of a block, beginning with key 0.
@@ -128,8 +139,8 @@ class GatheredKeys {
  private:
   [[nodiscard]] GatheredBlock ByAddress(const KeyPlace& place, std::span<const int32_t> keys,
                                         const GatherPanels& panels) const;
-  void Copy(const RowsInTensors& rows, int64_t columns, std::span<const int32_t> keys, std::byte* to,
-            int64_t stride) const;
+  void Copy(const RowsInTensors& rows, int64_t columns, std::span<const int32_t> keys, const GatherPanels& panels,
+            std::byte* to, int64_t stride) const;
   /// Returns the rows of K.
   [[nodiscard]] RowsInTensors KeysAt(const KeyPlace& place) const {
     return {place.RowsOf(sources_.k), sources_.second.Head(place.batch, 0, place.second_offset), place.first_keys};

@@ -59,6 +59,53 @@ Status CheckLengths(const Side& side, int64_t batch) {
   return Status::Ok();
 }
 
+/// Checks one number per sequence. Entry i must be in 0..most(i); `want` says where the upper end comes from.
+template <typename Most>
+Status CheckNumbers(const char* name, std::span<const int64_t> numbers, int64_t count, const Most& most,
+                    const Words& want) {
+  if (numbers.empty()) return Status::Ok();
+  if (static_cast<int64_t>(numbers.size()) != count) {
+    return Status::InvalidArgument(Arg(name).Has(std::to_string(numbers.size())) + " entries, want " +
+                                   std::to_string(count) + " (batch)");
+  }
+  for (size_t i = 0; i < numbers.size(); ++i) {
+    if (numbers[i] >= 0 && numbers[i] <= most(i)) continue;
+    return Status::InvalidArgument(EntryOf(name, numbers, i) + ", want 0.." + std::to_string(most(i)) + " (" +
+                                   want.text + ")");
+  }
+  return Status::Ok();
+}
+
+/// Checks used_q or used_kv, and applies it to the lengths of the bound sequences.
+Status ApplyUsed(const char* name, std::span<const int64_t> used, bool sums, const char* lengths,
+                 int64_t SparseSequence::*length, SparseSequences& bound) {
+  if (used.empty()) return Status::Ok();
+  if (!sums) {
+    return Status::InvalidArgument(Arg(name).Says("given, want none: rows are not packed, use ") + Arg(lengths));
+  }
+  FA_RETURN_IF_ERROR(CheckNumbers(
+      name, used, std::ssize(bound.list), [&](size_t i) { return bound.list[i].*length; }, Arg(lengths)));
+  for (size_t i = 0; i < used.size(); ++i) bound.list[i].*length = used[i];
+  return Status::Ok();
+}
+
+/// Checks and applies the ratio of compression and its residuals.
+Status ApplyRatio(const SparseLengths& lengths, SparseSequences& bound) {
+  constexpr int64_t kMostRatio = int64_t{1} << 20;
+  if (lengths.ratio < 1 || lengths.ratio > kMostRatio) {
+    return Status::InvalidArgument(Arg("cmp_ratio").Is(std::to_string(lengths.ratio)) + ", want 1.." +
+                                   std::to_string(kMostRatio));
+  }
+  FA_RETURN_IF_ERROR(CheckNumbers(
+      "residual_kv", lengths.residual_kv, std::ssize(bound.list), [&](size_t) { return lengths.ratio - 1; },
+      Arg("cmp_ratio") + " - 1"));
+  for (size_t i = 0; i < bound.list.size(); ++i) {
+    bound.list[i].ratio = lengths.ratio;
+    if (!lengths.residual_kv.empty()) bound.list[i].residual = lengths.residual_kv[i];
+  }
+  return Status::Ok();
+}
+
 // Checks the number of batch elements, and the number of tokens if all rows are in use. The check runs before the list
 // of sequences is made.
 Status CheckCount(const SparseLengths& lengths, int64_t count, const Side& q) {
@@ -116,11 +163,17 @@ Result<SparseSequences> BindSparseSequences(const SparseLengths& lengths) {
     SparseSequence sequence;
     sequence.sq = of(q, packed, &sequence.q_offset);
     sequence.sk = of(kv, sums, &sequence.k_offset);
+    bound.list.push_back(sequence);
+  }
+  FA_RETURN_IF_ERROR(ApplyUsed("used_q", lengths.used_q, packed, "lengths_q", &SparseSequence::sq, bound));
+  FA_RETURN_IF_ERROR(ApplyUsed("used_kv", lengths.used_kv, sums, "lengths_kv", &SparseSequence::sk, bound));
+  FA_RETURN_IF_ERROR(ApplyRatio(lengths, bound));
+  for (int64_t b = 0; b < count; ++b) {
+    SparseSequence& sequence = bound.list[static_cast<size_t>(b)];
     sequence.first_token = bound.tokens;
     FA_RETURN_IF_ERROR(CheckKeyCount(lengths.k_name, b, sequence.sk));
     bound.tokens += sequence.sq;
     bound.max_sk = std::max(bound.max_sk, sequence.sk);
-    bound.list.push_back(sequence);
     if (bound.tokens > kMaxTokens) return TooManyTokens(lengths.q_name, bound.tokens);
   }
   return bound;

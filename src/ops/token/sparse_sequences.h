@@ -22,6 +22,10 @@ struct SparseLengths {
   int64_t batch = 0;              ///< number of batch elements, for BSND
   int64_t q_rows = 0, k_rows = 0;
   std::span<const int64_t> lengths_q = {}, lengths_kv = {};
+  /// The rows in use of each packed sequence; empty: all. `residual_kv` has SparseSequence::residual of each sequence;
+  /// empty: 0.
+  std::span<const int64_t> used_q = {}, used_kv = {}, residual_kv = {};
+  int64_t ratio = 1;  ///< SparseSequence::ratio
   SparseMask mask = SparseMask::kRightDownCausal;
   const char *q_name = "q", *k_name = "k";  ///< names of the tensors that have q_rows and k_rows rows
   /// Names of lengths_q, of lengths_kv and of the table of the keys' pages.

@@ -32,7 +32,7 @@ int64_t LastSize(const TensorView& tensor) {
   return tensor.shape.empty() ? 0 : tensor.shape[std::min(tensor.shape.rank(), Dims::kMaxRank) - 1];
 }
 
-Status SparseTensors::BindQuery(const char* name, const TensorView& q) {
+Status SparseTensors::BindQuery(const char* name, const TensorView& q, bool quantized) {
   query_ = name;
   if (layout_ != Layout::kBSND && layout_ != Layout::kTND) {
     const std::string got =
@@ -40,7 +40,13 @@ Status SparseTensors::BindQuery(const char* name, const TensorView& q) {
     return Status::InvalidArgument(Arg("layout").Is(got) + ", want BSND or TND");
   }
   FA_RETURN_IF_ERROR(CheckPresent(name, q));
-  if (!IsFloat(q.dtype)) return WrongType(name, q.dtype, "f32, f16 or bf16");
+  if (quantized) {
+    if (q.dtype != DType::kI8 && q.dtype != DType::kF8E4M3) {
+      return WrongType(name, q.dtype, "i8 or f8e4m3 (" + Arg("q_scale") + ")");
+    }
+  } else if (!IsFloat(q.dtype)) {
+    return WrongType(name, q.dtype, "f32, f16 or bf16");
+  }
   const int rank = leading() + 2;
   if (q.shape.rank() != rank) {
     return Status::InvalidArgument(Arg(name, ".shape").Is(Text(q.shape)) + ", want " + std::to_string(rank) +
@@ -73,10 +79,11 @@ Status SparseTensors::BindBlockTable(const TensorView& table, const char* name) 
   return Status::Ok();
 }
 
-Status SparseTensors::BindKey(const char* name, const TensorView& k, WantedSize heads, WantedSize columns) {
+Status SparseTensors::BindKey(const char* name, const TensorView& k, WantedSize heads, WantedSize columns,
+                              DType dtype) {
   key_ = name;
   FA_RETURN_IF_ERROR(CheckPresent(name, k));
-  if (k.dtype != dtype_) return WrongType(name, k.dtype, TypeOf(query_, dtype_));
+  if (k.dtype != dtype) return WrongType(name, k.dtype, TypeOf(query_, dtype));
   const int rank = packed() && !paged() ? 3 : 4;
   if (k.shape.rank() != rank) {
     return Status::InvalidArgument(Arg(name, ".shape").Is(Text(k.shape)) + ", want " + std::to_string(rank) +
@@ -133,6 +140,21 @@ Status SparseTensors::CheckKeySide(const char* name, const TensorView& tensor, D
   if (paged()) return CheckShape(name, tensor, {{blocks_, {key_, 0}}, {page_rows_, {key_, 1}}}, trailing);
   if (packed()) return CheckShape(name, tensor, {{k_rows_, {key_, 0}}}, trailing);
   return CheckShape(name, tensor, {{batch_, {query_, 0}}, {k_rows_, {key_, 1}}}, trailing);
+}
+
+Status SparseTensors::CheckKeyValues(const char* name, const TensorView& tensor) const {
+  FA_RETURN_IF_ERROR(CheckPresent(name, tensor));
+  if (!IsFloat(tensor.dtype)) return WrongType(name, tensor.dtype, "f32, f16 or bf16");
+  const int rank = packed() && !paged() ? 1 : 2;
+  if (tensor.shape.rank() == rank) return CheckKeySide(name, tensor, tensor.dtype, {});
+  return CheckKeySide(name, tensor, tensor.dtype, {{1, {"one key head"}}});
+}
+
+Status SparseTensors::CheckFloatQuerySide(const char* name, const TensorView& tensor,
+                                          std::initializer_list<WantedSize> trailing) const {
+  FA_RETURN_IF_ERROR(CheckPresent(name, tensor));
+  if (!IsFloat(tensor.dtype)) return WrongType(name, tensor.dtype, "f32, f16 or bf16");
+  return CheckQuerySide(name, tensor, tensor.dtype, trailing);
 }
 
 Status SparseTensors::CheckRope(const RopeArgs& args, int64_t heads, int64_t heads_kv, int64_t* columns) const {

@@ -37,11 +37,13 @@ class SparseTensors {
   // Call the functions from here to BindKey in this order.
 
   /// Binds the query [B, S1, N, D] of a float type, with N >= 1 and D in 1..1024. It also checks the layout.
-  [[nodiscard]] Status BindQuery(const char* name, const TensorView& q);
+  /// @param quantized  whether the type is i8 or f8e4m3 instead
+  [[nodiscard]] Status BindQuery(const char* name, const TensorView& q, bool quantized = false);
   /// Binds the block table, i32 [B, n]. If its data is null, keys do not lie in pages.
   [[nodiscard]] Status BindBlockTable(const TensorView& table, const char* name = "block_table");
-  /// Binds the key [B, S2, heads, columns], of the query's type.
-  [[nodiscard]] Status BindKey(const char* name, const TensorView& k, WantedSize heads, WantedSize columns);
+  /// Binds the key [B, S2, heads, columns] of this type, which is the query's type unless keys are quantised.
+  [[nodiscard]] Status BindKey(const char* name, const TensorView& k, WantedSize heads, WantedSize columns,
+                               DType dtype);
 
   /// Checks a tensor [B, S1, trailing...] of the given type; with TND [T, trailing...].
   [[nodiscard]] Status CheckQuerySide(const char* name, const TensorView& tensor, DType dtype,
@@ -49,6 +51,11 @@ class SparseTensors {
   /// Checks a tensor [B, S2, trailing...] of the given type; with TND [T, trailing...].
   [[nodiscard]] Status CheckKeySide(const char* name, const TensorView& tensor, DType dtype,
                                     std::initializer_list<WantedSize> trailing) const;
+  /// Checks a tensor of any float type with one number per key, [B, S2] or [B, S2, 1].
+  [[nodiscard]] Status CheckKeyValues(const char* name, const TensorView& tensor) const;
+  /// Checks a tensor of any float type [B, S1, trailing...].
+  [[nodiscard]] Status CheckFloatQuerySide(const char* name, const TensorView& tensor,
+                                           std::initializer_list<WantedSize> trailing) const;
   /// Checks the rope tensors, which must both be given or both be absent. `columns` receives their head size, or 0 if
   /// they are absent.
   [[nodiscard]] Status CheckRope(const RopeArgs& args, int64_t heads, int64_t heads_kv, int64_t* columns) const;

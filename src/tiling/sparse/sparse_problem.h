@@ -2,6 +2,7 @@
 #define FA_TILING_SPARSE_PROBLEM_H_
 
 #include <cstdint>
+#include <optional>
 
 #include "tiling/problem.h"
 #include "tiling/sparse/shared_keys.h"
@@ -17,8 +18,9 @@ struct SparseProblem {
   int64_t block_size = 1;  ///< number of keys that an entry stands for
   bool has_v = false;      ///< whether values have their own tensor; otherwise they are the first columns of keys
   bool paged = false;      ///< whether keys lie in pages
-  const SharedKeys* shared = nullptr;  ///< which keys of two tensors a token has; null: one tensor and one list
-  bool whole_tokens = false;           ///< one task computes all heads of a token, for the mean over the heads
+  const SharedKeys* shared = nullptr;   ///< which keys of two tensors a token has; null: one tensor and one list
+  bool whole_tokens = false;            ///< one task computes all heads of a token, for the mean over the heads
+  std::optional<DType> quantized = {};  ///< the type of the numbers in rows of quantised keys
 
   /// Returns the largest number of keys that the token can have.
   [[nodiscard]] int64_t KeysAtMost(const SparseToken& token) const;

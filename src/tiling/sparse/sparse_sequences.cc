@@ -24,6 +24,12 @@ double SparseSequences::SelectableKeys(int64_t entries, int64_t block_size) cons
       blocks += static_cast<double>(sq) * static_cast<double>(of_each);
       continue;
     }
+    if (sequence.ratio > 1) {
+      for (int64_t t = 0; t < sq; ++t) {
+        blocks += static_cast<double>(std::min(entries, core::CeilDiv(sequence.Limit(mask, t), block_size)));
+      }
+      continue;
+    }
     // If sk >= sq, row t has the limit before + 1 + t. Otherwise the first rows have no keys, and the others have the
     // limits 1 to sk.
     const int64_t before = std::max<int64_t>(sk - sq, 0);

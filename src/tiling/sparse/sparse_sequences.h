@@ -15,15 +15,21 @@ struct SparseSequence {
   int64_t sq = 0, sk = 0;
   int64_t q_offset = 0, k_offset = 0;  ///< TND: first rows of the sequence in the tensors; otherwise 0
   int64_t first_token = 0;             ///< number of tokens of all sequences before it
+  /// A key stands for `ratio` tokens. After the tokens of the last key follow `residual` tokens, fewer than `ratio`.
+  int64_t ratio = 1, residual = 0;
   /// How many of the sk keys lie in a second tensor, behind the others, and the first of its rows there (TND).
   int64_t second = 0, second_offset = 0;
   int64_t positions = 0;  ///< with SharedKeys: the position of the last query token
 
   [[nodiscard]] int64_t first() const { return sk - second; }  ///< number of keys in the first tensor
 
+  /// Returns the number of tokens before query token 0, for which keys may stand. It is negative if there are fewer of
+  /// these tokens than queries.
+  [[nodiscard]] int64_t Before() const { return sk * ratio + residual - sq; }
   /// Returns the limit of query token t, 0..sk: the token may select the keys below this number.
   [[nodiscard]] int64_t Limit(SparseMask mask, int64_t t) const {
-    return mask == SparseMask::kNone ? sk : std::clamp<int64_t>(sk - sq + t + 1, 0, sk);
+    if (mask == SparseMask::kNone) return sk;
+    return std::clamp<int64_t>((Before() + t + 1) / ratio, 0, sk);
   }
 };
 

@@ -39,6 +39,7 @@ std::unique_ptr<FuzzCall> RandomSparseForwardCall(uint64_t seed) {
 
 std::unique_ptr<FuzzCall> RandomSparseBackwardCall(uint64_t seed) {
   SparseCase c = RandomSparseCase(seed);
+  c.rows.reset();
   c.tokens.page_rows = 0;
   return std::make_unique<SparseBackwardCall>(c);
 }

@@ -1,8 +1,11 @@
 #include "ops/indexer/indexer_case.h"
 
+#include <algorithm>
+#include <cmath>
 #include <limits>
 
 #include "ops/indexer/indexer_expectation.h"
+#include "support/compressed_number.h"
 #include "support/execution/contexts.h"
 
 namespace fa::test {
@@ -22,6 +25,59 @@ std::vector<double> Draw(const IndexerCase& c, const std::vector<int64_t>& rows,
   // do.
   for (double& value : values) value = static_cast<double>(static_cast<int>(1.2 * value));
   return values;
+}
+
+/// Draws quantised rows as numbers.
+std::vector<double> DrawCodes(const IndexerCase& c, const std::vector<int64_t>& rows, int64_t heads, Tag tag) {
+  std::vector<double> numbers = Draw(c, rows, heads, c.d, tag, DType::kF32);
+  const double spread = c.values == IndexerValues::kSmallIntegers ? 1 : *c.codes == DType::kI8 ? 40 : 1.5;
+  for (double& number : numbers) {
+    number = CompressedNumber(*c.codes, NearestCode(*c.codes, static_cast<float>(spread * number)));
+  }
+  return numbers;
+}
+
+/// Draws scales of any sign. If all values are to be small integers, scales are small powers of 2.
+std::vector<double> DrawScales(const IndexerCase& c, const std::vector<int64_t>& rows, int64_t size, Tag tag) {
+  std::vector<double> scales = DrawRows(c.tokens, rows, 1, size, tag, c.scale_dtype);
+  for (double& scale : scales) {
+    if (c.values == IndexerValues::kSmallIntegers) scale = std::exp2(std::clamp(std::floor(scale), -2.0, 2.0));
+    if (c.unit_scales) scale = 1;
+  }
+  return scales;
+}
+
+/// Returns an offset per token.
+std::vector<double> IndexOffsets(const IndexerCase& c) {
+  std::vector<double> offsets;
+  for (const int64_t sq : c.tokens.lengths.sq) {
+    for (int64_t t = 0; t < sq; ++t) offsets.push_back(static_cast<double>(1000 * (offsets.size() % 7) + 5));
+  }
+  return offsets;
+}
+
+std::vector<double> QueryScales(const IndexerCase& c) {
+  return DrawScales(c, c.tokens.lengths.sq, c.heads, Tag::kQRope);
+}
+
+/// Returns the elements of a tensor of type c.codes that stand for the numbers. A tensor of f8e4m3 has its codes as
+/// elements.
+std::vector<double> ElementsOf(const IndexerCase& c, std::vector<double> numbers) {
+  if (*c.codes == DType::kI8) return numbers;
+  for (double& number : numbers) number = NearestCode(*c.codes, static_cast<float>(number));
+  return numbers;
+}
+
+/// Returns a view of the first dimensions of a tensor whose other dimensions have one element.
+TensorView FirstDims(const Tensor& tensor, int rank) {
+  TensorView view = tensor.view();
+  const Dims shape = view.shape, stride = view.stride;
+  view.shape = view.stride = {};
+  for (int dim = 0; dim < rank; ++dim) {
+    view.shape.push_back(shape[dim]);
+    view.stride.push_back(stride[dim]);
+  }
+  return view;
 }
 
 template <typename Call, typename Check>
@@ -46,10 +102,17 @@ std::ostream& operator<<(std::ostream& out, const IndexerCase& c) {
   if (c.f32_weights) out << " f32 weights";
   if (c.f32_values) out << " f32 values";
   if (c.values == IndexerValues::kSmallIntegers) out << " integers";
+  if (c.codes) out << " codes of " << Name(*c.codes) << " scales " << Name(c.scale_dtype);
+  if (c.unit_scales) out << " unit scales";
+  if (c.flat_scales) out << " flat scales";
+  if (c.ratio != 1) out << " ratio " << c.ratio;
+  if (c.offsets) out << " offsets";
   return out;
 }
 
-LightningIndexerOptions OptionsOf(const IndexerCase& c) { return {.layout = c.tokens.layout, .mask = c.tokens.mask()}; }
+LightningIndexerOptions OptionsOf(const IndexerCase& c) {
+  return {.layout = c.tokens.layout, .mask = c.tokens.mask(), .cmp_ratio = c.ratio};
+}
 
 LightningIndexerGradOptions GradOptionsOf(const IndexerCase& c) {
   return {.layout = c.tokens.layout, .mask = c.tokens.mask(), .check_indices = c.check_indices};
@@ -61,6 +124,14 @@ reference::IndexerProblem MakeReferenceProblem(const IndexerCase& c) {
   p.q = Draw(c, t.lengths.sq, c.heads, c.d, Tag::kQIndex, t.dtype);
   p.k = Draw(c, t.lengths.sk, 1, c.d, Tag::kKIndex, t.dtype);
   p.weights = Draw(c, t.lengths.sq, 1, c.heads, Tag::kWeights, c.weights_dtype());
+  p.selection.ratio = c.ratio;
+  p.selection.residual = c.residual;
+  if (!c.codes) return p;
+  p.q = DrawCodes(c, t.lengths.sq, c.heads, Tag::kQIndex);
+  p.k = DrawCodes(c, t.lengths.sk, 1, Tag::kKIndex);
+  p.k_scale = DrawScales(c, t.lengths.sk, 1, Tag::kKRope);
+  const std::vector<double> q_scale = QueryScales(c);
+  for (size_t x = 0; x < p.weights.size(); ++x) p.weights[x] *= q_scale[x];
   return p;
 }
 
@@ -70,12 +141,24 @@ std::vector<double> DrawValueGradients(const IndexerCase& c) {
 
 IndexerCall::IndexerCall(const IndexerCase& c, reference::IndexerProblem values)
     : case_(c), values_(std::move(values)), tensors_(c.tokens) {
-  q_ = tensors_.MakeQuerySide(c.tokens.dtype, c.heads, c.d);
-  tensors_.FillQueries(values_.q, q_);
-  k_ = tensors_.MakeKeySide(c.tokens.dtype, 1, c.d);
-  tensors_.FillKeys(values_.k, k_);
+  const DType dtype = c.codes.value_or(c.tokens.dtype);
+  q_ = tensors_.MakeQuerySide(dtype, c.heads, c.d);
+  tensors_.FillQueries(c.codes ? ElementsOf(c, values_.q) : values_.q, q_);
+  k_ = tensors_.MakeKeySide(dtype, 1, c.d);
+  tensors_.FillKeys(c.codes ? ElementsOf(c, values_.k) : values_.k, k_);
   weights_ = tensors_.MakeFlatQuerySide(c.weights_dtype(), c.heads);
-  tensors_.FillQueries(values_.weights, weights_);
+  tensors_.FillQueries(
+      c.codes ? Draw(c, c.tokens.lengths.sq, 1, c.heads, Tag::kWeights, c.weights_dtype()) : values_.weights, weights_);
+  if (c.codes) {
+    q_scale_ = tensors_.MakeFlatQuerySide(c.scale_dtype, c.heads);
+    tensors_.FillQueries(QueryScales(c), q_scale_);
+    k_scale_ = tensors_.MakeKeySide(c.scale_dtype, 1, 1);
+    tensors_.FillKeys(values_.k_scale, k_scale_);
+  }
+  if (c.offsets) {
+    index_offset_ = tensors_.MakeFlatQuerySide(DType::kI32, 1);
+    tensors_.FillQueries(IndexOffsets(c), index_offset_);
+  }
   indices_ = tensors_.MakeQuerySide(DType::kI32, 1, c.tokens.slots);
   if (c.wants_values) sparse_values_ = tensors_.MakeQuerySide(c.values_dtype(), 1, c.tokens.slots);
 }
@@ -85,6 +168,12 @@ LightningIndexerArgs IndexerCall::args() const {
   args.q = q_.tensor.view();
   args.k = k_.tensor.view();
   args.weights = weights_.tensor.view();
+  args.q_scale = q_scale_.tensor.view();
+  if (case_.codes) {
+    args.k_scale = FirstDims(k_scale_.tensor, k_scale_.tensor.shape().rank() - (case_.flat_scales ? 2 : 1));
+  }
+  args.index_offset = index_offset_.tensor.view();
+  args.residual_kv = case_.residual;
   args.block_table = tensors_.block_table().view();
   args.lengths_q = tensors_.lengths_q();
   args.lengths_kv = tensors_.lengths_kv();
@@ -95,13 +184,22 @@ LightningIndexerArgs IndexerCall::args() const {
 
 TokenOutputs IndexerCall::Outputs() const {
   TokenOutputs outputs = {{"sparse_indices", tensors_.Queries(indices_), -1}};
+  if (case_.offsets) {
+    const std::vector<double> offsets = IndexOffsets(case_);
+    std::vector<double>& indices = outputs.front().rows.values;
+    for (size_t x = 0; x < indices.size(); ++x) {
+      if (indices[x] != -1) indices[x] -= offsets[x / static_cast<size_t>(case_.tokens.slots)];
+    }
+  }
   if (case_.wants_values) outputs.push_back({"sparse_values", tensors_.Queries(sparse_values_), -kInf});
   return outputs;
 }
 
 Snapshot IndexerCall::TakeSnapshot(bool outputs_may_change) const {
   Snapshot snapshot;
-  for (const RowTensor* input : {&q_, &k_, &weights_}) snapshot.Add(input->tensor);
+  for (const RowTensor* input : {&q_, &k_, &weights_, &q_scale_, &k_scale_, &index_offset_}) {
+    snapshot.Add(input->tensor);
+  }
   snapshot.Add(tensors_.block_table());
   for (const RowTensor* output : {&indices_, &sparse_values_}) {
     snapshot.Add(output->tensor);

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <iosfwd>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -32,6 +33,15 @@ struct IndexerCase {
   bool flat_d_values = false;  ///< only in the backward: [B, S1, K], otherwise [B, S1, 1, K]
   IndexerValues values = IndexerValues::kNormal;
   bool check_indices = true;
+  // Only in the forward that selects keys:
+  std::optional<DType> codes =
+      {};  ///< the type of quantised q and k; tokens.dtype is then a type of weights and values
+  DType scale_dtype = DType::kF32;     ///< the type of the scales of quantised q and k
+  bool unit_scales = false;            ///< whether all scales are 1
+  bool flat_scales = false;            ///< whether k_scale is [B, S2]; otherwise it is [B, S2, 1]
+  int64_t ratio = 1;                   ///< cmp_ratio
+  std::vector<int64_t> residual = {};  ///< residual_kv
+  bool offsets = false;                ///< whether each token has an index_offset
 
   [[nodiscard]] DType weights_dtype() const { return f32_weights ? DType::kF32 : tokens.dtype; }
   [[nodiscard]] DType values_dtype() const { return f32_values ? DType::kF32 : tokens.dtype; }
@@ -67,7 +77,7 @@ class IndexerCall {
   IndexerCase case_;
   reference::IndexerProblem values_;
   TokenTensors tensors_;
-  RowTensor q_, k_, weights_, indices_, sparse_values_;
+  RowTensor q_, k_, weights_, indices_, sparse_values_, q_scale_, k_scale_, index_offset_;
 };
 
 /// The tensors of a backward call.

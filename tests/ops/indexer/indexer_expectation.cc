@@ -103,7 +103,9 @@ double ScoreTolerance(const reference::IndexerProblem& p, int64_t token, int64_t
     tolerance += weight * (ErrorOfSum(p.d) * magnitude + flushed);
     sum += weight * std::max(product, 0.0);
   }
-  return tolerance + ErrorOfSum(p.heads) * sum;
+  tolerance += ErrorOfSum(p.heads) * sum;
+  // The product of weight and scale, and that of the sum with the key's scale, add a rounding each.
+  return p.k_scale.empty() ? tolerance : std::fabs(p.k_scale[key]) * (tolerance + 2 * kUnit * sum);
 }
 
 AssertionResult IsSelection(const IndexerCall& call, const TokenOutputs& got) {

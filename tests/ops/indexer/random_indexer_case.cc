@@ -14,6 +14,15 @@ IndexerCase RandomIndexerCase(uint64_t seed, bool forward) {
   c.wants_values = !forward || random.Pick(0, 3) > 0;
   c.flat_d_values = random.Pick(0, 1) == 1;
   c.values = random.OneOf({IndexerValues::kNormal, IndexerValues::kSmallIntegers});
+  if (!forward) return c;
+  if (random.Pick(0, 2) == 0) {
+    c.codes = random.OneOf({DType::kI8, DType::kF8E4M3});
+    c.scale_dtype = random.OneOf({DType::kF32, DType::kF16, DType::kBF16});
+    c.flat_scales = random.Pick(0, 1) == 1;
+  }
+  c.ratio = random.OneOf<int64_t>({1, 1, 2, 4, 128});
+  c.offsets = random.Pick(0, 3) == 0;
+  for (int64_t b = 0; c.ratio > 1 && b < c.tokens.batch(); ++b) c.residual.push_back(random.Pick(0, c.ratio - 1));
   return c;
 }
 

@@ -1,5 +1,7 @@
 #include "ops/sparse/random_sparse_case.h"
 
+#include <algorithm>
+
 #include "support/cases/random_token_case.h"
 
 namespace fa::test {
@@ -17,6 +19,13 @@ SparseCase RandomSparseCase(uint64_t seed) {
   c.statistics = random.Pick(0, 3) > 0;
   c.head_mean = random.Pick(0, 1) == 1;
   c.sink = random.Pick(0, 2) == 0;
+  if (random.Pick(0, 3) > 0) return c;
+  c.rows = random.OneOf({DType::kI8, DType::kF8E4M3});
+  c.tile = random.OneOf<int64_t>({1, 7, 16, 128});
+  c.dv = std::min(c.dv, c.d);
+  c.rope_columns = c.d_rope;
+  c.d += c.d_rope;
+  c.d_rope = 0;
   return c;
 }
 

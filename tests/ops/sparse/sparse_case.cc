@@ -1,8 +1,12 @@
 #include "ops/sparse/sparse_case.h"
 
 #include <cmath>
+#include <cstring>
+#include <span>
 
 #include "ops/sparse/sparse_expectation.h"
+#include "reference/half.h"
+#include "support/compressed_number.h"
 #include "support/execution/contexts.h"
 
 namespace fa::test {
@@ -26,6 +30,30 @@ Tensor MakeSink(const SparseCase& c, const reference::SparseProblem& values) {
   Tensor sink = MakeHeadValues(c);
   for (int64_t n = 0; n < std::ssize(values.sink); ++n) sink.Set(n, values.sink[n]);
   return sink;
+}
+
+/// Appends the bytes of a number.
+template <typename T>
+void AppendBytes(T number, std::vector<std::byte>* to) {
+  const auto bytes = std::as_bytes(std::span(&number, 1));
+  to->insert(to->end(), bytes.begin(), bytes.end());
+}
+
+/// Returns a scale that brings drawn numbers to a size of about 1. If the case's rows are exact, it is a power of 2.
+float DrawScale(const SparseCase& c, double uniform) {
+  const double usual = *c.rows == DType::kI8 ? 1.0 / 64 : 0.5;
+  if (c.exact_rows) return static_cast<float>(usual * std::exp2(std::floor(3 * uniform) - 1));
+  return static_cast<float>(usual * (uniform < 0.5 ? 0.5 + uniform : -uniform));
+}
+
+/// Makes a tensor of rows, filled with the bytes of quantised rows if the case has them, and else with `values`.
+RowTensor MakeKeyRows(const SparseCase& c, const TokenTensors& tensors, Tag tag, const std::vector<double>& values,
+                      int64_t columns) {
+  const SparseAttentionOptions options = OptionsOf(c);
+  RowTensor made = c.rows ? tensors.MakeKeySide(*c.rows, 1, options.row_format.Bytes(c.tokens.dtype))
+                          : tensors.MakeKeySide(c.tokens.dtype, 1, columns);
+  tensors.FillKeys(c.rows ? DrawQuantizedKeys(c, tag).bytes : values, made);
+  return made;
 }
 
 bool WantsHeadMean(const SparseCase& c) { return c.head_mean && c.tokens.block_size == 1; }
@@ -55,6 +83,8 @@ std::ostream& operator<<(std::ostream& out, const SparseCase& c) {
   if (c.scale) out << " scale " << *c.scale;
   if (!c.check_indices) out << " unchecked";
   if (c.sink) out << " sink";
+  if (c.rows) out << " rows of " << Name(*c.rows) << " rope " << c.rope_columns << " tile " << c.tile;
+  if (c.exact_rows) out << " exact";
   return out;
 }
 
@@ -65,7 +95,42 @@ SparseAttentionOptions OptionsOf(const SparseCase& c) {
   options.block_size = c.tokens.block_size;
   options.mask = c.tokens.mask();
   options.check_indices = c.check_indices;
+  if (c.rows) options.row_format = {.columns = c.d - c.rope_columns, .rope = c.rope_columns, .tile = c.tile};
   return options;
+}
+
+QuantizedKeys DrawQuantizedKeys(const SparseCase& c, Tag tag) {
+  const TokenCase& t = c.tokens;
+  const int64_t columns = c.d - c.rope_columns;
+  const double spread = *c.rows == DType::kI8 ? 40 : 1.5;
+  QuantizedKeys drawn;
+  for (int64_t b = 0; b < t.batch(); ++b) {
+    for (int64_t key = 0; key < t.lengths.sk[b]; ++key) {
+      const RandomLine line(t.seed, tag, {t.first_sequence + b, 0, key});
+      std::vector<std::byte> bytes;
+      std::vector<float> scales;
+      for (int64_t x = 0; x < columns; x += c.tile) scales.push_back(DrawScale(c, line.Uniform(c.d + x)));
+      for (int64_t x = 0; x < columns; ++x) {
+        const uint8_t code = NearestCode(*c.rows, static_cast<float>(spread * line.Normal(x)));
+        bytes.push_back(std::byte{code});
+        drawn.numbers.push_back(CompressedNumber(*c.rows, code) * static_cast<double>(scales[x / c.tile]));
+      }
+      for (int64_t x = columns; x < c.d; ++x) {
+        drawn.numbers.push_back(RoundTo(t.dtype, line.Normal(x)));
+        if (t.dtype == DType::kF32) {
+          AppendBytes(static_cast<float>(drawn.numbers.back()), &bytes);
+        } else {
+          AppendBytes(reference::Encode16(FormatOf(t.dtype), drawn.numbers.back()), &bytes);
+        }
+      }
+      for (const float scale : scales) AppendBytes(scale, &bytes);
+      for (const std::byte byte : bytes) {
+        const auto unsigned_byte = static_cast<uint8_t>(byte);
+        drawn.bytes.push_back(*c.rows == DType::kI8 ? static_cast<int8_t>(unsigned_byte) : unsigned_byte);
+      }
+    }
+  }
+  return drawn;
 }
 
 reference::SparseProblem MakeReferenceProblem(const SparseCase& c) {
@@ -83,6 +148,12 @@ reference::SparseProblem MakeReferenceProblem(const SparseCase& c) {
     // A sink weighs about as much as a few keys.
     p.sink.push_back(RoundTo(DType::kF32, 1 + RandomNormal(t.seed, Tag::kSink, {n})));
   }
+  if (!c.rows) return p;
+  p.k = DrawQuantizedKeys(c, Tag::kK).numbers;
+  if (c.merged) return p;
+  const std::vector<double> v = DrawQuantizedKeys(c, Tag::kV).numbers;
+  p.v.clear();
+  for (size_t row = 0; row < v.size(); row += c.d) p.v.insert(p.v.end(), v.begin() + row, v.begin() + row + c.dv);
   return p;
 }
 
@@ -91,12 +162,8 @@ SparseCall::SparseCall(const SparseCase& c, reference::SparseProblem values)
   const DType dtype = c.tokens.dtype;
   q_ = tensors_.MakeQuerySide(dtype, c.heads, c.d);
   tensors_.FillQueries(values_.q, q_);
-  k_ = tensors_.MakeKeySide(dtype, 1, c.d);
-  tensors_.FillKeys(values_.k, k_);
-  if (!c.merged) {
-    v_ = tensors_.MakeKeySide(dtype, 1, c.dv);
-    tensors_.FillKeys(values_.v, v_);
-  }
+  k_ = MakeKeyRows(c, tensors_, Tag::kK, values_.k, c.d);
+  if (!c.merged) v_ = MakeKeyRows(c, tensors_, Tag::kV, values_.v, c.dv);
   if (c.d_rope > 0) {
     q_rope_ = tensors_.MakeQuerySide(dtype, c.heads, c.d_rope);
     tensors_.FillQueries(values_.q_rope, q_rope_);

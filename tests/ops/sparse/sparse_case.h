@@ -26,10 +26,26 @@ struct SparseCase {
   bool check_indices = true;
   bool lse = false;   ///< only for a reference: the statistic is lse, and a backward has max = lse and sum = 1
   bool sink = false;  ///< for both directions; the backward then has dsink
+  /// Only in the forward: the type of the numbers in rows of quantised keys, which have no d_rope. Without `merged` v
+  /// has such rows too. The last rope_columns of the d columns have no scale.
+  std::optional<DType> rows = {};
+  int64_t rope_columns = 0, tile = 16;
+  /// Whether the products of numbers and scales have few enough bits to be exact in every type of queries.
+  bool exact_rows = false;
+
+  /// Returns whether kernels may round the rows that they widen.
+  [[nodiscard]] bool rounds_rows() const { return rows && !exact_rows && tokens.dtype != DType::kF32; }
 };
 
 std::ostream& operator<<(std::ostream& out, const SparseCase& c);
 [[nodiscard]] SparseAttentionOptions OptionsOf(const SparseCase& c);
+/// Quantised rows of keys, or of values.
+struct QuantizedKeys {
+  std::vector<double> bytes;  ///< the rows [keys, bytes per row], as the elements of a tensor of type SparseCase::rows
+  std::vector<double> numbers;  ///< the numbers for which they stand [keys, d]
+};
+[[nodiscard]] QuantizedKeys DrawQuantizedKeys(const SparseCase& c, Tag tag);
+
 /// Returns the problem of the case as the reference takes it. Values are drawn and rounded to their types.
 [[nodiscard]] reference::SparseProblem MakeReferenceProblem(const SparseCase& c);
 
@@ -37,7 +53,7 @@ std::ostream& operator<<(std::ostream& out, const SparseCase& c);
 class SparseCall {
  public:
   explicit SparseCall(const SparseCase& c) : SparseCall(c, MakeReferenceProblem(c)) {}
-  /// Takes these values instead of the case's, for example poisoned ones.
+  /// Takes these values instead of the case's, for example poisoned ones. Quantised rows stay those of the case.
   SparseCall(const SparseCase& c, reference::SparseProblem values);
   // An object cannot be copied, because the arguments point into it.
   SparseCall(const SparseCall&) = delete;
@@ -51,6 +67,7 @@ class SparseCall {
   [[nodiscard]] TokenOutputs Outputs() const;
   [[nodiscard]] Snapshot TakeSnapshot(bool outputs_may_change = true) const;
   [[nodiscard]] const RowTensor& lists() const { return lists_; }
+  [[nodiscard]] const RowTensor& keys() const { return k_; }
   [[nodiscard]] const Tensor& block_table() const { return tensors_.block_table(); }
 
  private:

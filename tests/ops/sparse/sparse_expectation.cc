@@ -135,6 +135,52 @@ ExpectedOutput ExpectHeadMean(const reference::SparseProblem& p, const reference
   return expected;
 }
 
+/// Adds what rounded rows of keys may change. If each element of K^ may be off by the fraction u, a score may be off by
+/// e = u times the sum of the magnitudes of its terms, and a probability by the factor exp(2 e) for the row's largest
+/// e. The values are off by u too.
+void AllowRoundedRows(const SparseCall& call, const reference::SparseResult& want,
+                      std::vector<ExpectedOutput>& expected) {
+  const reference::SparseProblem& p = call.values();
+  const reference::Selection& s = p.selection;
+  const reference::Format format = FormatOf(call.sparse_case().tokens.dtype);
+  const double unit = reference::UnitRoundoff(format), smallest = reference::SmallestError(format);
+  const auto allow = [&](const char* name, int64_t element, double more) {
+    for (ExpectedOutput& output : expected) {
+      if (output.name == name) output.allowed[element] += more;
+    }
+  };
+  for (int64_t b = 0; b < s.batch(); ++b) {
+    for (int64_t t = 0; t < s.lengths.sq[b]; ++t) {
+      const std::vector<reference::SelectedKey> keys = s.KeysOf(b, t);
+      for (int64_t n = 0; n < p.heads && !keys.empty(); ++n) {
+        const int64_t token = s.FirstToken(b) + t, row = token * p.heads + n;
+        double error = 0;
+        std::vector<double> probabilities;
+        for (const reference::SelectedKey& at : keys) {
+          double magnitude = 0;
+          const double score = p.Score(token, n, s.FirstKey(b) + at.key, &magnitude);
+          error = std::max(error, unit * magnitude);
+          probabilities.push_back(std::exp(score - want.max[row]) / want.sum[row]);
+        }
+        const double factor = std::exp(2 * error) - 1;
+        allow("max", row, error);
+        allow("sum", row, factor * want.sum[row]);
+        std::vector<double> of_values(static_cast<size_t>(p.dv));
+        for (size_t i = 0; i < keys.size(); ++i) {
+          const double* value = p.Value(s.FirstKey(b) + keys[i].key);
+          for (int64_t x = 0; x < p.dv; ++x) {
+            const double own = std::fabs(value[x]), of_out = std::fabs(want.out[row * p.dv + x]);
+            of_values[x] += probabilities[i] * (factor * (own + of_out) + (1 + factor) * (unit * own + smallest));
+          }
+          allow("p_head_mean", token * s.slots + keys[i].slot,
+                factor * probabilities[i] / static_cast<double>(p.heads));
+        }
+        for (int64_t x = 0; x < p.dv; ++x) allow("out", row * p.dv + x, of_values[x]);
+      }
+    }
+  }
+}
+
 }  // namespace
 
 std::vector<ExpectedOutput> ExpectForward(const SparseCall& call) {
@@ -168,6 +214,7 @@ std::vector<ExpectedOutput> ExpectForward(const SparseCall& call) {
   if (call.args().p_head_mean.data != nullptr) {
     expected.push_back(ExpectHeadMean(p, want, exact, tolerance, dtype));
   }
+  if (call.sparse_case().rounds_rows()) AllowRoundedRows(call, want, expected);
   return expected;
 }
 

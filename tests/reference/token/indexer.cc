@@ -21,7 +21,7 @@ double IndexerProblem::Score(int64_t token, int64_t key) const {
     // A NaN is not below 0, so ReLU keeps it.
     score += weights[token * heads + g] * (product < 0 ? 0 : product);
   }
-  return score;
+  return k_scale.empty() ? score : k_scale[key] * score;
 }
 
 std::vector<int64_t> TopKeys(std::span<const double> scores, int64_t slots) {

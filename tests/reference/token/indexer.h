@@ -14,10 +14,11 @@ struct IndexerProblem {
   int64_t heads = 1, d = 1;
   Selection selection = {};  ///< the lists of selected keys, which the forward does not read
   std::vector<double> q = {}, k = {}, weights = {};
+  std::vector<double> k_scale = {};  ///< [keys]: what a key's score is multiplied by; empty: 1
 
   /// Returns q . k of these packed rows. If `magnitude` is not null, it gets the sum of the terms' magnitudes.
   [[nodiscard]] double Product(int64_t token, int64_t head, int64_t key, double* magnitude = nullptr) const;
-  /// Returns the sum of weight * max(0, product) over the heads.
+  /// Returns the key's scale times the sum of weight * max(0, product) over the heads.
   [[nodiscard]] double Score(int64_t token, int64_t key) const;
 };
 

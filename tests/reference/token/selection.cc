@@ -14,8 +14,11 @@ int64_t Selection::FirstKey(int64_t b) const {
 }
 
 int64_t Selection::Limit(int64_t b, int64_t t) const {
-  const int64_t limit = causal ? lengths.sk[b] - lengths.sq[b] + t + 1 : lengths.sk[b];
-  return std::max<int64_t>(limit, 0);
+  if (!causal) return lengths.sk[b];
+  const int64_t original = lengths.sk[b] * ratio + (residual.empty() ? 0 : residual[b]);
+  int64_t limit = 0;
+  while (limit < lengths.sk[b] && (limit + 1) * ratio <= original - lengths.sq[b] + t + 1) ++limit;
+  return limit;
 }
 
 std::vector<SelectedKey> Selection::KeysOf(int64_t b, int64_t t) const {

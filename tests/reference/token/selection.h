@@ -17,11 +17,16 @@ struct SelectedKey {
 /// sequence b begin at FirstToken(b) and FirstKey(b). Within a sequence, tokens t and keys count from 0.
 struct Selection {
   Lengths lengths = {};
-  bool causal = true;  ///< whether Limit(b, t) is keys - queries + t + 1; otherwise it is the number of keys
+  /// Whether Limit(b, t) is floor((original tokens - queries + t + 1) / ratio); otherwise it is the number of keys.
+  bool causal = true;
   int64_t block_size = 1;
   int64_t slots = 0;
   bool whole = false;                 ///< whether KeysOf reads lists to their end
   std::vector<int64_t> indices = {};  ///< the entries of all lists [tokens, slots]
+  /// Each key stands for `ratio` original tokens, and residual[b] further tokens follow those of the last key. Empty:
+  /// 0.
+  int64_t ratio = 1;
+  std::vector<int64_t> residual = {};
 
   [[nodiscard]] int64_t batch() const { return static_cast<int64_t>(lengths.sq.size()); }
   [[nodiscard]] int64_t tokens() const { return FirstToken(batch()); }

@@ -25,6 +25,7 @@ constexpr size_t BytesOfFields() {
   }
   if constexpr (requires(Args args) { args.pair_mask; }) bytes += sizeof(const PairMask*);
   if constexpr (requires(Args args) { args.lengths_kv; }) bytes += 2 * sizeof(std::span<const int64_t>);
+  if constexpr (requires(Args args) { args.residual_kv; }) bytes += 3 * sizeof(std::span<const int64_t>);
   if constexpr (requires(Args args) { args.cu_kv; }) bytes += 2 * sizeof(std::span<const int64_t>);
   if constexpr (std::is_base_of_v<DecodeAttentionArgs, Args>) {
     // The lengths are cu_q of a decode, and length_prefix of fused inference.
@@ -48,6 +49,11 @@ CallFields Fields(Args* args) {
   }
   if constexpr (requires { args->lengths_kv; }) {
     fields.lengths.insert(fields.lengths.end(), {{"lengths_q", &args->lengths_q}, {"lengths_kv", &args->lengths_kv}});
+  }
+  if constexpr (requires { args->residual_kv; }) {
+    fields.lengths.insert(
+        fields.lengths.end(),
+        {{"used_q", &args->used_q}, {"used_kv", &args->used_kv}, {"residual_kv", &args->residual_kv}});
   }
   if constexpr (requires { args->cu_kv; }) {
     fields.lengths.insert(fields.lengths.end(), {{"cu_q", &args->cu_q}, {"cu_kv", &args->cu_kv}});

@@ -23,7 +23,7 @@ struct SparseBench {
   SparseCaseKind kind;
   int64_t rows;  ///< default number of query tokens, for about 0.1 s on two cores
   void (*run)(const SparseBench& bench, const SparseBenchFlags& flags, const SparseCase& sparse, Context& context);
-  bool takes_pages = false;
+  bool takes_pages = false;  ///< whether keys may lie in pages, and may be quantised
 };
 
 /// The parts of a benchmark that differ from operator to operator.
@@ -72,7 +72,8 @@ void RunBackward(const SparseBench& bench, const SparseBenchFlags& flags, const 
 }
 
 double KeyBytes(const SparseCase& sparse) {
-  return static_cast<double>(sparse.batch * sparse.s2 * sparse.index_d) * static_cast<double>(fa::SizeOf(sparse.dtype));
+  const auto element = static_cast<double>(fa::SizeOf(sparse.rows.value_or(sparse.dtype)));
+  return static_cast<double>(sparse.batch * sparse.s2 * sparse.index_d) * element;
 }
 
 void RunIndexer(const SparseBench& bench, const SparseBenchFlags& flags, const SparseCase& sparse, Context& context) {
@@ -124,7 +125,10 @@ void AddSparseBench(CLI::App& app, const SparseBench& bench) {
   CLI::App* command = app.add_subcommand(bench.name, bench.text);
   const auto flags = std::make_shared<SparseBenchFlags>();
   AddSparseCaseFlags(*command, bench.kind, bench.rows, flags->sparse);
-  if (bench.takes_pages) AddPagesFlag(*command, flags->sparse);
+  if (bench.takes_pages) {
+    AddPagesFlag(*command, flags->sparse);
+    AddRowsFlags(*command, bench.kind, flags->sparse);
+  }
   AddMeasureFlags(*command, flags->measure);
   command->callback([bench, flags] {
     const std::unique_ptr<Context> context = MakeContext(flags->measure.context);

@@ -14,12 +14,23 @@ namespace fa::tool {
 
 IndexerData::IndexerData(const SparseCase& sparse)
     : case_(sparse),
-      q_(NewLike(sparse.IndexerArgs().q)),
+      q_(NewLike(sparse.IndexerGradArgs().q)),
       k_(NewLike(sparse.Keys(sparse.index_d))),
       weights_(NewLike(sparse.IndexerArgs().weights)) {
   FillRandom(q_, 11);
   FillRandom(k_, 12);
   FillRandom(weights_, 13);
+  if (case_.rows) {
+    q_codes_ = NewLike(case_.IndexerArgs().q);
+    k_codes_ = NewTensor(*case_.rows, {case_.batch * case_.s2, case_.index_d});
+    const float scale = *case_.rows == DType::kI8 ? 1.0F / 64 : 1;
+    FillQuantized(*case_.rows, scale, 11, q_, q_codes_);
+    FillQuantized(*case_.rows, scale, 12, k_, k_codes_);
+    q_scale_ = NewLike(case_.QueryScales());
+    k_scale_ = NewLike(case_.KeyScales());
+    for (Tensor* scales : {&q_scale_, &k_scale_})
+      std::fill_n(scales->array.as<float>().begin(), scales->array.size(), scale);
+  }
   // Weights are as large as in models, so that scores are about 1.
   const double scale = 1 / std::sqrt(static_cast<double>(case_.index_heads * case_.index_d));
   for (int64_t i = 0; i < weights_.array.size(); ++i) {
@@ -28,7 +39,7 @@ IndexerData::IndexerData(const SparseCase& sparse)
   }
   if (case_.paged()) {
     table_ = RandomPages(case_.IndexerArgs().block_table);
-    k_pages_ = InPages(case_, k_, case_.index_d, table_);
+    k_pages_ = InPages(case_, case_.rows ? k_codes_ : k_, case_.index_d, table_);
   }
 }
 
@@ -36,8 +47,12 @@ LightningIndexerArgs IndexerData::ForwardArgs() {
   LightningIndexerArgs args = case_.IndexerArgs();
   lists_ = NewLike(args.sparse_indices);
   values_ = NewLike(args.sparse_values);
-  args.q.data = q_.array.bytes();
-  args.k.data = (case_.paged() ? k_pages_ : k_).array.bytes();
+  args.q.data = (case_.rows ? q_codes_ : q_).array.bytes();
+  args.k.data = (case_.paged() ? k_pages_ : case_.rows ? k_codes_ : k_).array.bytes();
+  if (case_.rows) {
+    args.q_scale.data = q_scale_.array.bytes();
+    args.k_scale.data = k_scale_.array.bytes();
+  }
   if (case_.paged()) args.block_table.data = table_.array.bytes();
   args.weights.data = weights_.array.bytes();
   args.sparse_indices.data = lists_.array.bytes();

@@ -9,6 +9,7 @@
 
 #include "cases/case_tensors.h"
 #include "cases/sparse_data.h"
+#include "check/element.h"
 #include "flags/failure.h"
 
 namespace fa::tool {
@@ -85,26 +86,63 @@ SparseAttentionData::SparseAttentionData(const SparseCase& sparse)
     : case_(sparse),
       lists_(RandomLists(sparse)),
       selected_(static_cast<size_t>(sparse.batch * sparse.s1 * sparse.s2)),
-      q_(NewLike(sparse.ForwardArgs().q)),
+      q_(NewLike(sparse.Queries(sparse.d))),
       k_(NewLike(sparse.Keys(sparse.d))),
       v_(NewIf(sparse.separate_value, sparse.Keys(sparse.d))),
-      q_rope_(NewIf(sparse.d_rope > 0, sparse.ForwardArgs().q_rope)),
+      q_rope_(NewIf(sparse.d_rope > 0, sparse.Queries(sparse.d_rope))),
       k_rope_(NewIf(sparse.d_rope > 0, sparse.Keys(sparse.d_rope))),
       out_(NewLike(sparse.ForwardArgs().out)),
       max_(NewLike(sparse.ForwardArgs().softmax_max)),
       sum_(NewLike(sparse.ForwardArgs().softmax_sum)) {
   uint64_t seed = 0;
   for (Tensor* tensor : {&q_, &k_, &v_, &q_rope_, &k_rope_}) FillRandom(*tensor, ++seed);
+  if (case_.rows) MakeQuantizedRows();
   whole_q_ = Beside(q_, q_rope_, case_.d, case_.d_rope);
   whole_k_ = Beside(k_, k_rope_, case_.d, case_.d_rope);
   if (case_.paged()) {
     table_ = RandomPages(case_.ForwardArgs().block_table);
-    k_pages_ = InPages(case_, k_, case_.d, table_);
+    k_pages_ = case_.rows ? InPages(case_, rows_, case_.RowFormat().Bytes(case_.dtype), table_)
+                          : InPages(case_, k_, case_.d, table_);
     if (case_.separate_value) v_pages_ = InPages(case_, v_, case_.d, table_);
     if (case_.d_rope > 0) k_rope_pages_ = InPages(case_, k_rope_, case_.d_rope, table_);
   }
   for (int64_t token = 0; token < case_.batch * case_.s1; ++token) {
     for (const int64_t key : KeysOf(token)) selected_[static_cast<size_t>(token * case_.s2 + key)] = true;
+  }
+}
+
+void FillQuantized(DType type, float scale, uint64_t seed, Tensor& numbers, Tensor& codes) {
+  std::mt19937_64 random(seed);
+  for (int64_t i = 0; i < numbers.array.size(); ++i) {
+    const uint64_t bits = random();
+    auto code = static_cast<uint8_t>(bits % 256);
+    double number = static_cast<int8_t>(code);
+    if (type == DType::kF8E4M3) {  // numbers of magnitude 1/8 to 2, without subnormal ones and NaN
+      code = static_cast<uint8_t>((code & 0x80) | (4 + (code >> 3) % 4) << 3 | (code & 7));
+      number = std::ldexp(1 + (code & 7) / 8.0, ((code & 0x7f) >> 3) - 7) * (code >= 128 ? -1 : 1);
+    }
+    codes.array.bytes()[i] = std::byte{code};
+    check::StoreElement(numbers.array.bytes(), numbers.dtype, i, static_cast<float>(number) * scale);
+  }
+}
+
+// Every scale is the same power of 2, so K^ is exact in every type. k_ gets its columns, and rows_ the bytes.
+void SparseAttentionData::MakeQuantizedRows() {
+  const KeyRowFormat format = case_.RowFormat();
+  const int64_t bytes = format.Bytes(case_.dtype), count = case_.batch * case_.s2;
+  const float scale = *case_.rows == DType::kI8 ? 1.0F / 64 : 0.5F;
+  Tensor codes = NewTensor(*case_.rows, {count, case_.d});
+  FillQuantized(*case_.rows, scale, 8, k_, codes);
+  rows_ = NewTensor(*case_.rows, {count, bytes});
+  const auto d = static_cast<size_t>(case_.d);
+  const size_t rope_bytes = static_cast<size_t>(case_.d_rope) * fa::SizeOf(case_.dtype);
+  for (size_t row = 0; row < static_cast<size_t>(count); ++row) {
+    std::byte* to = rows_.array.bytes() + row * static_cast<size_t>(bytes);
+    std::memcpy(to, codes.array.bytes() + row * d, d);
+    if (rope_bytes > 0) std::memcpy(to + d, k_rope_.array.bytes() + row * rope_bytes, rope_bytes);
+    for (size_t at = d + rope_bytes; at < static_cast<size_t>(bytes); at += sizeof scale) {
+      std::memcpy(to + at, &scale, sizeof scale);
+    }
   }
 }
 
@@ -117,10 +155,10 @@ double SparseAttentionData::scale() const { return 1 / std::sqrt(static_cast<dou
 
 SparseAttentionArgs SparseAttentionData::ForwardArgs() {
   SparseAttentionArgs args = case_.ForwardArgs();
-  args.q.data = q_.array.bytes();
-  args.k.data = DataOf(k_, k_pages_, case_);
+  args.q.data = (case_.rows ? whole_q_ : q_).array.bytes();
+  args.k.data = DataOf(case_.rows ? rows_ : k_, k_pages_, case_);
   if (case_.separate_value) args.v.data = DataOf(v_, v_pages_, case_);
-  if (case_.d_rope > 0) {
+  if (case_.d_rope > 0 && !case_.rows) {
     args.q_rope.data = q_rope_.array.bytes();
     args.k_rope.data = DataOf(k_rope_, k_rope_pages_, case_);
   }
@@ -181,6 +219,7 @@ void SparseAttentionData::SetLossArgs(Context& context, SparseIndexerLossArgs& a
 
 double SparseAttentionData::gathered_bytes() const {
   const auto pairs = static_cast<double>(std::count(selected_.begin(), selected_.end(), true));
+  if (case_.rows) return pairs * static_cast<double>(case_.RowFormat().Bytes(case_.dtype));
   const int64_t columns = case_.d + case_.d_rope + (case_.separate_value ? case_.d : 0);
   return pairs * static_cast<double>(columns) * static_cast<double>(fa::SizeOf(case_.dtype));
 }

@@ -32,6 +32,15 @@ const char* SizesText(SparseCaseKind kind) {
 
 bool IsLoss(SparseCaseKind kind) { return kind == SparseCaseKind::kLoss || kind == SparseCaseKind::kDenseLoss; }
 
+std::optional<DType> ParseRows(const SparseCaseFlags& flags) {
+  if (flags.rows.empty()) return {};
+  if (flags.separate_value) throw UsageError("--separate-value: given, want none with --rows");
+  if (flags.tile < 1) throw UsageError(fmt::format("--tile: {}, want at least 1", flags.tile));
+  if (flags.rows == "int8") return DType::kI8;
+  if (flags.rows == "e4m3") return DType::kF8E4M3;
+  throw UsageError(fmt::format("--rows: '{}', want int8 or e4m3", flags.rows));
+}
+
 SparseMask ParseMode(int64_t mode) {
   for (const SparseMask mask : {SparseMask::kNone, SparseMask::kRightDownCausal}) {
     if (mode == static_cast<int64_t>(mask)) return mask;
@@ -81,12 +90,21 @@ void AddPagesFlag(CLI::App& command, SparseCaseFlags& flags) {
       ->type_name("N");
 }
 
+void AddRowsFlags(CLI::App& command, SparseCaseKind kind, SparseCaseFlags& flags) {
+  command.add_option("--rows", flags.rows, "Type of quantised keys; default: keys are not quantised")
+      ->type_name("int8|e4m3");
+  if (kind != SparseCaseKind::kAttention) return;
+  command.add_option("--tile", flags.tile, "With --rows: numbers per scale; default: 128")->type_name("N");
+}
+
 SparseCase::SparseCase(SparseCaseKind kind, const SparseCaseFlags& flags)
     : block_size(flags.block_size),
       dtype(ParseFloatType(flags.dtype)),
       layout(ParseLayout(flags.layout)),
       mask(ParseMode(flags.sparse_mode)),
       separate_value(flags.separate_value),
+      rows(ParseRows(flags)),
+      tile(flags.tile),
       shape(ParseIntegers("--shape", flags.shape)) {
   if (layout != Layout::kBSND && layout != Layout::kTND) {
     throw UsageError(fmt::format("--layout: {}, want BSND or TND", flags.layout));
@@ -141,8 +159,8 @@ MutableTensorView SparseCase::PerRow(DType type, int64_t rows, int64_t row_heads
   return {&present, type, Dims(std::span(sizes)), {}};
 }
 
-MutableTensorView SparseCase::KeysOfCall(int64_t size) const {
-  MutableTensorView view = Keys(size);
+MutableTensorView SparseCase::KeysOfCall(int64_t size, DType type) const {
+  MutableTensorView view = PerRow(type, s2, 1, size);
   if (paged()) view.shape = {batch * pages_of_one(), block_size, 1, size};
   return view;
 }
@@ -160,6 +178,18 @@ MutableTensorView SparseCase::Weights() const {
   return view;
 }
 
+MutableTensorView SparseCase::QueryScales() const {
+  MutableTensorView view = Weights();
+  view.dtype = DType::kF32;
+  return view;
+}
+
+MutableTensorView SparseCase::KeyScales() const {
+  MutableTensorView view = KeysOfCall(1, DType::kF32);
+  view.shape = view.shape.rank() == 3 ? Dims{view.shape[0]} : Dims{view.shape[0], view.shape[1]};
+  return view;
+}
+
 MutableTensorView SparseCase::Statistics() const {
   MutableTensorView view = PerRow(DType::kF32, s1, 1, heads);
   view.shape = layout == Layout::kTND ? Dims{1, batch * s1, heads} : Dims{batch, 1, s1, heads};
@@ -174,12 +204,15 @@ MutableTensorView SparseCase::RowStatistics() const {
 
 SparseAttentionArgs SparseCase::ForwardArgs() const {
   SparseAttentionArgs args;
-  args.q = args.out = PerRow(dtype, s1, heads, d);
-  args.k = KeysOfCall(d);
+  args.q = args.out = Queries(d);
+  args.k = KeysOfCall(d, dtype);
   if (separate_value) args.v = args.k;
-  if (d_rope > 0) {
-    args.q_rope = PerRow(dtype, s1, heads, d_rope);
-    args.k_rope = KeysOfCall(d_rope);
+  if (rows) {
+    args.q = Queries(d + d_rope);
+    args.k = KeysOfCall(RowFormat().Bytes(dtype), *rows);
+  } else if (d_rope > 0) {
+    args.q_rope = Queries(d_rope);
+    args.k_rope = KeysOfCall(d_rope, dtype);
   }
   args.sparse_indices = PerRow(DType::kI32, s1, 1, k);
   args.block_table = BlockTable();
@@ -214,9 +247,13 @@ SparseAttentionGradArgs SparseCase::BackwardArgs() const {
 
 LightningIndexerArgs SparseCase::IndexerArgs() const {
   LightningIndexerArgs args;
-  args.q = PerRow(dtype, s1, index_heads, index_d);
-  args.k = KeysOfCall(index_d);
+  args.q = PerRow(rows.value_or(dtype), s1, index_heads, index_d);
+  args.k = KeysOfCall(index_d, rows.value_or(dtype));
   args.weights = Weights();
+  if (rows) {
+    args.q_scale = QueryScales();
+    args.k_scale = KeyScales();
+  }
   args.block_table = BlockTable();
   args.lengths_q = cu_q_;
   args.lengths_kv = cu_kv_;

@@ -3,6 +3,7 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -23,6 +24,8 @@ struct SparseCaseFlags {
   int64_t sparse_mode = 3;
   bool separate_value = false;
   int64_t block_size = 0;  ///< if > 0, keys and values lie in pages of this many rows
+  std::string rows;        ///< the type of quantised keys, "int8" or "e4m3"; "": keys are not quantised
+  int64_t tile = 128;      ///< numbers per scale
 };
 
 /// The kind of a command, which decides about its flags and about the sizes of its --shape.
@@ -37,6 +40,9 @@ enum class SparseCaseKind : uint8_t {
 void AddSparseCaseFlags(CLI::App& command, SparseCaseKind kind, int64_t rows, SparseCaseFlags& flags);
 /// Adds --block-size, for commands whose operators take pages.
 void AddPagesFlag(CLI::App& command, SparseCaseFlags& flags);
+
+/// Adds --rows, and for attention --tile, for commands whose operators take quantised keys.
+void AddRowsFlags(CLI::App& command, SparseCaseKind kind, SparseCaseFlags& flags);
 
 /// A call described by its sizes alone. In TND there are `batch` sequences, each of s1 queries and s2 keys. The
 /// arguments and options that its members return point into this object, which therefore cannot be copied.
@@ -54,11 +60,18 @@ class SparseCase {
   Layout layout;
   SparseMask mask;
   bool separate_value;
+  std::optional<DType> rows;  ///< the type of quantised keys, and of the queries of an indexer
+  int64_t tile = 0;
   std::vector<int64_t> shape;  ///< the sizes that --shape gives
 
   [[nodiscard]] SparseAttentionArgs ForwardArgs() const;
   [[nodiscard]] SparseAttentionGradArgs BackwardArgs() const;
-  [[nodiscard]] SparseAttentionOptions AttentionOptions() const { return {.layout = layout, .mask = mask}; }
+  [[nodiscard]] SparseAttentionOptions AttentionOptions() const {
+    return {.layout = layout, .mask = mask, .row_format = RowFormat()};
+  }
+  [[nodiscard]] KeyRowFormat RowFormat() const {
+    return rows ? KeyRowFormat{.columns = d, .rope = d_rope, .tile = tile} : KeyRowFormat{};
+  }
   [[nodiscard]] LightningIndexerArgs IndexerArgs() const;
   [[nodiscard]] LightningIndexerGradArgs IndexerGradArgs() const;
   [[nodiscard]] LightningIndexerOptions IndexerOptions() const { return {.layout = layout, .mask = mask}; }
@@ -76,6 +89,10 @@ class SparseCase {
   [[nodiscard]] int64_t pages_of_one() const { return paged() ? (s2 + block_size - 1) / block_size : 0; }
   /// Returns a view of keys or values of `size` columns as one tensor, even if the call has pages.
   [[nodiscard]] MutableTensorView Keys(int64_t size) const { return PerRow(dtype, s2, 1, size); }
+  [[nodiscard]] MutableTensorView Queries(int64_t size) const { return PerRow(dtype, s1, heads, size); }
+  /// Returns the scales of a quantised indexer, f32 [B, S1, Nidx] and [B, S2], for pages [blocks, block size].
+  [[nodiscard]] MutableTensorView QueryScales() const;
+  [[nodiscard]] MutableTensorView KeyScales() const;
   /// Returns the number of keys that query token t of a sequence may select.
   [[nodiscard]] int64_t Limit(int64_t t) const;
   /// Returns the mask as text, such as "sparse-mode 3".
@@ -83,7 +100,7 @@ class SparseCase {
 
  private:
   [[nodiscard]] MutableTensorView PerRow(DType type, int64_t rows, int64_t row_heads, int64_t size) const;
-  [[nodiscard]] MutableTensorView KeysOfCall(int64_t size) const;
+  [[nodiscard]] MutableTensorView KeysOfCall(int64_t size, DType type) const;
   [[nodiscard]] TensorView BlockTable() const;
   [[nodiscard]] MutableTensorView Weights() const;
   [[nodiscard]] MutableTensorView Statistics() const;

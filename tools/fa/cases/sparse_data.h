@@ -18,6 +18,9 @@ namespace fa::tool {
 /// Returns pages with the rows of `keys` [B, S2, columns], in the places that `table` gives them.
 [[nodiscard]] Tensor InPages(const SparseCase& sparse, const Tensor& keys, int64_t columns, const Tensor& table);
 
+/// Fills a tensor of numbers with random values that a quantised type has, times a scale, and `codes` with their codes.
+void FillQuantized(DType type, float scale, uint64_t seed, Tensor& numbers, Tensor& codes);
+
 /// The tensors of a SparseCase's attention in memory. Inputs are random and the same in every run.
 class SparseAttentionData {
  public:
@@ -45,6 +48,7 @@ class SparseAttentionData {
 
  private:
   void RunForward(Context& context);
+  void MakeQuantizedRows();
   [[nodiscard]] check::HeadRows Head(const Tensor& tensor, int64_t batch, int64_t head, int64_t rows, int64_t heads,
                                      int64_t columns) const;
   [[nodiscard]] check::BackwardHead BackwardHead(int64_t batch, int64_t head) const;
@@ -61,6 +65,7 @@ class SparseAttentionData {
   std::vector<bool> selected_;  // [token, key]: whether the token selects the key
   Tensor q_, k_, v_, q_rope_, k_rope_, out_, max_, sum_;
   Tensor table_, k_pages_, v_pages_, k_rope_pages_;  // these tensors exist only for calls with pages
+  Tensor rows_;                                      // quantised rows, whose numbers k_ and k_rope_ have
   Tensor whole_q_, whole_k_;                         // columns of q and q_rope side by side, and of k and k_rope
   Tensor d_out_, dq_, dk_, dv_, dq_rope_, dk_rope_;
 };
@@ -88,6 +93,7 @@ class IndexerData {
   [[nodiscard]] check::IndexerToken Token(int64_t token, std::vector<int64_t> keys) const;
 
   const SparseCase& case_;
+  Tensor q_codes_, k_codes_, q_scale_, k_scale_;  // these tensors exist only for quantised calls
   Tensor q_, k_, weights_, lists_, values_, d_values_, dq_, dk_, dweights_, loss_;
   Tensor table_, k_pages_;  // these tensors exist only for calls with pages
   Tensor max_, sum_;

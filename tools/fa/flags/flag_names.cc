@@ -67,12 +67,19 @@ std::span<const FlagName> SparseFlagNames() {
       {"block_size", "--sparse-block-size"},
       {"d_values", "--dvalues"},
       {"dweights", "--dw"},
+      {"q_scale", "--query-scale"},
+      {"k_scale", "--key-scale"},
+      {"row_format", "--tile"},
+      {"row_format.tile", "--tile"},
+      {"row_format.rope", "--rope-columns"},
+      {"row_format.columns", "--rope-columns"},
   };
   return kNames;
 }
 
 std::span<const FlagName> SharedKvFlagNames() {
-  static constexpr FlagName kNames[] = {{"cu_q", "--cu-q"}};
+  static constexpr FlagName kNames[] = {
+      {"cu_q", "--cu-q"}, {"row_format.tile", "--tile"}, {"row_format.rope", "--rope-columns"}};
   return kNames;
 }
 

@@ -52,6 +52,15 @@ void AddSequenceFlags(CLI::App& command, SparseFlags& flags) {
       ->type_name("N,N,...");
 }
 
+void AddSharedKvRowFlags(CLI::App& command, SparseFlags& flags) {
+  command
+      .add_option("--tile", flags.tile,
+                  "Keys are rows of uint8: rope columns, e4m3 numbers, a scale of one byte (e8m0) per N numbers")
+      ->type_name("N");
+  command.add_option("--rope-columns", flags.rope_columns, "With --tile: rope columns of a row; default: 0")
+      ->type_name("N");
+}
+
 void AddSharedKvFlags(CLI::App& command, SparseFlags& flags) {
   SharedKvFlags& shared = flags.shared;
   command.add_option("--layout", flags.layout, "Layout of all tensors; default: BSND")->type_name("BSND|TND");
@@ -70,7 +79,7 @@ void AddSharedKvFlags(CLI::App& command, SparseFlags& flags) {
   const auto number = [&](const char* flag, int64_t& to, const char* text) {
     command.add_option(flag, to, text)->type_name("N");
   };
-  number("--cmp-ratio", shared.cmp_ratio, "Tokens per compressed key, default 1");
+  number("--cmp-ratio", flags.cmp_ratio, "Tokens per compressed key, default 1");
   number("--ori-mask", shared.ori_mask, "Original keys of a token: 0 (default) all, 3 causal, 4 the window");
   number("--cmp-mask", shared.cmp_mask, "Compressed keys of a token: 3 (default) causal, 0 all");
   number("--window-left", shared.window_left, "Keys before the token in the window; -1 (default): all");
@@ -94,6 +103,25 @@ void AddBlockSizeFlag(CLI::App& command, SparseFlags& flags) {
 
 void AddCountFlag(CLI::App& command, SparseFlags& flags) {
   command.add_option("--sparse-count", flags.sparse_count, "Keys to choose per query")->type_name("N")->required();
+}
+
+void AddRowFormatFlags(CLI::App& command, SparseFlags& flags) {
+  command
+      .add_option("--tile", flags.tile,
+                  "Keys are rows of int8 or uint8 (e4m3): numbers, rope columns, a float32 scale per N numbers")
+      ->type_name("N");
+  command.add_option("--rope-columns", flags.rope_columns, "With --tile: rope columns of a row; default: 0")
+      ->type_name("N");
+}
+
+void AddCompressionFlags(CLI::App& command, SparseFlags& flags) {
+  command.add_option("--cmp-ratio", flags.cmp_ratio, "Tokens for which a key stands; default: 1")->type_name("N");
+  command.add_option("--residual-kv", flags.residual_kv, "Tokens behind those of the last key, of each batch element")
+      ->type_name("N,N,...");
+  command.add_option("--used-q", flags.used_q, "TND: queries in use of each sequence; default: all")
+      ->type_name("N,N,...");
+  command.add_option("--used-kv", flags.used_kv, "TND: keys in use of each sequence; default: all")
+      ->type_name("N,N,...");
 }
 
 void AddLossFlags(CLI::App& command, SparseFlags& flags) {

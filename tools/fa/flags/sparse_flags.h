@@ -17,7 +17,7 @@ namespace fa::tool {
 /// The flags of commands over original and compressed keys that do not name tensors.
 struct SharedKvFlags {
   std::string cu_q, cu_ori, cu_cmp, used_q, used_ori, used_cmp, cmp_residual;
-  int64_t cmp_ratio = 1, ori_mask = 0, cmp_mask = 3, window_left = -1, window_right = -1;
+  int64_t ori_mask = 0, cmp_mask = 3, window_left = -1, window_right = -1;
   bool ori_indices_are_slots = false;
 };
 
@@ -32,10 +32,15 @@ struct SparseFlags {
   int64_t sparse_count = 1;
   std::string reduction = "sum", target = "head-mean";
   SharedKvFlags shared;
+  int64_t tile = 0, rope_columns = 0;  ///< KeyRowFormat; tile 0: keys are not quantised
+  int64_t cmp_ratio = 1;
+  std::string residual_kv, used_q, used_kv;
 };
 
 /// Adds --layout, --dtype, --sparse-mode, --actual-seq-qlen, --actual-seq-kvlen.
 void AddSequenceFlags(CLI::App& command, SparseFlags& flags);
+/// Adds --tile and --rope-columns for rows of original and compressed keys.
+void AddSharedKvRowFlags(CLI::App& command, SparseFlags& flags);
 /// Adds --layout, --dtype and the flags of SharedKvFlags.
 void AddSharedKvFlags(CLI::App& command, SparseFlags& flags);
 /// Adds --skip-bad-indices.
@@ -43,6 +48,10 @@ void AddIndexFlags(CLI::App& command, SparseFlags& flags);
 void AddScaleFlag(CLI::App& command, SparseFlags& flags);
 void AddBlockSizeFlag(CLI::App& command, SparseFlags& flags);
 void AddCountFlag(CLI::App& command, SparseFlags& flags);
+/// Adds --tile and --rope-columns.
+void AddRowFormatFlags(CLI::App& command, SparseFlags& flags);
+/// Adds --cmp-ratio, --residual-kv, --used-q and --used-kv.
+void AddCompressionFlags(CLI::App& command, SparseFlags& flags);
 /// Adds --reduction and --target.
 void AddLossFlags(CLI::App& command, SparseFlags& flags);
 
@@ -58,9 +67,9 @@ template <typename Options>
 void ReadOptions(const SparseFlags& flags, Options& options) {
   options.layout = SparseLayout(flags);
   if constexpr (requires { options.mask; }) options.mask = MaskOf(flags);
-  if constexpr (requires { options.cmp_ratio; }) {
+  if constexpr (requires { options.ori_mask; }) {
     const SharedKvFlags& shared = flags.shared;
-    options.cmp_ratio = shared.cmp_ratio;
+    options.row_format = {.rope = flags.rope_columns, .tile = flags.tile};
     options.ori_mask = static_cast<SparseMask>(shared.ori_mask);
     options.cmp_mask = static_cast<SparseMask>(shared.cmp_mask);
     options.window_left = shared.window_left;
@@ -72,6 +81,7 @@ void ReadOptions(const SparseFlags& flags, Options& options) {
   if constexpr (requires { options.block_size; }) options.block_size = flags.sparse_block_size;
   if constexpr (requires { options.reduction; }) options.reduction = ReductionOf(flags);
   if constexpr (requires { options.target; }) options.target = TargetOf(flags);
+  if constexpr (requires { options.cmp_ratio; }) options.cmp_ratio = flags.cmp_ratio;
 }
 
 }  // namespace fa::tool

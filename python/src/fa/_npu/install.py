@@ -16,6 +16,8 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from .._pytorch import function_modes, pop_function_mode, push_function_mode
+from . import quantized_sparse as _quantized
+from . import shared_kv as _shared_kv
 
 
 class _CpuForNpu(TorchFunctionMode):
@@ -34,12 +36,18 @@ class _CpuForNpu(TorchFunctionMode):
 _mode = _CpuForNpu()
 _undo: ExitStack | None = None  # not None while installed
 
+# The functions that the device's programs find in other places.
+_C_ASCEND = _quantized.C_ASCEND | _shared_kv.C_ASCEND
+_CUSTOM = _quantized.CUSTOM | _shared_kv.CUSTOM
+_CANN_OPS = _quantized.CANN_OPS | _shared_kv.CANN_OPS
+
 
 def install(force: bool = False) -> None:
     """Makes `import torch_npu` find `fa.torch_npu`, and the device "npu" mean the CPU, until `uninstall`.
 
-    `torch.npu` has one device. `torch.ops.npu` has the functions of `fa.torch_npu`, unless the real package is
-    imported. `Tensor.npu()` and `Module.npu()` return self. PyTorch's functions take "npu" and "npu:N" as devices in
+    `torch.npu` has one device. Unless the real package is imported, `torch.ops.npu` has the functions of `fa.torch_npu`,
+    and `torch.ops._C_ascend`, `torch.ops.custom` and `cann_ops_transformer.ops` have those that the device's programs
+    find there. `Tensor.npu()` and `Module.npu()` return self. PyTorch's functions take "npu" and "npu:N" as devices in
     the thread that called `install`. A second call changes nothing.
 
     Args:
@@ -64,6 +72,15 @@ def install(force: bool = False) -> None:
     for name in () if real else own.__all__:
         if name.lstrip("_").startswith("npu_"):
             _set_attribute(_undo, torch.ops.npu, name, getattr(own, name))
+    for namespace, functions in () if real else ((torch.ops._C_ascend, _C_ASCEND), (torch.ops.custom, _CUSTOM)):
+        for name, function in functions.items():
+            _set_attribute(_undo, namespace, name, function)
+    if not real:
+        cann, ops = ModuleType("cann_ops_transformer", own.__doc__), ModuleType("cann_ops_transformer.ops", own.__doc__)
+        vars(ops).update(_CANN_OPS)
+        vars(cann).update(_CANN_OPS, ops=ops)
+        _set_module(_undo, "cann_ops_transformer", cann)
+        _set_module(_undo, "cann_ops_transformer.ops", ops)
     push_function_mode(_mode)
 
 

@@ -10,6 +10,7 @@ from torch import Tensor
 from .. import _shared_kv
 from .._errors import own_names
 from .calls import checked
+from .dtypes import typed
 
 _METADATA_ENTRIES = 1024
 
@@ -43,7 +44,12 @@ _L1_NAMES = _MLA_NAMES | {
     "cmp_residual": "cmp_residual_k",
     "cmp_mask": "mask_mode",
 }
-_SHAREDKV_NAMES = _MLA_NAMES | {"used_ori": "seqused_kv", "used_cmp": "seqused_kv"}
+_SHAREDKV_NAMES = _MLA_NAMES | {
+    "used_ori": "seqused_kv",
+    "used_cmp": "seqused_kv",
+    "row_format.tile": "tile_size",
+    "row_format.rope": "rope_head_dim",
+}
 
 
 def _prefix_sums(name: str, cu_seqlens: Tensor | None) -> list[int] | None:
@@ -314,6 +320,90 @@ def npu_sparse_attn_sharedkv(
     Raises:
         ValueError: an argument is wrong.
     """
+    return _attend_sharedkv(**locals())
+
+
+@checked
+def npu_kv_quant_sparse_attn_sharedkv(
+    q: Tensor,
+    kv_quant_mode: int,
+    ori_kv: Tensor | None = None,
+    cmp_kv: Tensor | None = None,
+    ori_sparse_indices: Tensor | None = None,
+    cmp_sparse_indices: Tensor | None = None,
+    ori_block_table: Tensor | None = None,
+    cmp_block_table: Tensor | None = None,
+    cu_seqlens_q: Tensor | None = None,
+    cu_seqlens_ori_kv: Tensor | None = None,
+    cu_seqlens_cmp_kv: Tensor | None = None,
+    seqused_q: Tensor | None = None,
+    seqused_kv: Tensor | None = None,
+    sinks: Tensor | None = None,
+    metadata: Tensor | None = None,
+    tile_size: int = 0,
+    rope_head_dim: int = 0,
+    softmax_scale: float | None = 0.0,
+    cmp_ratio: int = 0,
+    ori_mask_mode: int = 4,
+    cmp_mask_mode: int = 3,
+    ori_win_left: int = 127,
+    ori_win_right: int = 0,
+    layout_q: str = "BSND",
+    layout_kv: str = "PA_ND",
+    return_softmax_lse: bool = False,
+) -> tuple[Tensor, Tensor]:
+    """Computes `npu_sparse_attn_sharedkv` on quantised keys.
+
+    Args:
+        kv_quant_mode: 1.
+        ori_kv, cmp_kv: rows of bytes, typed float8_e4m3fn, uint8 or int8, in the last dimension: rope_head_dim columns
+            of q's type, e4m3 numbers, one e8m0 scale per tile_size numbers, and padding. A row stands for its numbers,
+            and then its rope columns.
+        tile_size: at least 1.
+
+    Raises:
+        ValueError: an argument is wrong.
+    """
+    given = dict(locals())
+    if kv_quant_mode != 1:
+        raise ValueError(f"invalid argument: kv_quant_mode={kv_quant_mode}, want 1")
+    if tile_size < 1:
+        raise ValueError(f"invalid argument: tile_size={tile_size}, want at least 1")
+    del given["kv_quant_mode"], given["tile_size"], given["rope_head_dim"]
+    for name in ("ori_kv", "cmp_kv"):
+        given[name] = typed(given[name], torch.float8_e4m3fn, name)
+    return _attend_sharedkv(**given, row_rope=rope_head_dim, row_tile=tile_size)
+
+
+def _attend_sharedkv(
+    q: Tensor,
+    *,
+    ori_kv: Tensor | None,
+    cmp_kv: Tensor | None,
+    ori_sparse_indices: Tensor | None,
+    cmp_sparse_indices: Tensor | None,
+    ori_block_table: Tensor | None,
+    cmp_block_table: Tensor | None,
+    cu_seqlens_q: Tensor | None,
+    cu_seqlens_ori_kv: Tensor | None,
+    cu_seqlens_cmp_kv: Tensor | None,
+    seqused_q: Tensor | None,
+    seqused_kv: Tensor | None,
+    sinks: Tensor | None,
+    metadata: Tensor | None,
+    softmax_scale: float | None,
+    cmp_ratio: int,
+    ori_mask_mode: int,
+    cmp_mask_mode: int,
+    ori_win_left: int,
+    ori_win_right: int,
+    layout_q: str,
+    layout_kv: str,
+    return_softmax_lse: bool,
+    row_rope: int = 0,
+    row_tile: int = 0,
+) -> tuple[Tensor, Tensor]:
+    """Computes npu_sparse_attn_sharedkv in either form."""
     paged = _key_layout(layout_q, layout_kv, "layout_kv", "PA_ND")
     ratio = cmp_ratio or 1
     used_cmp = None
@@ -350,6 +440,8 @@ def npu_sparse_attn_sharedkv(
             used_cmp=used_cmp,
             ori_indices_are_slots=slots,
             positive_lse=True,
+            row_rope=row_rope,
+            row_tile=row_tile,
         )
     return out, lse if return_softmax_lse else q.new_empty(0, dtype=torch.float32)
 
@@ -369,3 +461,18 @@ def npu_sparse_attn_sharedkv_metadata(*arguments: Any, device: Any = None, **key
     """Returns int32 [1024] of zeros. On the device these numbers say how the work of `npu_sparse_attn_sharedkv` is
     split; fa does not read them, nor the arguments."""
     return torch.zeros(_METADATA_ENTRIES, dtype=torch.int32)
+
+
+# The names under which the device's programs find these functions (`fa.torch_npu.install`).
+C_ASCEND = CUSTOM = {
+    "npu_sparse_attn_sharedkv": npu_sparse_attn_sharedkv,
+    "npu_sparse_attn_sharedkv_metadata": npu_sparse_attn_sharedkv_metadata,
+    "npu_kv_quant_sparse_attn_sharedkv": npu_kv_quant_sparse_attn_sharedkv,
+    "npu_kv_quant_sparse_attn_sharedkv_metadata": npu_sparse_attn_sharedkv_metadata,
+}
+CANN_OPS = {
+    "sparse_flash_mla": sparse_flash_mla,
+    "sparse_flash_mla_grad": sparse_flash_mla_grad,
+    "sparse_flash_mla_metadata": sparse_flash_mla_metadata,
+    "sparse_flash_mla_softmax_l1_norm": sparse_flash_mla_softmax_l1_norm,
+}

@@ -30,6 +30,7 @@ struct SparsePlanner {
   // Whether the operator works on selected keys. If so, the picture shows these keys in the order of the list.
   bool selects;
   Result<Plan> (*plan)(const SparseCase& sparse, Context* context);
+  bool takes_rows = false;  ///< whether keys may be quantised
 };
 
 void Run(const SparsePlanner& op, const SparsePlanFlags& flags) {
@@ -54,6 +55,7 @@ void AddSparsePlan(CLI::App& app, const SparsePlanner& op) {
   CLI::App* command = app.add_subcommand(op.name, op.text);
   const auto flags = std::make_shared<SparsePlanFlags>();
   AddSparseCaseFlags(*command, op.kind, 4096, flags->sparse);
+  if (op.takes_rows) AddRowsFlags(*command, op.kind, flags->sparse);
   AddContextFlags(*command, flags->context);
   AddPlanOutputFlags(*command, flags->output);
   command->callback([op, flags] { Run(op, *flags); });
@@ -66,7 +68,8 @@ void AddPlanSparseForward(CLI::App& plan) {
                 {"sparse-forward", "Plan of sparse attention", SparseCaseKind::kAttention, true,
                  [](const SparseCase& sparse, Context* context) {
                    return AnyPlan(PlanSparseFlashAttention(sparse.ForwardArgs(), sparse.AttentionOptions(), context));
-                 }});
+                 },
+                 /*takes_rows=*/true});
 }
 
 void AddPlanSparseBackward(CLI::App& plan) {
@@ -81,7 +84,8 @@ void AddPlanIndexer(CLI::App& plan) {
   AddSparsePlan(plan, {"indexer", "Plan of the indexer", SparseCaseKind::kIndexer, false,
                        [](const SparseCase& sparse, Context* context) {
                          return AnyPlan(PlanLightningIndexer(sparse.IndexerArgs(), sparse.IndexerOptions(), context));
-                       }});
+                       },
+                       /*takes_rows=*/true});
 }
 
 void AddPlanIndexerBackward(CLI::App& plan) {

@@ -56,6 +56,11 @@ void AddRunIndexer(CLI::App& run) {
        .inputs = {{"--query", &Indexer::q, "Queries [B,S1,N,D]; TND [T,N,D]"},
                   {"--key", &Indexer::k, "Keys [B,S2,1,D]; TND [T,1,D]"},
                   {"--weights", &Indexer::weights, kWeights},
+                  {"--query-scale", &Indexer::q_scale,
+                   "Scales [B,S1,N] of queries of int8 or uint8 (e4m3); keys have their type", FileUse::kOptional},
+                  {"--key-scale", &Indexer::k_scale, "Scales of these keys, [B,S2,1] or [B,S2]", FileUse::kOptional},
+                  {"--index-offset", &Indexer::index_offset, "int32 [B,S1,1] or [B], added to the indices",
+                   FileUse::kOptional},
                   {"--block-table", &Indexer::block_table,
                    "int32 [B,n]: the pages [block size,1,D] of each batch element's keys", FileUse::kOptional}},
        .outputs = {{"--sparse-indices", &Indexer::sparse_indices,
@@ -63,11 +68,13 @@ void AddRunIndexer(CLI::App& run) {
                     [](const auto& call) {
                       return call.PerToken(DType::kI32, {1, CountOf(call.flags)});
                     }},
-                   {"--sparse-values", &Indexer::sparse_values, "Their scores, of the query's type", FileUse::kOptional,
+                   {"--sparse-values", &Indexer::sparse_values,
+                    "Their scores, of the query's type, float32 with scales", FileUse::kOptional,
                     [](const auto& call) {
-                      return call.PerToken(call.args.q.dtype, {1, CountOf(call.flags)});
+                      const bool scales = call.args.q_scale.data != nullptr;
+                      return call.PerToken(scales ? DType::kF32 : call.args.q.dtype, {1, CountOf(call.flags)});
                     }}},
-       .flags = {AddCountFlag}});
+       .flags = {AddCountFlag, AddCompressionFlags}});
 }
 
 void AddRunIndexerBackward(CLI::App& run) {

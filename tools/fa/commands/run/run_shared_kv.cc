@@ -47,7 +47,7 @@ void AddRunSharedKv(CLI::App& run) {
                          [](const auto& call) { return call.args.q; }},
                         {"--lse", &SharedForward::lse, "Log of the sum of exp(score), float32 [B,1,S1,N], TND [1,T,N]",
                          FileUse::kOptional, [](const auto& call) { return call.Statistics(); }}},
-            .flags = {AddScaleFlag, AddIndexFlags}});
+            .flags = {AddScaleFlag, AddIndexFlags, AddSharedKvRowFlags}});
 }
 
 void AddRunSharedKvBackward(CLI::App& run) {

@@ -13,8 +13,12 @@ namespace {
 using Forward = SparseAttentionArgs;
 using Backward = SparseAttentionGradArgs;
 
-// Returns a view with the output's shape. If there is no tensor of values, all columns of the keys are the values.
+// Returns a view with the output's shape. If there is no tensor of values, all columns of the keys are the values,
+// except rope columns of quantised rows.
 TensorView Out(const SparseShapes<Forward>& call) {
+  if (call.flags.tile != 0) {
+    return call.PerToken(call.args.q.dtype, {call.query.heads, call.query.d - call.flags.rope_columns});
+  }
   const TensorView& values = call.args.v.data != nullptr ? call.args.v : call.args.k;
   const int last = values.shape.rank() - 1;
   return call.PerToken(call.args.q.dtype, {call.query.heads, last < 0 ? 0 : values.shape[last]});
@@ -59,7 +63,7 @@ void AddRunSparseForward(CLI::App& run) {
                         {"--p-head-mean", &Forward::p_head_mean,
                          "Mean over the heads of each index's probability, float32 [B,S1,K], TND [T,K]",
                          FileUse::kOptional, HeadMean}},
-            .flags = {AddScaleFlag, AddBlockSizeFlag, AddIndexFlags}});
+            .flags = {AddScaleFlag, AddBlockSizeFlag, AddIndexFlags, AddRowFormatFlags}});
 }
 
 void AddRunSparseBackward(CLI::App& run) {

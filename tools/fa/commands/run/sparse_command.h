@@ -121,13 +121,25 @@ void RunSparse(const SparseCommand<Args, Options>& command, const SparseCommandF
     set_lengths(&Args::lengths_q, "--actual-seq-qlen", flags.sparse.actual_seq_qlen);
     set_lengths(&Args::lengths_kv, "--actual-seq-kvlen", flags.sparse.actual_seq_kvlen);
   }
+  if constexpr (requires { args.residual_kv; }) {
+    set_lengths(&Args::used_q, "--used-q", flags.sparse.used_q);
+    set_lengths(&Args::used_kv, "--used-kv", flags.sparse.used_kv);
+    set_lengths(&Args::residual_kv, "--residual-kv", flags.sparse.residual_kv);
+  }
   InputFiles files(flags.sparse.dtype);
   for (size_t i = 0; i < command.inputs.size(); ++i) {
-    args.*command.inputs[i].tensor = files.Load(command.inputs[i].flag, flags.inputs[i]);
+    TensorView& input = args.*command.inputs[i].tensor;
+    input = files.Load(command.inputs[i].flag, flags.inputs[i]);
+    if (input.dtype == DType::kU8) input.dtype = DType::kF8E4M3;  // no sparse operator takes other tensors of uint8
   }
   const auto& [query_flag, query_tensor, query_text, query_use] = command.inputs.front();
   const Dims& query_shape = (args.*query_tensor).shape;
   const TensorSizes query = SizesOf(query_flag, options.layout, {query_shape.begin(), query_shape.end()}, 0);
+  if constexpr (requires { options.row_format; }) {
+    const int64_t rope = flags.sparse.rope_columns;
+    if (flags.sparse.tile != 0)
+      options.row_format = {.columns = query.d - rope, .rope = rope, .tile = flags.sparse.tile};
+  }
   OutputTensors outputs;
   for (size_t i = 0; i < command.outputs.size(); ++i) {
     const SparseOutput<Args>& output = command.outputs[i];

@@ -1,0 +1,516 @@
+"""torch_npu's functions for sparse attention over quantised keys, and the indexers of quantised or compressed keys.
+
+`fa.torch_npu.install` also gives these functions their other vendors' names (`C_ASCEND`, `CUSTOM`, `CANN_OPS`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from .._errors import own_names
+from .._torch.quantized_sparse import (
+    RowsCall,
+    SelectionCall,
+    indexer_selection,
+    quantized_sparse_attention,
+)
+from .calls import TENSOR_NAMES, checked
+from .dtypes import typed
+
+_MAX_TOKENS = 9223372036854775807
+_Lengths = Tensor | Sequence[int] | None
+_METADATA_SIZE = 1024
+
+# Argument names: {the library's name: the face's name}.
+_ROW_NAMES = TENSOR_NAMES | {
+    "mask": "sparse_mode",
+    "block_size": "sparse_block_size",
+    "scale": "scale_value",
+    "lengths_q": "actual_seq_lengths_query",
+    "lengths_kv": "actual_seq_lengths_kv",
+    "layout": "layout_query",
+    "sink": "sinks",
+    "row_format": "key_quant_mode",
+    "row_format.columns": "rope_head_dim",
+    "row_format.rope": "rope_head_dim",
+    "row_format.tile": "tile_size",
+}
+_QUANT_NAMES = TENSOR_NAMES | {
+    "mask": "sparse_mode",
+    "lengths_q": "actual_seq_lengths_query",
+    "lengths_kv": "actual_seq_lengths_key",
+    "layout": "layout_query",
+    "q_scale": "query_dequant_scale",
+    "k_scale": "key_dequant_scale",
+}
+_SECOND_NAMES = {
+    "weights": "w",
+    "mask": "mask_mode",
+    "sparse_mode": "mask_mode",
+    "sparse_count": "topk",
+    "layout": "layout_q",
+    "used_q": "seqused_q",
+    "used_kv": "seqused_k",
+    "residual_kv": "cmp_residual_k",
+    "index_offset": "output_idx_offset",
+}
+_QUANT_SECOND_NAMES = _SECOND_NAMES | {
+    "q": "query",
+    "k": "key",
+    "weights": "weights",
+    "q_scale": "query_dequant_scale",
+    "k_scale": "key_dequant_scale",
+}
+
+
+def _only(**values: tuple[int, tuple[int, ...]]) -> None:
+    """Raises ValueError for the first argument whose value is none of the values that it may have."""
+    for name, (got, allowed) in values.items():
+        if got not in allowed:
+            raise ValueError(f"invalid argument: {name}={got}, want {' or '.join(map(str, allowed))}")
+
+
+def _as_tensor(lengths: _Lengths) -> Tensor | None:
+    return lengths if lengths is None or isinstance(lengths, Tensor) else torch.tensor(lengths, dtype=torch.int64)
+
+
+def _layout(name: str, layout: str) -> str:
+    if layout.upper() not in ("BSND", "TND"):
+        raise ValueError(f'invalid argument: {name}="{layout}", want BSND or TND')
+    return layout.upper()
+
+
+def _layouts(query: tuple[str, str], key: tuple[str, str], block_table: Tensor | None, pages: tuple[str, ...]) -> str:
+    """Returns the layout of the queries. Raises ValueError unless keys have it too, or with a block_table one of the
+    names of pages. `query` and `key` are the names and the values of the arguments."""
+    layout = _layout(*query)
+    allowed = (layout,) if block_table is None else pages
+    if key[1].upper() not in allowed:
+        reason = query[0] if block_table is None else "with block_table"
+        raise ValueError(f'invalid argument: {key[0]}="{key[1]}", want {" or ".join(allowed)} ({reason})')
+    return layout
+
+
+def _is_key(key: Tensor, value: Tensor) -> bool:
+    return value is key or (
+        value.data_ptr() == key.data_ptr() and value.shape == key.shape and value.stride() == key.stride()
+    )
+
+
+def _attend_rows(given: dict) -> tuple[Tensor, Tensor, Tensor]:
+    """Computes npu_kv_quant_sparse_flash_attention and its statistics from the arguments of either form."""
+    _only(
+        key_quant_mode=(given["key_quant_mode"], (2,)),
+        value_quant_mode=(given["value_quant_mode"], (2,)),
+        attention_mode=(given["attention_mode"], (0, 2)),
+        quant_scale_repo_mode=(given["quant_scale_repo_mode"], (1,)),
+    )
+    for name in ("key_dequant_scale", "value_dequant_scale"):
+        if given[name] is not None:
+            raise ValueError(f"invalid argument: {name}: given, want None: scales lie in the rows of key")
+    query, rope = given["query"], given["rope_head_dim"]
+    if not 0 <= rope < query.shape[-1]:
+        last = query.dim() - 1
+        raise ValueError(
+            f"invalid argument: rope_head_dim={rope}, want 0..{query.shape[-1] - 1} (query.shape[{last}])"
+        )
+    key = typed(given["key"], given.get("key_dtype"), "key_dtype")
+    value = typed(given["value"], given.get("value_dtype"), "value_dtype")
+    assert key is not None and value is not None
+    call = RowsCall(
+        sparse_indices=given["sparse_indices"],
+        sink=given.get("sinks"),
+        block_table=given["block_table"],
+        lengths_q=_as_tensor(given["actual_seq_lengths_query"]),
+        lengths_kv=_as_tensor(given["actual_seq_lengths_kv"]),
+        layout=_layouts(
+            ("layout_query", given["layout_query"]),
+            ("layout_kv", given["layout_kv"]),
+            given["block_table"],
+            ("PA_BSND",),
+        ),
+        scale=given["scale_value"],
+        block_size=given["sparse_block_size"],
+        sparse_mode=given["sparse_mode"],
+        rope=rope,
+        tile=given["tile_size"],
+    )
+    with own_names(_ROW_NAMES):
+        return quantized_sparse_attention(query, key, None if _is_key(key, value) else value, *call)
+
+
+@checked
+def npu_kv_quant_sparse_flash_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    sparse_indices: Tensor,
+    scale_value: float,
+    key_quant_mode: int,
+    value_quant_mode: int,
+    *,
+    key_dequant_scale: Tensor | None = None,
+    value_dequant_scale: Tensor | None = None,
+    block_table: Tensor | None = None,
+    actual_seq_lengths_query: Tensor | Sequence[int] | None = None,
+    actual_seq_lengths_kv: Tensor | Sequence[int] | None = None,
+    sparse_block_size: int = 1,
+    layout_query: str = "BSND",
+    layout_kv: str = "BSND",
+    sparse_mode: int = 3,
+    pre_tokens: int = _MAX_TOKENS,
+    next_tokens: int = _MAX_TOKENS,
+    attention_mode: int = 0,
+    quant_scale_repo_mode: int = 1,
+    tile_size: int = 128,
+    rope_head_dim: int = 64,
+    key_dtype: int | torch.dtype | None = None,
+    value_dtype: int | torch.dtype | None = None,
+    sinks: Tensor | None = None,
+) -> Tensor:
+    """Computes `npu_sparse_flash_attention` over rows of quantised keys, which are values too.
+
+    Args:
+        query: [B,S1,N,D + rope_head_dim] in layout_query "BSND", [T,N,...] in "TND"; float32, bfloat16, float16.
+        key: int8 or float8_e4m3fn [B,S2,1,row bytes], or in layout_kv "PA_BSND" pages. A row has D numbers,
+            rope_head_dim columns of query's type, and one float32 scale per tile_size numbers.
+        value: key, or a tensor of the same row format.
+        key_quant_mode, value_quant_mode, attention_mode: 2; attention_mode 0 means the same.
+        key_dequant_scale, value_dequant_scale: None.
+        key_dtype, value_dtype: None, or the number of a type. 292 and 36 read int8 and uint8 as float8_e4m3fn.
+        sinks: float32 [N], the score of a virtual key whose value is 0.
+        sparse_indices, ...: as in `npu_sparse_flash_attention`.
+
+    Returns:
+        attention_out [B,S1,N,D], type of query. It has no gradient.
+
+    Raises:
+        ValueError: an argument is wrong.
+    """
+    return _attend_rows(locals())[0]
+
+
+@checked
+def kv_quant_sparse_flash_attention_of_vllm(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    sparse_indices: Tensor,
+    scale_value: float,
+    *,
+    key_quant_mode: int = 1,
+    value_quant_mode: int = 1,
+    key_dequant_scale: Tensor | None = None,
+    value_dequant_scale: Tensor | None = None,
+    block_table: Tensor | None = None,
+    actual_seq_lengths_query: Tensor | Sequence[int] | None = None,
+    actual_seq_lengths_kv: Tensor | Sequence[int] | None = None,
+    sparse_block_size: int = 1,
+    layout_query: str = "BSND",
+    layout_kv: str = "BSND",
+    sparse_mode: int = 3,
+    pre_tokens: int = _MAX_TOKENS,
+    next_tokens: int = _MAX_TOKENS,
+    attention_mode: int = 2,
+    quant_scale_repo_mode: int = 1,
+    tile_size: int = 128,
+    rope_head_dim: int = 64,
+    return_softmax_lse: bool = False,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Computes `npu_kv_quant_sparse_flash_attention` in the form of torch.ops._C_ascend. The modes must be given as 2.
+
+    Returns:
+        attention_out, and softmax_max and softmax_sum, float32 [B,1,S1,N], TND [1,T,N]. Without return_softmax_lse the
+        statistics have no elements.
+    """
+    out, *statistics = _attend_rows(locals())
+    if not return_softmax_lse:
+        statistics = [query.new_empty(0, dtype=torch.float32) for _ in statistics]
+    return out, *statistics
+
+
+def _count(name: str, count: int) -> int:
+    if count < 1:
+        raise ValueError(f"invalid argument: {name}={count}, want >= 1")
+    return count
+
+
+def _select_quantized(given: dict) -> tuple[Tensor, Tensor]:
+    """Computes the indexer of quantised keys from the arguments of its forms of torch_npu, custom and _C_ascend."""
+    _only(query_quant_mode=(given["query_quant_mode"], (0,)), key_quant_mode=(given["key_quant_mode"], (0,)))
+    query = typed(given["query"], given.get("query_dtype"), "query_dtype")
+    key = typed(given["key"], given.get("key_dtype"), "key_dtype")
+    assert query is not None and key is not None
+    layout = _layouts(
+        ("layout_query", given["layout_query"]),
+        ("layout_key", given["layout_key"]),
+        given["block_table"],
+        ("PA_BSND",),
+    )
+    call = SelectionCall(
+        q_scale=given["query_dequant_scale"],
+        k_scale=given["key_dequant_scale"],
+        index_offset=None,
+        block_table=given["block_table"],
+        lengths_q=_as_tensor(given["actual_seq_lengths_query"]),
+        lengths_kv=_as_tensor(given["actual_seq_lengths_key"]),
+        used_q=None,
+        used_kv=None,
+        residual_kv=given.get("residual"),
+        layout=layout,
+        sparse_count=_count("sparse_count", given["sparse_count"]),
+        sparse_mode=given["sparse_mode"],
+        cmp_ratio=given.get("cmp_ratio", 1),
+        values="float32" if given.get("return_value") else "",
+    )
+    with own_names(_QUANT_NAMES):
+        return indexer_selection(query, key, given["weights"], *call)
+
+
+@checked
+def npu_quant_lightning_indexer(
+    query: Tensor,
+    key: Tensor,
+    weights: Tensor,
+    query_dequant_scale: Tensor,
+    key_dequant_scale: Tensor,
+    query_quant_mode: int,
+    key_quant_mode: int,
+    *,
+    actual_seq_lengths_query: Tensor | Sequence[int] | None = None,
+    actual_seq_lengths_key: Tensor | Sequence[int] | None = None,
+    block_table: Tensor | None = None,
+    layout_query: str = "BSND",
+    layout_key: str = "BSND",
+    sparse_count: int = 2048,
+    sparse_mode: int = 3,
+    pre_tokens: int = _MAX_TOKENS,
+    next_tokens: int = _MAX_TOKENS,
+    query_dtype: int | torch.dtype | None = None,
+    key_dtype: int | torch.dtype | None = None,
+) -> Tensor:
+    """Chooses the keys with the largest scores for each query token, from quantised queries and keys.
+
+    A key's score is key_dequant_scale times the sum of weights * query_dequant_scale * relu(query . key) over the
+    heads.
+
+    Args:
+        query: [B,S1,N,D] in layout_query "BSND", [T,N,D] in "TND"; int8 or float8_e4m3fn.
+        key: [B,S2,1,D], type of query, or in layout_key "PA_BSND" pages [blocks,block size,1,D].
+        weights: [B,S1,N], any float type.
+        query_dequant_scale: [B,S1,N], any float type.
+        key_dequant_scale: [B,S2,1] or [B,S2], any float type, or pages of such numbers.
+        query_quant_mode, key_quant_mode: 0.
+        query_dtype, key_dtype: None, or the number of a type. 292 and 36 read int8 and uint8 as float8_e4m3fn.
+        actual_seq_lengths_query, ..., sparse_mode: as in `npu_lightning_indexer`.
+
+    Returns:
+        sparse_indices, int32 [B,S1,1,K], with -1 in unused entries.
+
+    Raises:
+        ValueError: an argument is wrong.
+    """
+    return _select_quantized(locals())[0]
+
+
+@checked
+def quant_lightning_indexer_of_vllm(
+    query: Tensor,
+    key: Tensor,
+    weights: Tensor,
+    query_dequant_scale: Tensor,
+    key_dequant_scale: Tensor,
+    query_quant_mode: int = 0,
+    key_quant_mode: int = 0,
+    actual_seq_lengths_query: Tensor | None = None,
+    actual_seq_lengths_key: Tensor | None = None,
+    block_table: Tensor | None = None,
+    metadata: Tensor | None = None,
+    layout_query: str = "BSND",
+    layout_key: str = "BSND",
+    sparse_count: int = 2048,
+    sparse_mode: int = 3,
+    pre_tokens: int = _MAX_TOKENS,
+    next_tokens: int = _MAX_TOKENS,
+    cmp_ratio: int = 1,
+    return_value: bool = False,
+) -> tuple[Tensor, Tensor]:
+    """Computes `npu_quant_lightning_indexer` for compressed keys, in the form of torch.ops._C_ascend and torch.ops.custom.
+
+    actual_seq_lengths_key counts the tokens that keys stand for, so a batch element has that number divided by
+    cmp_ratio of keys, and the remainder follows its last key.
+
+    Returns:
+        sparse_indices, and the scores as float32, which have no elements without return_value.
+    """
+    given = dict(locals())
+    if cmp_ratio > 1 and actual_seq_lengths_key is not None:
+        given["actual_seq_lengths_key"] = actual_seq_lengths_key // cmp_ratio
+        given["residual"] = actual_seq_lengths_key % cmp_ratio
+    return _select_quantized(given)
+
+
+def _sums(name: str, sums: Tensor | None) -> Tensor | None:
+    """Returns prefix sums without their leading 0."""
+    if sums is None:
+        return None
+    if sums.dim() != 1 or sums.numel() == 0 or int(sums[0]) != 0:
+        raise ValueError(f"invalid argument: {name}={sums.tolist()}, want prefix sums that begin with 0")
+    return sums[1:]
+
+
+def _select_second(given: dict, names: dict[str, str]) -> tuple[Tensor, Tensor]:
+    """Computes the second version of the indexers. `given` has the names of cann_ops_transformer's lightning_indexer."""
+    _only(return_value=(int(given["return_value"]), (0, 1)))
+    if given["max_seqlen_q"] < -1:
+        raise ValueError(f"invalid argument: max_seqlen_q={given['max_seqlen_q']}, want >= -1")
+    table = given["block_table"]
+    layout = _layouts(
+        ("layout_q", given["layout_q"]), ("layout_k", given["layout_k"]), table, ("PA_BBND", "PA_BSND")
+    )
+    cu_q, cu_k = given["cu_seqlens_q"], given["cu_seqlens_k"]
+    packed_keys = layout == "TND" and table is None
+    for name, sums, wanted in (("cu_seqlens_q", cu_q, layout == "TND"), ("cu_seqlens_k", cu_k, packed_keys)):
+        if wanted != (sums is not None):
+            raise ValueError(f"invalid argument: {name}: {'missing' if wanted else 'given, want None'} (layout)")
+    used_q, used_k = given["seqused_q"], given["seqused_k"]
+    call = SelectionCall(
+        q_scale=given.get("q_scale"),
+        k_scale=given.get("k_scale"),
+        index_offset=given["output_idx_offset"],
+        block_table=table,
+        lengths_q=used_q if layout == "BSND" else _sums("cu_seqlens_q", cu_q),
+        lengths_kv=_sums("cu_seqlens_k", cu_k) if packed_keys else used_k,
+        used_q=used_q if layout == "TND" else None,
+        used_kv=used_k if packed_keys else None,
+        residual_kv=given["cmp_residual_k"],
+        layout=layout,
+        sparse_count=_count("topk", given["topk"]),
+        sparse_mode=given["mask_mode"],
+        cmp_ratio=given["cmp_ratio"],
+        values=given["values"] if given["return_value"] else "",
+    )
+    lengths = {
+        "lengths_q": "cu_seqlens_q" if layout == "TND" else "seqused_q",
+        "lengths_kv": "cu_seqlens_k" if packed_keys else "seqused_k",
+    }
+    with own_names(names | lengths):
+        return indexer_selection(given["q"], given["k"], given["w"], *call)
+
+
+@checked
+def lightning_indexer(
+    q: Tensor,
+    k: Tensor,
+    w: Tensor,
+    topk: int,
+    *,
+    cu_seqlens_q: Tensor | None = None,
+    cu_seqlens_k: Tensor | None = None,
+    seqused_q: Tensor | None = None,
+    seqused_k: Tensor | None = None,
+    cmp_residual_k: Tensor | None = None,
+    block_table: Tensor | None = None,
+    output_idx_offset: Tensor | None = None,
+    metadata: Tensor | None = None,
+    max_seqlen_q: int = -1,
+    layout_q: str = "BSND",
+    layout_k: str = "BSND",
+    mask_mode: int = 0,
+    cmp_ratio: int = 1,
+    return_value: int = 0,
+) -> tuple[Tensor, Tensor]:
+    """Computes `npu_lightning_indexer` for compressed keys, each of which stands for cmp_ratio tokens.
+
+    Args:
+        q, k: [B,S1,N,D] and [B,S2,1,D]; in layout_q "TND" [T,N,D] and [T,1,D]; in layout_k "PA_BBND" pages.
+        w: [B,S1,N], type of q or float32.
+        cu_seqlens_q, cu_seqlens_k: for TND, prefix sums [B+1] that begin with 0.
+        seqused_q, seqused_k: how many rows of each sequence are in use.
+        cmp_residual_k: how many tokens follow those of the last key.
+        output_idx_offset: int32 [B,S1,1], [T,1] or [B], added to each index that is not -1.
+        mask_mode: 0, or 3, which lets query t of S1 see (S2 * cmp_ratio + cmp_residual_k - S1 + t + 1) // cmp_ratio
+            keys.
+        metadata, max_seqlen_q: not used.
+
+    Returns:
+        sparse_indices, int32 [B,S1,1,topk], and the scores as float32, which have no elements without return_value.
+        Both are constants to autograd.
+
+    Raises:
+        ValueError: an argument is wrong.
+    """
+    return _select_second(locals() | {"values": "float32"}, _SECOND_NAMES)
+
+
+_QUANT_MODES = {1: torch.float8_e4m3fn, 2: torch.int8}
+_REFUSED_MODES = {3: "MX-quantised float8_e4m3fn", 4: "HiFloat8", 5: "MX-quantised FP4"}
+
+
+@checked
+def quant_lightning_indexer(
+    query: Tensor,
+    key: Tensor,
+    weights: Tensor,
+    query_dequant_scale: Tensor,
+    key_dequant_scale: Tensor,
+    topk: int,
+    quant_mode: int,
+    *,
+    cu_seqlens_q: Tensor | None = None,
+    cu_seqlens_k: Tensor | None = None,
+    seqused_q: Tensor | None = None,
+    seqused_k: Tensor | None = None,
+    cmp_residual_k: Tensor | None = None,
+    block_table: Tensor | None = None,
+    output_idx_offset: Tensor | None = None,
+    metadata: Tensor | None = None,
+    max_seqlen_q: int = -1,
+    layout_q: str = "BSND",
+    layout_k: str = "BSND",
+    mask_mode: int = 0,
+    cmp_ratio: int = 1,
+    return_value: int = 0,
+) -> tuple[Tensor, Tensor]:
+    """Computes `lightning_indexer` from quantised queries and keys, with the scores of `npu_quant_lightning_indexer`.
+
+    Args:
+        quant_mode: 1 for float8_e4m3fn, 2 for int8.
+
+    Returns:
+        sparse_indices, and the scores as bfloat16, which have no elements without return_value.
+
+    Raises:
+        ValueError: an argument is wrong.
+    """
+    if quant_mode in _REFUSED_MODES:
+        raise ValueError(f"invalid argument: quant_mode={quant_mode} ({_REFUSED_MODES[quant_mode]}) is not served")
+    _only(quant_mode=(quant_mode, tuple(_QUANT_MODES)))
+    if query.dtype != _QUANT_MODES[quant_mode]:
+        raise ValueError(f"invalid argument: query.dtype={query.dtype}, want {_QUANT_MODES[quant_mode]} (quant_mode)")
+    given = dict(locals())
+    given |= {"q": query, "k": key, "w": weights, "q_scale": query_dequant_scale, "k_scale": key_dequant_scale}
+    return _select_second(given | {"values": "bfloat16"}, _QUANT_SECOND_NAMES)
+
+
+def indexer_metadata(*arguments: object, **keywords: object) -> Tensor:
+    """Returns the work split that the device's indexers take, which no operator reads here: zeros, int32 [1024]."""
+    return torch.zeros(_METADATA_SIZE, dtype=torch.int32)
+
+
+# The functions that other packages of the device offer: {name: function}.
+C_ASCEND = {
+    "npu_kv_quant_sparse_flash_attention": kv_quant_sparse_flash_attention_of_vllm,
+    "npu_vllm_quant_lightning_indexer": quant_lightning_indexer_of_vllm,
+    "npu_vllm_quant_lightning_indexer_metadata": indexer_metadata,
+}
+CUSTOM = {"npu_quant_lightning_indexer": quant_lightning_indexer_of_vllm}
+CANN_OPS = {
+    "lightning_indexer": lightning_indexer,
+    "lightning_indexer_metadata": indexer_metadata,
+    "quant_lightning_indexer": quant_lightning_indexer,
+    "quant_lightning_indexer_metadata": indexer_metadata,
+}

@@ -1,0 +1,354 @@
+"""torch_npu's sparse attention over quantised keys, and the indexers of quantised or compressed keys."""
+
+import math
+
+import pytest
+import torch
+
+import fa
+from fa import torch_npu
+from fa._npu.quantized_sparse import C_ASCEND, CANN_OPS, CUSTOM
+
+CODES = [torch.int8, torch.float8_e4m3fn]
+
+
+def draw_codes(shape, dtype, spread=3.0):
+    if dtype == torch.int8:
+        return torch.randint(-127, 128, shape, dtype=torch.int8)
+    return (torch.randn(shape) * spread).to(dtype)
+
+
+def rows_of(shape, codes, dtype, columns=512, rope=64, tile=128):
+    """Returns packed rows [*shape, bytes], and the numbers [*shape, columns + rope] for which they stand."""
+    numbers = draw_codes((*shape, columns), codes)
+    ropes = torch.randn(*shape, rope).to(dtype)
+    tiles = math.ceil(columns / tile)
+    scales = torch.rand(*shape, tiles) / (64 if codes == torch.int8 else 3)
+    parts = numbers.view(torch.int8), ropes.view(torch.int8), scales.view(torch.int8)
+    widened = numbers.double() * scales.double().repeat_interleave(tile, -1)[..., :columns]
+    return torch.cat(parts, -1).view(codes), torch.cat([widened, ropes.double()], -1)
+
+
+def attend(query, keys, lists, columns, scale, limits, sinks=None):
+    """Computes sparse attention in double: query [S1,N,D], keys [S2,D], lists [S1,K]. Returns out, max and sum."""
+    out = torch.zeros(*query.shape[:2], columns, dtype=torch.float64)
+    top, total = (torch.zeros(query.shape[:2], dtype=torch.float64) for _ in range(2))
+    for t, row in enumerate(lists.tolist()):
+        ids = [key for key in row if 0 <= key < limits[t]]
+        scores = scale * query[t].double() @ keys[ids].T
+        if sinks is not None:
+            scores = torch.cat([scores, sinks.double()[:, None]], -1)
+        if scores.shape[-1] == 0:
+            continue
+        top[t] = scores.amax(-1)
+        p = (scores - top[t][:, None]).exp()
+        total[t] = p.sum(-1)
+        out[t] = p[:, : len(ids)] @ keys[ids, :columns] / total[t][:, None]
+    return out, top, total
+
+
+def call_of_vllm(query, pages, lists, table, lengths_q, lengths_kv, scale):
+    """The call of vllm-ascend's sfa_v1.py, in which keys are values."""
+    return {
+        "query": query,
+        "key": pages,
+        "value": pages,
+        "sparse_indices": lists,
+        "scale_value": scale,
+        "sparse_block_size": 1,
+        "block_table": table,
+        "actual_seq_lengths_query": lengths_q,
+        "actual_seq_lengths_kv": lengths_kv,
+        "layout_query": "TND",
+        "layout_kv": "PA_BSND",
+        "sparse_mode": 3,
+        "attention_mode": 2,
+        "quant_scale_repo_mode": 1,
+        "tile_size": 128,
+        "key_quant_mode": 2,
+        "value_quant_mode": 2,
+        "rope_head_dim": 64,
+    }
+
+
+@pytest.mark.parametrize("codes", CODES)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
+def test_the_calls_of_vllm_and_of_torch_npu(codes, dtype):
+    torch.manual_seed(1)
+    heads, block, sq, sk = 16, 16, [3, 2], [60, 33]
+    pages, numbers = rows_of((9, block, 1), codes, dtype)
+    table = torch.randperm(9)[:8].view(2, 4).int()
+    table = torch.cat([table, torch.full((2, 1), -1, dtype=torch.int32)], 1)
+    query = torch.randn(sum(sq), heads, 576).to(dtype)
+    lists = torch.stack([torch.randperm(60)[:40] for _ in range(5)]).int()
+    lists[:, 35:] = -1
+    lists[3:] = torch.where(lists[3:] < 33, lists[3:], torch.tensor(-1, dtype=torch.int32)).sort(-1, True).values
+    lengths = torch.tensor([3, 5], dtype=torch.int32), torch.tensor(sk, dtype=torch.int32)
+    scale = 576**-0.5
+    given = call_of_vllm(query, pages, lists[:, None], table, *lengths, scale)
+    out, top, total = C_ASCEND["npu_kv_quant_sparse_flash_attention"](**given, return_softmax_lse=True)
+    assert out.dtype == dtype and out.shape == (5, heads, 512) and top.shape == total.shape == (1, 5, heads)
+    unit = {torch.bfloat16: 2**-8, torch.float16: 2**-11, torch.float32: 2**-22}[dtype]
+    for b, (first, count) in enumerate([(0, 3), (3, 2)]):
+        keys = numbers.view(9, block, 576)[table[b, :4].long()].flatten(0, 1)[: sk[b]]
+        limits = [sk[b] - sq[b] + t + 1 for t in range(count)]
+        rows = slice(first, first + count)
+        want, want_top, want_sum = attend(query[rows], keys, lists[rows], 512, scale, limits)
+        # Rounded rows change a score by unit times the magnitude of its terms, and a probability by twice that.
+        magnitude = scale * (query[rows].double().abs() @ keys.abs().T).amax()
+        error = 4 * unit * (magnitude + 1) * (keys.abs().amax() + 1)
+        assert (out[rows].double() - want).abs().amax() <= error
+        assert (top[0, rows].double() - want_top).abs().amax() <= 4 * unit * (magnitude + 1)
+        assert ((total[0, rows].double() - want_sum) / want_sum).abs().amax() <= 8 * unit * (magnitude + 1)
+    without = C_ASCEND["npu_kv_quant_sparse_flash_attention"](**given)
+    assert torch.equal(without[0], out) and without[1].numel() == without[2].numel() == 0
+    modes = {name: given.pop(name) for name in ("key_quant_mode", "value_quant_mode")}
+    assert torch.equal(torch_npu.npu_kv_quant_sparse_flash_attention(**given, **modes), out)
+    if codes == torch.float8_e4m3fn:
+        given |= {"key": pages.view(torch.int8), "value": pages.view(torch.uint8), "key_dtype": 292, "value_dtype": 36}
+        assert torch.equal(torch_npu.npu_kv_quant_sparse_flash_attention(**given, **modes), out)
+
+
+@pytest.mark.parametrize("codes", CODES)
+def test_sinks_separate_values_and_exact_rows(codes):
+    torch.manual_seed(2)
+    query = torch.randn(2, 3, 4, 40, dtype=torch.bfloat16)
+    rows, _ = rows_of((2, 30, 1), codes, torch.bfloat16, columns=32, rope=8, tile=16)
+    values, _ = rows_of((2, 30, 1), codes, torch.bfloat16, columns=32, rope=8, tile=16)
+    for part in (rows, values):
+        part.view(torch.int8)[..., 48:] = torch.tensor([0.25, 0.5]).view(torch.int8)
+    plain = [
+        torch.cat(
+            [
+                part[..., :32].float() * torch.tensor([0.25, 0.5]).repeat_interleave(16),
+                part.view(torch.int8)[..., 32:48].contiguous().view(torch.bfloat16).float(),
+            ],
+            -1,
+        ).bfloat16()
+        for part in (rows, values)
+    ]
+    lists = torch.stack([torch.randperm(30)[:12] for _ in range(6)]).view(2, 3, 1, 12).int()
+    sinks = torch.randn(4)
+    given = {"tile_size": 16, "rope_head_dim": 8, "sparse_mode": 0, "sinks": sinks}
+    got = torch_npu.npu_kv_quant_sparse_flash_attention(query, rows, values, lists, 0.2, 2, 2, **given)
+    want = torch_npu.npu_sparse_flash_attention(
+        query, plain[0], plain[1][..., :32].contiguous(), lists, 0.2, sparse_mode=0, sinks=sinks
+    )[0]
+    assert torch.equal(got, want), "exactly representable rows have the bits of plain rows"
+    assert torch.equal(
+        fa.sparse_flash_attention(
+            query, rows, values, lists, scale=0.2, sparse_mode=0, sink=sinks, row_format=(32, 8, 16)
+        ).out,
+        want,
+    )
+    with pytest.raises(NotImplementedError, match="there is no gradient of quantised keys"):
+        torch_npu.npu_kv_quant_sparse_flash_attention(
+            query.requires_grad_(), rows, values, lists, 0.2, 2, 2, **given
+        ).sum().backward()
+
+
+def test_mistakes_of_rows_are_named():
+    query, rows = torch.randn(1, 2, 3, 40), torch.zeros(1, 9, 1, 72, dtype=torch.int8)
+    lists = torch.zeros(1, 2, 1, 4, dtype=torch.int32)
+
+    def refused(message, **given):
+        given = {"tile_size": 16, "rope_head_dim": 8, "key_quant_mode": 2, "value_quant_mode": 2} | given
+        with pytest.raises(ValueError, match="^invalid argument: " + message):
+            torch_npu.npu_kv_quant_sparse_flash_attention(query, rows, rows, lists, 1.0, **given)
+
+    refused("key_quant_mode=1, want 2", key_quant_mode=1)
+    refused("value_quant_mode=0, want 2", value_quant_mode=0)
+    refused("attention_mode=1, want 0 or 2", attention_mode=1)
+    refused("quant_scale_repo_mode=0, want 1", quant_scale_repo_mode=0)
+    refused("key_dequant_scale: given, want None", key_dequant_scale=query)
+    refused("value_dequant_scale: given, want None", value_dequant_scale=query)
+    refused(r"rope_head_dim=40, want 0\.\.39 \(query.shape\[3\]\)", rope_head_dim=40)
+    refused("tile_size=0, want at least 1", tile_size=0)
+    refused(r"key.shape\[3\]=72, want 80 \(bytes per row\)", tile_size=8)
+    refused(r"key_dtype=290 \(HiFloat8\) is not served", key_dtype=290)
+    refused('layout_kv="PA_BSND", want BSND', layout_kv="PA_BSND")
+    refused(r"sparse_mode=4, want 0 or 3", sparse_mode=4)
+
+
+def indexer_scores(query, key, weights, q_scale, k_scale):
+    """Computes the scores [S1, S2] in double."""
+    products = torch.einsum("tnd,sd->tns", query.double(), key.double()).clamp_min(0)
+    return k_scale.double() * torch.einsum("tn,tns->ts", weights.double() * q_scale.double(), products)
+
+
+def check_selection(indices, values, scores, limits, unit=1e-5):
+    for t, limit in enumerate(limits):
+        used = min(indices.shape[-1], limit)
+        chosen = indices[t, :used].long()
+        assert (indices[t, used:] == -1).all() and len(set(chosen.tolist())) == used
+        assert used == 0 or chosen.max() < limit
+        error = unit * (scores[t, :limit].abs().amax().item() + 1) if limit else 0
+        if used:
+            smallest = scores[t, chosen].amin()
+            rest = torch.ones(limit, dtype=torch.bool).index_fill(0, chosen, False)
+            assert not rest.any() or scores[t, :limit][rest].amax() <= smallest + error
+        if values is not None:
+            assert (values[t, :used].double() - scores[t, chosen]).abs().le(error).all()
+            assert (values[t, used:] == -math.inf).all()
+
+
+@pytest.mark.parametrize("codes", CODES)
+@pytest.mark.parametrize("paged", [False, True])
+def test_quant_lightning_indexer(codes, paged):
+    torch.manual_seed(3)
+    query, key = draw_codes((5, 8, 64), codes), draw_codes((6, 16, 1, 64), codes)
+    weights, q_scale = torch.randn(5, 8).half(), torch.rand(5, 8)
+    k_scale = torch.rand(6, 16)
+    if codes == torch.int8:
+        q_scale, k_scale = q_scale.half(), k_scale.half()
+    table = torch.tensor([[4, 1, 0], [5, 2, 3]], dtype=torch.int32)
+    lengths, sk = [3, 5], [40, 33]
+    given = {"layout_query": "TND", "layout_key": "TND", "sparse_count": 10}
+    rows = [(key[table[b].long()].reshape(-1, 64), k_scale[table[b].long()].reshape(-1)) for b in range(2)]
+    if paged:
+        given |= {"block_table": table, "layout_key": "PA_BSND"}
+        of_keys = {"actual_seq_lengths_query": lengths, "actual_seq_lengths_key": sk}
+        indices = torch_npu.npu_quant_lightning_indexer(query, key, weights, q_scale, k_scale, 0, 0, **given, **of_keys)
+    else:
+        packed = [torch.cat([rows[b][i][: sk[b]] for b in range(2)]) for i in range(2)]
+        of_keys = {"actual_seq_lengths_query": lengths, "actual_seq_lengths_key": [40, 73]}
+        indices = torch_npu.npu_quant_lightning_indexer(
+            query, packed[0][:, None], weights, q_scale, packed[1][:, None], 0, 0, **given, **of_keys
+        )
+    assert indices.dtype == torch.int32 and indices.shape == (5, 1, 10)
+    for b, part in enumerate([slice(0, 3), slice(3, 5)]):
+        keys, scales = rows[b][0][: sk[b]], rows[b][1][: sk[b]]
+        scores = indexer_scores(query[part], keys, weights[part], q_scale[part], scales)
+        count = part.stop - part.start
+        check_selection(indices[part, 0], None, scores, [sk[b] - count + t + 1 for t in range(count)])
+
+
+@pytest.mark.parametrize("codes", [None, *CODES])
+@pytest.mark.parametrize("ratio", [1, 4])
+@pytest.mark.parametrize("layout", ["BSND", "TND"])
+def test_the_second_indexers_of_cann_ops_transformer(codes, ratio, layout):
+    torch.manual_seed(4)
+    sq, sk, residual, offsets = [4, 2], [21, 13], [ratio - 1, 0], [7, 1000]
+    dtype = torch.bfloat16
+    query = torch.randn(2, 4, 8, 64).to(dtype) if codes is None else draw_codes((2, 4, 8, 64), codes)
+    key = torch.randn(2, 21, 1, 64).to(dtype) if codes is None else draw_codes((2, 21, 1, 64), codes)
+    weights, q_scale, k_scale = torch.randn(2, 4, 8), torch.rand(2, 4, 8), torch.rand(2, 21, 1)
+    tensors = [query, key, weights] if codes is None else [query, key, weights, q_scale, k_scale]
+    given = {"mask_mode": 3, "cmp_ratio": ratio, "return_value": 1, "layout_q": layout, "layout_k": layout}
+    given |= {"cmp_residual_k": torch.tensor(residual, dtype=torch.int32), "metadata": torch.zeros(1024).int()}
+    used = [torch.tensor(lengths, dtype=torch.int32) for lengths in (sq, sk)]
+    if layout == "TND":
+        packed = [torch.cat([t[b, : n[b]] for b in range(2)]) for t, n in zip(tensors, [sq, sk, sq, sq, sk], strict=False)]
+        given |= {"cu_seqlens_q": torch.tensor([0, 4, 6]).int(), "cu_seqlens_k": torch.tensor([0, 21, 34]).int()}
+        given["output_idx_offset"] = torch.tensor([7] * 4 + [1000] * 2, dtype=torch.int32)[:, None]
+    else:
+        packed, given = tensors, given | {"seqused_q": used[0], "seqused_k": used[1]}
+        given["output_idx_offset"] = torch.tensor(offsets, dtype=torch.int32)
+    name = "lightning_indexer" if codes is None else "quant_lightning_indexer"
+    mode = [] if codes is None else [2 if codes == torch.int8 else 1]
+    indices, values = CANN_OPS[name](*packed, 6, *mode, **given)
+    assert values.dtype == (torch.float32 if codes is None else torch.bfloat16)
+    for b in range(2):
+        part = indices[b, : sq[b], 0] if layout == "BSND" else indices[sum(sq[:b]) : sum(sq[: b + 1]), 0]
+        scores_of = values[b, : sq[b], 0] if layout == "BSND" else values[sum(sq[:b]) : sum(sq[: b + 1]), 0]
+        ones = torch.ones(sq[b], 8), torch.ones(sk[b])
+        scales = (q_scale[b, : sq[b]], k_scale[b, : sk[b], 0]) if codes is not None else ones
+        scores = indexer_scores(query[b, : sq[b]], key[b, : sk[b], 0], weights[b, : sq[b]], *scales)
+        limits = [max(0, min(sk[b], (sk[b] * ratio + residual[b] - sq[b] + t + 1) // ratio)) for t in range(sq[b])]
+        own = torch.where(part == -1, part, part - offsets[b])
+        check_selection(own, scores_of, scores, limits, unit=1e-5 if codes is None else 2**-8)
+    alone, nothing = CANN_OPS[name](*packed, 6, *mode, **(given | {"return_value": 0}))
+    assert torch.equal(alone, indices) and nothing.numel() == 0
+
+
+def test_the_quantised_indexer_of_vllm_counts_original_tokens():
+    torch.manual_seed(5)
+    query, pages = draw_codes((4, 8, 64), torch.int8), draw_codes((5, 8, 1, 64), torch.int8)
+    weights, q_scale, k_scale = torch.randn(4, 8).half(), torch.rand(4, 8).half(), torch.rand(5, 8).half()
+    table, tokens = torch.tensor([[3, 1], [0, 4]], dtype=torch.int32), torch.tensor([50, 23], dtype=torch.int32)
+    lengths = torch.tensor([2, 4], dtype=torch.int32)
+    names = ("layout_query", "layout_key", "sparse_count", "cmp_ratio", "return_value", "metadata")
+    given = dict(zip(names, ("TND", "PA_BSND", 5, 4, True, None), strict=True))
+    for functions in (C_ASCEND["npu_vllm_quant_lightning_indexer"], CUSTOM["npu_quant_lightning_indexer"]):
+        indices, values = functions(
+            query,
+            pages,
+            weights,
+            q_scale,
+            k_scale,
+            actual_seq_lengths_query=lengths,
+            actual_seq_lengths_key=tokens,
+            block_table=table,
+            **given,
+        )
+        for b in range(2):
+            part, count = slice(2 * b, 2 * b + 2), tokens[b].item() // 4
+            keys = pages[table[b].long()].reshape(-1, 64)[:count]
+            scales = k_scale[table[b].long()].reshape(-1)[:count]
+            scores = indexer_scores(query[part], keys, weights[part], q_scale[part], scales)
+            limits = [(tokens[b].item() - 2 + t + 1) // 4 for t in range(2)]
+            check_selection(indices[part, 0], values[part, 0], scores, limits)
+
+
+def test_mistakes_of_indexers_are_named():
+    query, key = torch.zeros(1, 3, 2, 16, dtype=torch.int8), torch.zeros(1, 9, 1, 16, dtype=torch.int8)
+    weights, q_scale, k_scale = torch.ones(1, 3, 2), torch.ones(1, 3, 2), torch.ones(1, 9, 1)
+
+    def refused(message, function, *arguments, **given):
+        with pytest.raises(ValueError, match="^invalid argument: " + message):
+            function(*arguments, **given)
+
+    quant = query, key, weights, q_scale, k_scale
+    indexer, second = torch_npu.npu_quant_lightning_indexer, CANN_OPS["quant_lightning_indexer"]
+    refused("query_quant_mode=1, want 0", indexer, *quant, 1, 0)
+    refused("key_quant_mode=2, want 0", indexer, *quant, 0, 2)
+    refused("sparse_count=0, want >= 1", indexer, *quant, 0, 0, sparse_count=0)
+    refused(r"query_dequant_scale.shape\[2\]=1, want 2", indexer, query, key, weights, q_scale[..., :1], k_scale, 0, 0)
+    refused(r"key_dequant_scale.shape\[1\]=8, want 9", indexer, query, key, weights, q_scale, k_scale[:, :8], 0, 0)
+    refused("query.dtype=f32, want i8 or f8e4m3", indexer, query.float(), key.float(), *quant[2:], 0, 0)
+    refused("quant_mode=3 .* is not served", second, *quant, 4, 3)
+    refused(r"quant_mode=4 \(HiFloat8\) is not served", second, *quant, 4, 4)
+    refused("quant_mode=0, want 1 or 2", second, *quant, 4, 0)
+    refused("query.dtype=torch.int8, want torch.float8_e4m3fn", second, *quant, 4, 1)
+    refused("cu_seqlens_q: given, want None", second, *quant, 4, 2, cu_seqlens_q=torch.tensor([0, 3]))
+    packed = query[0], key[0], weights[0], q_scale[0], k_scale[0]
+    tnd = {"layout_q": "TND", "layout_k": "TND"}
+    refused("cu_seqlens_q: missing", second, *packed, 4, 2, **tnd)
+    sums = {"cu_seqlens_q": torch.tensor([1, 3]), "cu_seqlens_k": torch.tensor([0, 9])}
+    refused(r"cu_seqlens_q=\[1, 3\], want prefix sums that begin with 0", second, *packed, 4, 2, **tnd, **sums)
+    refused("cmp_ratio=0, want 1", second, *quant, 4, 2, cmp_ratio=0)
+    refused("mask_mode=4, want 0 or 3", second, *quant, 4, 2, mask_mode=4)
+    residual = torch.tensor([4])
+    refused(r"cmp_residual_k\[0\]=4, want 0\.\.3", second, *quant, 4, 2, cmp_ratio=4, cmp_residual_k=residual)
+    refused("return_value=2, want 0 or 1", second, *quant, 4, 2, return_value=2)
+    refused("max_seqlen_q=-2, want >= -1", second, *quant, 4, 2, max_seqlen_q=-2)
+    refused("topk=0, want >= 1", second, *quant, 0, 2)
+
+
+def test_install_gives_the_names_of_other_packages():
+    torch_npu.install()
+    try:
+        import cann_ops_transformer
+        from cann_ops_transformer.ops import lightning_indexer, quant_lightning_indexer_metadata
+
+        assert lightning_indexer is CANN_OPS["lightning_indexer"] is cann_ops_transformer.lightning_indexer
+        assert torch.equal(quant_lightning_indexer_metadata(64, 1, 128, 2048, 1), torch.zeros(1024, dtype=torch.int32))
+        for name, function in C_ASCEND.items():
+            assert getattr(torch.ops._C_ascend, name) is function
+        assert torch.ops.custom.npu_quant_lightning_indexer is CUSTOM["npu_quant_lightning_indexer"]
+        assert torch.ops.npu.npu_quant_lightning_indexer is torch_npu.npu_quant_lightning_indexer
+    finally:
+        torch_npu.uninstall()
+    with pytest.raises(ModuleNotFoundError):
+        import cann_ops_transformer.ops  # noqa: F401
+    assert not hasattr(torch.ops._C_ascend, "npu_kv_quant_sparse_flash_attention")
+
+
+def test_opcheck():
+    query, key = torch.zeros(1, 3, 2, 16, dtype=torch.int8), torch.ones(1, 9, 1, 16, dtype=torch.int8)
+    weights, q_scale, k_scale = torch.ones(1, 3, 2), torch.ones(1, 3, 2), torch.ones(1, 9)
+    lists = [q_scale, k_scale, None, None, None, None, None, None, None, "BSND", 4, 3, 1, "float32"]
+    torch.library.opcheck(torch.ops.fa.indexer_selection, (query, key, weights, *lists))
+    rows, indices = torch.zeros(1, 9, 1, 32, dtype=torch.int8), torch.zeros(1, 3, 1, 4, dtype=torch.int32)
+    call = [indices, None, None, None, None, "BSND", 0.5, 1, 3, 4, 16]
+    torch.library.opcheck(torch.ops.fa.quantized_sparse_attention, (torch.randn(1, 3, 2, 16), rows, None, *call))
