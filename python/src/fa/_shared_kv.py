@@ -13,7 +13,7 @@ from ._sparse import _Results, statistics_shape
 
 
 class SharedKvOutput(NamedTuple):
-    """The results of `shared_kv_attention`."""
+    """The results of `shared_kv_attention`: out [B, S1, N, D] and lse [B, 1, S1, N], for TND without B."""
 
     out: Any
     """The query's type, [B, S1, N, D], TND [T, N, D]."""
@@ -22,8 +22,8 @@ class SharedKvOutput(NamedTuple):
 
 
 class SharedKvGradients(NamedTuple):
-    """Gradients with the shapes and types of their arguments, and the L1 norms, float32 in the shapes of the lists. The
-    result for an absent argument is None."""
+    """Gradients with the shapes and types of their arguments, and the L1 norms, float32 in the shapes of the lists,
+    [B, S1, 1, K]. The result for an absent argument is None."""
 
     dq: Any
     d_ori_kv: Any
@@ -146,7 +146,7 @@ def shared_kv_attention_grad(
     number of threads.
 
     Args:
-        out, lse: results of the forward call.
+        out, lse: results of the forward call, [B, S1, N, D] and [B, 1, S1, N].
         d_out: gradient of out, with its shape and type. If out and d_out are None, only the L1 norms are computed.
         need_l1_norm: whether to return, for each entry of a list, the mean over the heads of its key's probability.
 

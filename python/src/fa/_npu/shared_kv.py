@@ -189,8 +189,8 @@ def sparse_flash_mla_grad(
     layout_kv: str = "BSND",
 ) -> tuple[Tensor, ...]:
     """Computes dq, d_ori_kv, d_cmp_kv, d_sinks and the L1 norms of both lists from the arguments of `sparse_flash_mla`
-    and its results attn_out and softmax_lse; dout is the gradient of attn_out. The result for an absent argument has no
-    elements."""
+    and its results attn_out [B,S1,N,D] and softmax_lse; dout is the gradient of attn_out. The L1 norms have the shapes of
+    the lists. The result for an absent argument has no elements."""
     _key_layout(layout_q, layout_kv, "layout_kv", None)
     with own_names(_MLA_GRAD_NAMES):
         gradients = _shared_kv.shared_kv_attention_grad(
@@ -242,8 +242,8 @@ def sparse_flash_mla_softmax_l1_norm(
     layout_q: str = "BSND",
     layout_k: str = "BSND",
 ) -> Tensor:
-    """Computes one L1 norm of `sparse_flash_mla_grad` alone: for each entry of sparse_indices, which must be given, the
-    mean over the heads of its key's probability."""
+    """Computes one L1 norm of `sparse_flash_mla_grad` alone: for each entry of sparse_indices [B,S1,1,K], which must be
+    given, the mean over the heads of its key's probability. key is [B,S2,1,D], TND [T,1,D]."""
     _key_layout(layout_q, layout_k, "layout_k", None)
     if sparse_indices is None:
         raise ValueError("invalid argument: sparse_indices: missing, want the lists of keys")
@@ -323,8 +323,10 @@ def npu_sparse_attn_sharedkv(
     if slots and not paged:
         raise ValueError("invalid argument: ori_sparse_indices: given, want none without layout_kv PA_ND")
     ori_table = ori_block_table
-    if slots and ori_table is None and seqused_kv is not None:
-        ori_table = torch.zeros((len(seqused_kv), 0), dtype=torch.int32)
+    if slots and ori_kv is not None and ori_kv.dim() == 4 and seqused_kv is not None:
+        # The table is not read, but it must have an entry for each page of the original keys.
+        pages = -(-int(seqused_kv.max()) // max(ori_kv.shape[1], 1)) if len(seqused_kv) else 0
+        ori_table = torch.zeros((len(seqused_kv), pages), dtype=torch.int32)
     with own_names(_SHAREDKV_NAMES):
         out, lse = _shared_kv.shared_kv_attention(
             q,
@@ -360,12 +362,12 @@ def _until_negative(indices: Tensor | None) -> Tensor | None:
 
 
 def sparse_flash_mla_metadata(*arguments: Any, device: Any = None, **keywords: Any) -> Tensor:
-    """Returns int32 [1024] of zeros. On the device these numbers say how the work of `sparse_flash_mla` is split; fa
-    does not read them, nor the arguments."""
+    """Returns zeros, int32 [1024] on the device, where they say how the work of `sparse_flash_mla` is split. Here
+    neither these numbers nor the arguments, such as q's sizes [B,S1,N,D], are read."""
     return torch.zeros(_METADATA_ENTRIES, dtype=torch.int32)
 
 
 def npu_sparse_attn_sharedkv_metadata(*arguments: Any, device: Any = None, **keywords: Any) -> Tensor:
-    """Returns int32 [1024] of zeros. On the device these numbers say how the work of `npu_sparse_attn_sharedkv` is
-    split; fa does not read them, nor the arguments."""
+    """Returns zeros, int32 [1024] on the device, where they say how the work of `npu_sparse_attn_sharedkv` is split.
+    Here neither these numbers nor the arguments, such as q's sizes [B,S1,N,D], are read."""
     return torch.zeros(_METADATA_ENTRIES, dtype=torch.int32)
