@@ -35,7 +35,7 @@ void AddSharedKvPlan(CLI::App& app, const char* name, const char* text, SharedKv
     WritePlan(
         flags->output,
         {.title = fmt::format("{} {} {}, mask: {}", name, flags->shared.shape, Name(shared.dtype), shared.MaskText()),
-         .keys = "keys of a token",
+         .keys = "selected keys",
          .batch = shared.batch,
          .heads = shared.heads,
          .sq = shared.s1,
