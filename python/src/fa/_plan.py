@@ -111,9 +111,7 @@ def _of_forward(op: str, arguments: dict[str, Any]) -> dict[str, Any]:
     """Returns the results of a forward call with these arguments, and the gradient of its output."""
     own = set(inspect.signature(_OPERATORS[op]).parameters)
     call = _described_call(_OPERATORS[op], {name: value for name, value in arguments.items() if name in own})
-    results = {name: call.arrays[name] for name in ("out", "softmax_max", "softmax_sum") if name in call.arrays}
-    if op == "shared-kv":
-        results["lse"] = call.arrays["lse"]
+    results = {name: call.arrays[name] for name in ("out", "softmax_max", "softmax_sum", "lse") if name in call.arrays}
     return results | {"d_out": results["out"]}
 
 
