@@ -135,7 +135,7 @@ void RunSparse(const SparseCommand<Args, Options>& command, const SparseCommandF
   const auto& [query_flag, query_tensor, query_text, query_use] = command.inputs.front();
   const Dims& query_shape = (args.*query_tensor).shape;
   const TensorSizes query = SizesOf(query_flag, options.layout, {query_shape.begin(), query_shape.end()}, 0);
-  if constexpr (requires { options.row_format; }) {
+  if constexpr (requires { options.row_format.columns; }) {
     const int64_t rope = flags.sparse.rope_columns;
     if (flags.sparse.tile != 0)
       options.row_format = {.columns = query.d - rope, .rope = rope, .tile = flags.sparse.tile};
