@@ -34,8 +34,7 @@ class SharedKvOperation final : public PlannedOperation<Args> {
     kResidual,  ///< [B], tokens after the last compressed key
   };
 
-  SharedKvOperation(Planner planner, Names names, Rename own = {})
-      : PlannedOperation<Args>(Operands(), names, own), planner_(planner) {}
+  SharedKvOperation(Planner planner, Names names) : PlannedOperation<Args>(Operands(), names), planner_(planner) {}
 
   // Adds a tensor. Parameters are added in the order of the operator's signature. A null tensor is absent, and so is an
   // optional one without elements.
