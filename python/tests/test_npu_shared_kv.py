@@ -117,32 +117,6 @@ def test_sharedkv_takes_rows_of_pages_as_original_keys():
     close(of_vllm(ori_sparse_indices=slots, ori_block_table=None, softmax_scale=None), want)
 
 
-def test_rows_of_bytes_give_the_bits_of_their_keys():
-    rope, tile, random = 4, 5, torch.Generator().manual_seed(5)
-
-    def rows_of(count):
-        numbers = torch.randn(B, count, 1, D - rope, generator=random).to(torch.float8_e4m3fn)
-        scales = torch.randint(120, 130, (B, count, 1, -(-(D - rope) // tile)), generator=random)
-        roped = torch.randn(B, count, 1, rope, generator=random).bfloat16()
-        padding = torch.zeros(B, count, 1, 3, dtype=torch.uint8)
-        of_column = scales.repeat_interleave(tile, -1)[..., : D - rope]
-        plain = torch.cat([(numbers.float() * 2.0 ** (of_column - 127)).bfloat16(), roped], -1)
-        parts = [roped.view(torch.uint8), numbers.view(torch.uint8), scales.to(torch.uint8), padding]
-        return torch.cat(parts, -1), plain
-
-    q, _, _, indices, sinks = inputs(torch.bfloat16)
-    ori, plain_ori = rows_of(S2)
-    cmp, plain_cmp = rows_of(S2 // RATIO)
-    shared = {"cmp_sparse_indices": indices, "sinks": sinks, "cmp_ratio": RATIO, "layout_kv": "BSND", **WINDOW}
-    used = {"seqused_kv": torch.tensor([S2, S2]).int()}
-    want, _ = npu.npu_sparse_attn_sharedkv(q, ori_kv=plain_ori, cmp_kv=plain_cmp, **shared, **used)
-    for kind in (torch.uint8, torch.float8_e4m3fn):
-        got, _ = npu.npu_kv_quant_sparse_attn_sharedkv(
-            q, 1, ori.view(kind), cmp.view(kind), tile_size=tile, rope_head_dim=rope, **shared, **used
-        )
-        assert torch.equal(got, want)
-
-
 @pytest.mark.parametrize(("call", "message"), [
     (lambda q, ori, cmp, ids: npu.sparse_flash_mla(q), "ori_kv: missing, want it or cmp_kv"),
     (lambda q, ori, cmp, ids: npu.sparse_flash_mla(q, ori, ori_mask_mode=1), "ori_mask_mode=1, want 0, 3 or 4"),
@@ -152,8 +126,6 @@ def test_rows_of_bytes_give_the_bits_of_their_keys():
     (lambda q, ori, cmp, ids: npu.sparse_flash_mla(q, ori.half()), r"ori_kv\.dtype=f16, want f32"),
     (lambda q, ori, cmp, ids: npu.sparse_flash_mla(q, ori, cmp, None, ids + 40), r"cmp_sparse_indices\[0\]\[0\]\[0\]\[0\]"),
     (lambda q, ori, cmp, ids: npu.sparse_flash_mla(q.requires_grad_(), ori), "requires a gradient"),
-    (lambda q, ori, cmp, ids: npu.npu_kv_quant_sparse_attn_sharedkv(q, 2, ori, tile_size=1), "kv_quant_mode=2, want 1"),
-    (lambda q, ori, cmp, ids: npu.npu_kv_quant_sparse_attn_sharedkv(q, 1, ori), "tile_size=0, want at least 1"),
 ])
 def test_errors_name_the_argument(call, message):
     q, ori, cmp, indices, _ = inputs()
@@ -164,19 +136,6 @@ def test_errors_name_the_argument(call, message):
 def test_metadata_is_zeros():
     for function in (npu.sparse_flash_mla_metadata, npu.npu_sparse_attn_sharedkv_metadata):
         assert torch.equal(function(64, 1, 512, device="cpu"), torch.zeros(1024, dtype=torch.int32))
-
-
-def test_names_are_where_programs_look_them_up():
-    npu.install(force=True)
-    try:
-        assert torch.ops.npu.npu_sparse_attn_sharedkv is npu.npu_sparse_attn_sharedkv
-        assert torch.ops._C_ascend.npu_sparse_attn_sharedkv is npu.npu_sparse_attn_sharedkv
-        assert torch.ops.custom.npu_sparse_attn_sharedkv is npu.npu_sparse_attn_sharedkv
-        import cann_ops_transformer.ops as ops
-
-        assert ops.sparse_flash_mla_grad is npu.sparse_flash_mla_grad
-    finally:
-        npu.uninstall()
 
 
 def test_arrays_of_numpy():
