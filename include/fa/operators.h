@@ -22,6 +22,8 @@
 #include "fa/merge.h"
 #include "fa/merge_by_lse.h"
 #include "fa/prompt_flash_attention.h"
+#include "fa/shared_kv_attention.h"
+#include "fa/shared_kv_attention_grad.h"
 #include "fa/sparse_flash_attention.h"
 #include "fa/sparse_flash_attention_grad.h"
 
@@ -36,6 +38,8 @@
   X(Infer, InferAttention, InferAttentionArgs, InferAttentionOptions, "infer")                                         \
   X(SparseForward, SparseFlashAttention, SparseAttentionArgs, SparseAttentionOptions, "sparse-forward")                \
   X(SparseBackward, SparseFlashAttentionGrad, SparseAttentionGradArgs, SparseAttentionOptions, "sparse-backward")      \
+  X(SharedKv, SharedKvAttention, SharedKvArgs, SharedKvOptions, "shared-kv")                                           \
+  X(SharedKvBackward, SharedKvAttentionGrad, SharedKvGradArgs, SharedKvOptions, "shared-kv-backward")                  \
   X(Indexer, LightningIndexer, LightningIndexerArgs, LightningIndexerOptions, "indexer")                               \
   X(IndexerBackward, LightningIndexerGrad, LightningIndexerGradArgs, LightningIndexerGradOptions, "indexer-backward")  \
   X(IndexerLoss, SparseLightningIndexerGradKLLoss, SparseIndexerLossArgs, SparseIndexerLossOptions, "indexer-kl-loss") \

@@ -30,6 +30,8 @@ enum class SparseMask : uint8_t {
   kNone = 0,  ///< limit = number of keys of the sequence
   /// limit = keys in use - queries in use + t + 1; a row whose limit is <= 0 has no keys.
   kRightDownCausal = 3,
+  /// A band around the token, only for original keys of SharedKvAttention (SharedKvOptions::window_left).
+  kBand = 4,
 };
 
 }  // namespace fa

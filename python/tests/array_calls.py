@@ -90,6 +90,14 @@ def calls():
     made["sparse_flash_attention_grad"] = {**sparse, **gradient, **statistics}, options
     index = _index(rng)
     renamed = dict(zip(("q", "k", "weights"), index.values(), strict=True))
+    shared = {name: sparse[name] for name in ("q", "sink")}
+    shared |= {"ori_kv": sparse["k"], "cmp_kv": _floats(rng, B, S2 // 2, 1, D)}
+    shared["cmp_indices"] = np.sort(rng.integers(0, S2 // 2, (B, S1, 1, K)).astype(np.int32))
+    window = {"cmp_ratio": 2, "ori_mask": 4, "window_left": 3, "window_right": 0}
+    made["shared_kv_attention"] = shared, window
+    out, lse = fa.shared_kv_attention(**shared, **window)
+    given = {"out": out, "d_out": _floats(rng, B, S1, N, D), "lse": lse}
+    made["shared_kv_attention_grad"] = {**shared, **given}, window
     made["lightning_indexer"] = renamed, {"sparse_mode": 0, "sparse_count": K}
     made["lightning_indexer_grad"] = (
         {**renamed, "sparse_indices": sparse["sparse_indices"], "d_values": _floats(rng, B, S1, 1, K)},

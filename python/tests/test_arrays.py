@@ -90,6 +90,7 @@ INTEGERS = (
     "dense_mask",
     "drop_mask",
     "sparse_indices",
+    "cmp_indices",
     "slot_mapping",
     "source_rows",
     "block_table",

@@ -28,6 +28,10 @@ OF_SHAPES = {
     }),
     "sparse-forward": ((*SPARSE, None), {**INDICES, "need_p_head_mean": True}),
     "sparse-backward": ((*SPARSE, None), INDICES),
+    "shared-kv": (((B, S1, N, D), (B, S2, 1, D), (B, S2 // 4, 1, D)), {"cmp_indices": (B, S1, 1, K), "cmp_ratio": 4}),
+    "shared-kv-backward": (
+        ((B, S1, N, D), (B, S2, 1, D), (B, S2 // 4, 1, D)), {"cmp_indices": (B, S1, 1, K), "cmp_ratio": 4},
+    ),
     "indexer": (tuple(INDEX.values()), {"sparse_count": K}),
     "indexer-backward": (tuple(INDEX.values()), INDICES),
     "indexer-kl-loss": (SPARSE, {**INDEX, **INDICES, **STATISTICS}),

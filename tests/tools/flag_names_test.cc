@@ -41,6 +41,7 @@ template <typename Args, typename Options>
 auto NamesOf() {
   if constexpr (requires(Options options) { options.mask = SparseMask::kNone; }) return tool::SparseFlagNames;
   if constexpr (requires(Args args) { args.quant_scale2; }) return tool::InferenceFlagNames;
+  if constexpr (requires(Args args) { args.cmp_residual; }) return tool::SharedKvFlagNames;
   return NoNames;
 }
 
@@ -61,6 +62,8 @@ std::vector<std::string> OthersOf() {
   add(requires(Options options) { options.mask = Mask::None(); },
       {"mask.pre", "mask.next", "mask.prefix", "sparse_mode"});
   add(requires(Args args) { args.quant_scale2; }, {"out.dtype"});
+  add(requires(Args args) { args.cmp_residual; },
+      {"cmp_ratio", "ori_mask", "cmp_mask", "window_left", "window_right", "ori_indices_are_slots"});
   ForEachNumber([&](const char* name, auto, auto) { add(true, {name}); }, Options());
   return others;
 }
@@ -100,7 +103,8 @@ TEST(FlagNames, HaveNoEntryThatNoArgumentUses) {
   for (const char* argument : {"shards.intervals", "shards.strategy", "shards.heads_in_flight", "machines.ranks"})
     use(tool::SharedFlagNames(), argument);
   use(tool::SharedFlagNames(), "pair_mask");  // which is no tensor
-  for (const auto names : {tool::SharedFlagNames(), tool::InferenceFlagNames(), tool::SparseFlagNames()}) {
+  for (const auto names :
+       {tool::SharedFlagNames(), tool::InferenceFlagNames(), tool::SparseFlagNames(), tool::SharedKvFlagNames()}) {
     for (const FlagName& entry : names) EXPECT_TRUE(used.contains(&entry)) << entry.argument << " " << entry.flag;
   }
 }

@@ -26,6 +26,8 @@ FA_OPERATORS(FA_DECLARE)
   X(Infer)                      \
   X(SparseForward)              \
   X(SparseBackward)             \
+  X(SharedKv)                   \
+  X(SharedKvBackward)           \
   X(Indexer)                    \
   X(IndexerBackward)            \
   X(IndexerLoss)                \

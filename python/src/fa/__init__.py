@@ -27,6 +27,7 @@ from ._infer import infer_attention
 from ._mask import Mask, PairMask
 from ._plan import plan
 from ._prompt import prompt_flash_attention
+from ._shared_kv import SharedKvGradients, SharedKvOutput, shared_kv_attention, shared_kv_attention_grad
 from ._sparse import (
     IndexerGradients,
     IndexerLoss,
@@ -51,6 +52,8 @@ __all__ = [
     "infer_attention",
     "sparse_flash_attention",
     "sparse_flash_attention_grad",
+    "shared_kv_attention",
+    "shared_kv_attention_grad",
     "lightning_indexer",
     "lightning_indexer_grad",
     "sparse_lightning_indexer_grad_kl_loss",
@@ -72,6 +75,8 @@ __all__ = [
     "Mask",
     "PairMask",
     "PlanDescription",
+    "SharedKvGradients",
+    "SharedKvOutput",
     "SparseAttentionGradients",
     "SparseAttentionOutput",
     "__version__",

@@ -125,6 +125,31 @@ class SparseAttentionOptions:
         row_format: tuple[int, int, int],
     ) -> None: ...
 
+class SharedKvOptions:
+    def __init__(
+        self,
+        *,
+        layout: str,
+        scale: float | None,
+        cmp_ratio: int,
+        ori_mask: int,
+        cmp_mask: int,
+        window_left: int,
+        window_right: int,
+        ori_indices_are_slots: bool,
+        check_indices: bool,
+        positive_lse: bool,
+        row_rope: int,
+        row_tile: int,
+        cu_q: list[int],
+        cu_ori: list[int],
+        cu_cmp: list[int],
+        used_q: list[int],
+        used_ori: list[int],
+        used_cmp: list[int],
+        cmp_residual: list[int],
+    ) -> None: ...
+
 class LightningIndexerOptions:
     def __init__(
         self,
@@ -205,6 +230,8 @@ decode: _Run[DecodeAttentionOptions]
 infer: _Run[InferAttentionOptions]
 sparse_forward: _Run[SparseAttentionOptions]
 sparse_backward: _Run[SparseAttentionOptions]
+shared_kv: _Run[SharedKvOptions]
+shared_kv_backward: _Run[SharedKvOptions]
 indexer: _Run[LightningIndexerOptions]
 indexer_backward: _Run[LightningIndexerGradOptions]
 dense_indexer_lse: _Run[DenseIndexerLseOptions]
@@ -217,6 +244,8 @@ plan_decode: _Plan[DecodeAttentionOptions]
 plan_infer: _Plan[InferAttentionOptions]
 plan_sparse_forward: _Plan[SparseAttentionOptions]
 plan_sparse_backward: _Plan[SparseAttentionOptions]
+plan_shared_kv: _Plan[SharedKvOptions]
+plan_shared_kv_backward: _Plan[SharedKvOptions]
 plan_indexer: _Plan[LightningIndexerOptions]
 plan_indexer_backward: _Plan[LightningIndexerGradOptions]
 plan_dense_indexer_lse: _Plan[DenseIndexerLseOptions]

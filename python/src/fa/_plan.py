@@ -7,7 +7,7 @@ import numbers
 from collections.abc import Callable
 from typing import Any
 
-from . import _fa, _sparse
+from . import _fa, _shared_kv, _sparse
 from ._attention import (
     DescribedArray,
     DescribedCall,
@@ -30,6 +30,8 @@ _OPERATORS: dict[str, Callable] = {
     "infer": infer_attention,
     "sparse-forward": _sparse.sparse_flash_attention,
     "sparse-backward": _sparse.sparse_flash_attention_grad,
+    "shared-kv": _shared_kv.shared_kv_attention,
+    "shared-kv-backward": _shared_kv.shared_kv_attention_grad,
     "indexer": _sparse.lightning_indexer,
     "indexer-backward": _sparse.lightning_indexer_grad,
     "indexer-kl-loss": _sparse.sparse_lightning_indexer_grad_kl_loss,
@@ -40,9 +42,12 @@ _OPERATORS: dict[str, Callable] = {
     "scatter": scatter_rows,
     "gather": gather_rows,
 }
-_FORWARD_OF = {"backward": "forward", "sparse-backward": "sparse-forward"}
+_FORWARD_OF = {"backward": "forward", "sparse-backward": "sparse-forward", "shared-kv-backward": "shared-kv"}
 # Arguments whose values the plan needs.
-_LENGTHS = ("cu_q", "cu_kv", "lengths_q", "lengths_kv", "used_q", "used_kv", "residual_kv", "row_format")
+_LENGTHS = (
+    *("cu_q", "cu_kv", "lengths_q", "lengths_kv", "used_q", "used_kv", "residual_kv", "row_format"),
+    *_shared_kv._LENGTHS,
+)
 _LISTS = ("k", "v", "lse", "local_out")  # arguments that may be a list of arrays
 _DTYPES = {  # {the library's name of a type: NumPy's name}
     "f32": "float32",
@@ -64,8 +69,8 @@ def plan(op: str, *arrays: Any, dtype: str = "f32", **keywords: Any) -> PlanDesc
     """Describes what a call would run and why: kernels, tile shape, tasks, FLOPs, memory, load. Nothing is computed.
 
     Args:
-        op: "forward", "backward", "prompt", "decode", "infer", "sparse-forward", "sparse-backward", "indexer",
-            "indexer-backward", "indexer-kl-loss", "dense-indexer-lse", "dense-indexer-kl-loss", "merge", "merge-lse",
+        op: "forward", "backward", "prompt", "decode", "infer", "sparse-forward", "sparse-backward", "shared-kv",
+            "shared-kv-backward", "indexer", "indexer-backward", "indexer-kl-loss", "dense-indexer-lse", "dense-indexer-kl-loss", "merge", "merge-lse",
             "scatter" or "gather".
         arrays, keywords: the arguments of the operator's function. A tuple may give the shape in place of an array: (1,
             8, 512, 64) for q [B, N, Sq, D]. For a backward, the results of the forward and d_out may be left out.
@@ -111,7 +116,7 @@ def _of_forward(op: str, arguments: dict[str, Any]) -> dict[str, Any]:
     """Returns the results of a forward call with these arguments, and the gradient of its output."""
     own = set(inspect.signature(_OPERATORS[op]).parameters)
     call = _described_call(_OPERATORS[op], {name: value for name, value in arguments.items() if name in own})
-    results = {name: call.arrays[name] for name in ("out", "softmax_max", "softmax_sum")}
+    results = {name: call.arrays[name] for name in ("out", "softmax_max", "softmax_sum", "lse") if name in call.arrays}
     return results | {"d_out": results["out"]}
 
 
@@ -121,7 +126,7 @@ def _dtype_of(name: str, dtype: str, given: dict[str, Any]) -> str:
         return "uint8" if name == "drop_mask" else "bool"
     if name.endswith("padding"):
         return "int64"
-    if name.endswith(("indices", "table", "index_offset")):
+    if name.endswith(("indices", "table", "index_offset", "topk_length")):
         return "int32"
     if name in ("slot_mapping", "source_rows", "seq_lens", "seq_offset"):
         return "int32"

@@ -65,6 +65,15 @@ from ._npu.fused import (
 from ._npu.install import install, uninstall
 from ._npu.quantized_sparse import npu_kv_quant_sparse_flash_attention, npu_quant_lightning_indexer
 from ._npu.selected_blocks import npu_k2q_csr, npu_sparse_attention_score, npu_sparse_attention_score_prefill
+from ._npu.shared_kv import (
+    npu_kv_quant_sparse_attn_sharedkv,
+    npu_sparse_attn_sharedkv,
+    npu_sparse_attn_sharedkv_metadata,
+    sparse_flash_mla,
+    sparse_flash_mla_grad,
+    sparse_flash_mla_metadata,
+    sparse_flash_mla_softmax_l1_norm,
+)
 from ._npu.sparse import (
     npu_dense_lightning_indexer_grad_kl_loss,
     npu_dense_lightning_indexer_softmax_lse,
@@ -104,6 +113,7 @@ __all__ = [
     "npu_gather_selection_kv_cache_functional",
     "npu_incre_flash_attention",
     "npu_k2q_csr",
+    "npu_kv_quant_sparse_attn_sharedkv",
     "npu_kv_quant_sparse_flash_attention",
     "npu_lightning_indexer",
     "npu_lightning_indexer_grad",
@@ -115,9 +125,15 @@ __all__ = [
     "npu_scatter_pa_kv_cache_functional",
     "npu_sparse_attention_score",
     "npu_sparse_attention_score_prefill",
+    "npu_sparse_attn_sharedkv",
+    "npu_sparse_attn_sharedkv_metadata",
     "npu_sparse_flash_attention",
     "npu_sparse_flash_attention_grad",
     "npu_sparse_lightning_indexer_grad_kl_loss",
+    "sparse_flash_mla",
+    "sparse_flash_mla_grad",
+    "sparse_flash_mla_metadata",
+    "sparse_flash_mla_softmax_l1_norm",
     "uninstall",
 ]
 

@@ -148,6 +148,55 @@ constexpr Rename kIndexerLossNames[] = {
 constexpr Rename kIndexerLseNames[] = {
     {"weights", "weight"}, {"softmax_max_index", "softmaxMax"}, {"softmax_sum_index", "softmaxSum"}};
 
+constexpr Rename kSharedKvFamilyNames[] = {
+    {"ori_kv", "oriKv"},
+    {"cmp_kv", "cmpKv"},
+    {"ori_indices", "oriSparseIndices"},
+    {"cmp_indices", "cmpSparseIndices"},
+    {"ori_topk_length", "oriTopkLength"},
+    {"cmp_topk_length", "cmpTopkLength"},
+    {"ori_block_table", "oriBlockTable"},
+    {"cmp_block_table", "cmpBlockTable"},
+    {"cu_q", "cuSeqlensQ"},
+    {"cu_ori", "cuSeqlensOriKv"},
+    {"cu_cmp", "cuSeqlensCmpKv"},
+    {"used_q", "sequsedQ"},
+    {"used_ori", "sequsedOriKv"},
+    {"used_cmp", "sequsedCmpKv"},
+    {"cmp_residual", "cmpResidualKv"},
+    {"cmp_ratio", "cmpRatio"},
+    {"ori_mask", "oriMaskMode"},
+    {"cmp_mask", "cmpMaskMode"},
+    {"window_left", "oriWinLeft"},
+    {"window_right", "oriWinRight"},
+    {"layout", "layoutQ"},
+    {"sink", "sinks"},
+};
+constexpr Rename kSharedKvNames[] = {{"out", "attnOut"}, {"lse", "softmaxLse"}, {"scale", "softmaxScale"}};
+constexpr Rename kSharedKvGradNames[] = {
+    {"q", "query"},
+    {"d_out", "dOut"},
+    {"dq", "dQuery"},
+    {"d_ori_kv", "dOriKv"},
+    {"d_cmp_kv", "dCmpKv"},
+    {"dsink", "dSinks"},
+    {"ori_l1_norm", "oriSoftmaxL1Norm"},
+    {"cmp_l1_norm", "cmpSoftmaxL1Norm"},
+    {"scale", "scaleValue"},
+};
+constexpr Rename kSharedKvL1NormNames[] = {
+    {"cmp_kv", "k"},
+    {"lse", "softmaxLse"},
+    {"cmp_indices", "sparseIndices"},
+    {"cu_cmp", "cuSeqlensK"},
+    {"used_cmp", "sequsedK"},
+    {"cmp_residual", "cmpResidualK"},
+    {"cmp_mask", "maskMode"},
+    {"cmp_l1_norm", "softmaxL1Norm"},
+    {"cmp_topk_length", "topkLength"},
+    {"scale", "softmaxScale"},
+};
+
 constexpr Rename kMergeLseNames[] = {{"local_out", "localOut"}, {"lse_out", "lseOut"}};
 constexpr Rename kScatterNames[] = {{"key_cache", "keyCacheRef"},
                                     {"value_cache", "valueCacheRef"},
@@ -178,6 +227,9 @@ std::span<const Rename> OwnNames(Names names) {
     case Names::kIndexerLoss:
     case Names::kDenseIndexerLoss: return kIndexerLossNames;
     case Names::kDenseIndexerLse: return kIndexerLseNames;
+    case Names::kSharedKv: return kSharedKvNames;
+    case Names::kSharedKvBackward: return kSharedKvGradNames;
+    case Names::kSharedKvL1Norm: return kSharedKvL1NormNames;
     case Names::kMergeLse: return kMergeLseNames;
     case Names::kScatter: return kScatterNames;
     case Names::kGather: return kGatherNames;
@@ -196,6 +248,9 @@ std::span<const Rename> FamilyNames(Names names) {
     case Names::kDecode:
     case Names::kInfer:
     case Names::kPrompt: return kAttentionNames;
+    case Names::kSharedKv:
+    case Names::kSharedKvBackward:
+    case Names::kSharedKvL1Norm: return kSharedKvFamilyNames;
     case Names::kSparseForward:
     case Names::kSparseBackward:
     case Names::kIndexer:

@@ -15,6 +15,7 @@ enum class Names : uint8_t {
 #define FA_VALUE(name, function, args, options, text) k##name,
   FA_OPERATORS(FA_VALUE)
 #undef FA_VALUE
+      kSharedKvL1Norm,  ///< the L1 norm alone, a call of SharedKvAttentionGrad
 };
 
 /// An argument of the library, and the name of the parameter that stands for it.

@@ -6,13 +6,13 @@
 
 namespace fa::ops {
 
-Status CheckPages(const layout::BlockTable& table, int64_t b, tiling::Interval used) {
+Status CheckPages(const layout::BlockTable& table, int64_t b, tiling::Interval used, const char* name,
+                  const char* pages) {
   const int32_t* row = table.entries + b * table.row;
   for (int64_t page = used.begin; page < used.end; ++page) {
     if (row[page] >= 0 && row[page] < table.pages) continue;
-    return Status::InvalidArgument(Arg("block_table", {}, At(b) + At(page)).Is(std::to_string(row[page])) +
-                                   ", want 0.." + std::to_string(table.pages - 1) + " (" + Arg("k", ".shape", At(0)) +
-                                   ")");
+    return Status::InvalidArgument(Arg(name, {}, At(b) + At(page)).Is(std::to_string(row[page])) + ", want 0.." +
+                                   std::to_string(table.pages - 1) + " (" + Arg(pages, ".shape", At(0)) + ")");
   }
   return Status::Ok();
 }

@@ -154,6 +154,28 @@ constexpr auto TensorMembers<SparseAttentionGradArgs>() {
                 std::array{FA_OUTPUT(dv), FA_OUTPUT(dq_rope), FA_OUTPUT(dk_rope), FA_OUTPUT(dsink)});
 }
 
+/// The inputs that forward and backward of attention over original and compressed keys share.
+template <typename Args>
+inline constexpr std::array kSharedKvInputs = {
+    FA_REQUIRED_INPUT(q),  FA_INPUT(ori_kv),          FA_INPUT(cmp_kv),          FA_INPUT(ori_indices),
+    FA_INPUT(cmp_indices), FA_INPUT(ori_topk_length), FA_INPUT(cmp_topk_length), FA_INPUT(sink),
+};
+
+template <>
+constexpr auto TensorMembers<SharedKvArgs>() {
+  using Args = SharedKvArgs;
+  return Joined(kSharedKvInputs<Args>, std::array{FA_INPUT(ori_block_table), FA_INPUT(cmp_block_table),
+                                                  FA_REQUIRED_OUTPUT(out), FA_OUTPUT(lse)});
+}
+
+template <>
+constexpr auto TensorMembers<SharedKvGradArgs>() {
+  using Args = SharedKvGradArgs;
+  return Joined(kSharedKvInputs<Args>,
+                std::array{FA_INPUT(out), FA_INPUT(d_out), FA_REQUIRED_INPUT(lse), FA_OUTPUT(dq), FA_OUTPUT(d_ori_kv),
+                           FA_OUTPUT(d_cmp_kv), FA_OUTPUT(dsink), FA_OUTPUT(ori_l1_norm), FA_OUTPUT(cmp_l1_norm)});
+}
+
 template <>
 constexpr auto TensorMembers<LightningIndexerArgs>() {
   using Args = LightningIndexerArgs;

@@ -186,14 +186,6 @@ Status SparseBinding::BindSequences() {
     attention.problem.sequences.push_back(
         {.sq = of.sq, .sk = of.sk, .q_offset = of.q_offset, .k_offset = of.k_offset, .rule = {}});
   }
-  bound_.sequences.ForUnusedQueries([&](int64_t /*b*/, tiling::Interval rows) {
-    if (packed()) {
-      attention.tail_row_begin = rows.begin;
-      attention.tail_row_end = rows.end;
-    } else {
-      attention.padded_rows = rows.end;
-    }
-  });
   return Status::Ok();
 }
 
@@ -293,6 +285,7 @@ tiling::SparseProblem BoundSparse::Problem() const {
           .block_size = lists.block_size,
           .has_v = has_v,
           .paged = paged,
+          .shared = shared ? &*shared : nullptr,
           .whole_tokens = has_mean,
           .quantized = quantized ? std::optional(quantized->dtype) : std::nullopt};
 }
@@ -368,11 +361,8 @@ SparseRows RowsOf(const BoundSparse& bound, const SparseAttentionArgs& args) {
                         .out = {args.out.data, attention.out},
                         .softmax_max = {args.softmax_max.data, attention.softmax_max},
                         .softmax_sum = {args.softmax_sum.data, attention.softmax_sum},
-                        .selected_keys = attention.selected_keys,
-                        .unused_rows = {attention.tail_row_begin, attention.tail_row_end},
-                        .padded_rows = attention.padded_rows},
-          .lists = bound.lists,
-          .indices = {args.sparse_indices.data, bound.lists.rows},
+                        .selected_keys = attention.selected_keys},
+          .lists = {{.lists = bound.lists, .indices = {args.sparse_indices.data, bound.lists.rows}}},
           .mean = {args.p_head_mean.data, bound.mean}};
 }
 
@@ -396,8 +386,7 @@ SparseGradRows RowsOf(const BoundSparseGrad& bound, const SparseAttentionGradArg
                         .dk_rope = {args.dk_rope.data, bound.dk_rope},
                         .dv = {args.dv.data, bound.dv},
                         .dsink = {args.dsink.data, {.head = 1}}},
-          .lists = forward.lists,
-          .indices = {args.sparse_indices.data, forward.lists.rows}};
+          .lists = {{.lists = forward.lists, .indices = {args.sparse_indices.data, forward.lists.rows}}}};
 }
 
 }  // namespace fa::ops

@@ -14,12 +14,22 @@
 #include "ops/bind/bind_attention.h"
 #include "ops/bind/bind_attention_grad.h"
 #include "ops/bind/planned_tensors.h"
+#include "ops/token/gathered_keys.h"
 #include "ops/token/key_selection.h"
 #include "ops/token/quantized_rows.h"
 #include "ops/token/sparse_sequences.h"
+#include "ops/token/token_keys.h"
 #include "tiling/sparse/sparse_problem.h"
 
 namespace fa::ops {
+
+/// The layout of a second tensor of keys, and of its lists.
+struct SecondKeys {
+  KeyLists lists;
+  layout::Rows k;
+  bool paged = false;
+  layout::BlockTable table;
+};
 
 /// A validated sparse call: the equivalent dense call with one key head, and the layouts by which its keys are found.
 struct BoundSparse {
@@ -33,8 +43,12 @@ struct BoundSparse {
   layout::BlockTable table;               ///< layout of the pages, without the table's entries
   std::optional<QuantizedRow> quantized;  ///< how rows of k and v are stored if they are quantised
   layout::Rows mean;  ///< layout of p_head_mean; the entries of a query token are the row at (b, 0, s)
+  std::optional<tiling::SharedKeys> shared;  ///< set if keys lie in two tensors
+  SecondKeys second;                         ///< with `shared`: the second tensor
   std::vector<PlannedTensor> planned;
 
+  /// Returns the layouts of the lists.
+  [[nodiscard]] TokenLists Lists() const { return {{.lists = lists}, {.lists = second.lists}}; }
   /// Returns the call as the planner sees it. The result refers to this object.
   [[nodiscard]] tiling::SparseProblem Problem() const;
 };
@@ -43,7 +57,13 @@ struct BoundSparse {
 struct BoundSparseGrad {
   BoundSparse forward;  ///< the forward; its `planned` holds the tensors of the backward
   layout::Rows d_out, dq, dk, dv, dq_rope, dk_rope;
-  bool has_dsink = false;
+  layout::Rows second_dk;  ///< gradient of the second tensor of keys
+  layout::Stats lse;       ///< with `has_lse`
+  layout::Rows first_mean, second_mean;
+  bool has_dk = true, has_second_dk = false, has_dsink = false;
+  bool has_lse = false;       ///< whether the call has lse instead of softmax_max and softmax_sum
+  bool has_gradients = true;  ///< false: the call computes means over the heads only
+  bool has_first_mean = false, has_second_mean = false;
 };
 
 /// Find every user error that does not depend on addresses or contents.
@@ -56,19 +76,28 @@ struct BoundSparseGrad {
 [[nodiscard]] Status CheckSparseRunArgs(const BoundSparse& bound, const SparseAttentionArgs& args);
 [[nodiscard]] Status CheckSparseGradRunArgs(const BoundSparseGrad& bound, const SparseAttentionGradArgs& args);
 
+/// Returns where the keys of a token of the sequence lie.
+[[nodiscard]] inline KeyPlace PlaceOf(const SparseToken& token, const SparseSequence& sequence) {
+  return {token.sequence, sequence.k_offset, sequence.first(), sequence.second_offset};
+}
+
 /// The tensors of a sparse forward in a run, with their layouts and addresses.
 struct SparseRows {
   ForwardRows attention;
-  KeyLists lists;
-  layout::RowsView indices;      ///< lists of keys; the list of a query token is the row at (b, 0, s)
-  layout::MutableRowsView mean;  ///< p_head_mean, f32; null data if it is not wanted
+  TokenLists lists;
+  layout::StoredRows second = {};     ///< the second tensor of keys
+  layout::MutableRowsView mean = {};  ///< p_head_mean, f32; null data if it is not wanted
 };
 
 /// The tensors of a sparse backward in a run, with their layouts and addresses.
 struct SparseGradRows {
   GradRows attention;
-  KeyLists lists;
-  layout::RowsView indices;
+  TokenLists lists;
+  layout::RowsView second = {};  ///< the second tensor of keys
+  layout::StatsView lse = {};    ///< if the call has it, instead of the statistics
+  layout::MutableRowsView second_dk = {};
+  /// Means of the probabilities over the heads, f32 per entry of a list; null data if not wanted.
+  layout::MutableRowsView first_mean = {}, second_mean = {};
 };
 
 /// Returns the tensors of checked arguments. They point into `bound`.

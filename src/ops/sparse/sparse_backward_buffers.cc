@@ -18,7 +18,9 @@ int64_t PanelColumns(const core::kernels::KernelTable& table, int64_t columns) {
   return columns == 0 ? 0 : table.rows->PanelColumns(columns);
 }
 
-int64_t SumColumns(const tiling::SparseProblem& sparse) {
+int64_t SumColumns(const BoundSparseGrad& bound) {
+  if (!bound.has_gradients) return kLineFloats;  // the sums are not used
+  const tiling::SparseProblem sparse = bound.forward.Problem();
   const auto& problem = sparse.attention;
   const int64_t columns =
       sparse.has_v ? SparseBackwardBuffers::DvColumn(sparse) + problem.dv : problem.d + problem.d_rope;
@@ -32,12 +34,13 @@ int64_t SparseBackwardBuffers::DvColumn(const tiling::SparseProblem& sparse) {
   return sparse.has_v ? RoundUp(problem.d + problem.d_rope, kLineFloats) : 0;
 }
 
-SparseBackwardScratch::SparseBackwardScratch(Carver& carver, const tiling::SparseProblem& sparse, const KeyLists& lists,
-                                             const tiling::SparsePlan& plan, const core::kernels::KernelTable& table,
-                                             const GatherShape& gather)
-    : selection(carver, lists, sparse.sequences.max_sk),
+SparseBackwardScratch::SparseBackwardScratch(Carver& carver, const tiling::SparseProblem& sparse,
+                                             const TokenLists& lists, const tiling::SparsePlan& plan,
+                                             const core::kernels::KernelTable& table, const GatherShape& gather,
+                                             bool has_means)
+    : selection(carver, sparse, lists),
       panels(carver, gather),
-      addresses(carver, gather, gather.block == 0 ? lists.MaxKeys(sparse.sequences.max_sk) : 0),
+      addresses(carver, gather, gather.block == 0 ? TokenKeys::MostKeys(sparse, lists) : 0),
       tiles(carver, table.pairs(), MostLanes(plan.tile_heads), plan.block_k) {
   const auto& problem = sparse.attention;
   const int64_t lanes = MostLanes(plan.tile_heads), rows = RoundUp(plan.tile_heads, 2);
@@ -54,14 +57,14 @@ SparseBackwardScratch::SparseBackwardScratch(Carver& carver, const tiling::Spars
   dk_rope_rows = carver.Array<float*>(plan.block_k);
   dv_rows = carver.Array<float*>(plan.block_k);
   runs = {carver.Array<FetchRuns::Run>(5, plan.block_k), static_cast<size_t>(5 * plan.block_k)};
+  sums = carver.Floats(has_means ? TokenKeys::MostKeys(sparse, lists) : 0);
 }
 
 SparseBackwardBuffers::SparseBackwardBuffers(const BoundSparseGrad& bound, const tiling::SparsePlan& plan,
                                              const core::kernels::KernelTable& table, int workers,
                                              tiling::WorkspacePlan& workspace)
     : dv_column(DvColumn(bound.forward.Problem())),
-      sums(bound.forward.sequences, SumColumns(bound.forward.Problem()), bound.forward.sequences.tokens, workers,
-           workspace) {
+      sums(bound.forward.sequences, SumColumns(bound), bound.forward.sequences.tokens, workers, workspace) {
   const BoundSparse& forward = bound.forward;
   const auto& problem = forward.attention.problem;
   in_place = HeadsInPlace(table, problem.heads);
@@ -72,11 +75,14 @@ SparseBackwardBuffers::SparseBackwardBuffers(const BoundSparseGrad& bound, const
             .dv = problem.dv,
             .shared_v = !forward.has_v,
             .natural_v = true,
-            .pair_k = true,
+            .pair_k = bound.has_gradients,
             .block = in_place != nullptr ? 0 : plan.block_k,
             .values_ahead = GatheredKeys::ValuesAhead(!forward.has_v)};
   Carver carver(nullptr);
-  static_cast<void>(SparseBackwardScratch(carver, forward.Problem(), forward.lists, plan, table, gather));
+  has_gradients = bound.has_gradients;
+  has_means = bound.has_first_mean || bound.has_second_mean;
+  const tiling::SparseProblem sparse = forward.Problem();
+  static_cast<void>(SparseBackwardScratch(carver, sparse, forward.Lists(), plan, table, gather, has_means));
   scratch_bytes = carver.used();
   scratch = workspace.Book("selected keys, their rows, tile scratch", scratch_bytes, workers);
   if (bound.has_dsink) {

@@ -9,8 +9,8 @@
 #include "ops/sparse/bind_sparse.h"
 #include "ops/tile/grad_strip.h"
 #include "ops/token/gathered_keys.h"
-#include "ops/token/key_selection.h"
 #include "ops/token/key_sum_tasks.h"
+#include "ops/token/token_keys.h"
 #include "tiling/sparse/sparse_plan.h"
 #include "tiling/sparse/sparse_problem.h"
 #include "tiling/workspace_plan.h"
@@ -19,11 +19,11 @@ namespace fa::ops {
 
 /// One worker's memory in a sparse backward.
 struct SparseBackwardScratch {
-  SparseBackwardScratch(Carver& carver, const tiling::SparseProblem& sparse, const KeyLists& lists,
+  SparseBackwardScratch(Carver& carver, const tiling::SparseProblem& sparse, const TokenLists& lists,
                         const tiling::SparsePlan& plan, const core::kernels::KernelTable& table,
-                        const GatherShape& gather);
+                        const GatherShape& gather, bool has_means);
 
-  KeySelection selection;
+  TokenKeys selection;
   GatherPanels panels;
   KeyAddresses addresses;
   GradTiles tiles;
@@ -34,6 +34,7 @@ struct SparseBackwardScratch {
   /// Memory for a list of cache lines to prefetch: lines of the keys' sums and, if rows are gathered, of the next
   /// block's rows.
   std::span<FetchRuns::Run> runs;
+  float* sums;  ///< for each key: the sum of the probabilities of all heads; only if means are wanted
 };
 
 /// Layout of a sparse backward's buffers in the workspace.
@@ -48,6 +49,8 @@ struct SparseBackwardBuffers {
   KeySumTasks sums;
   const core::kernels::StripKernels* in_place;  ///< the kernels for tokens with few heads, or null
   GatherShape gather;             ///< how keys are gathered; `block` is 0 if `in_place` reads them in place
+  bool has_gradients = true;      ///< BoundSparseGrad::has_gradients
+  bool has_means = false;         ///< whether the call wants means of the probabilities over the heads
   size_t scratch, scratch_bytes;  ///< scratch_bytes are per worker
   size_t row_delta = 0;           ///< f32 [tokens][heads]: Delta of every row, for dsink; 0 for a row without keys
 };

@@ -23,6 +23,7 @@
 #include <cassert>
 #include <cmath>
 #include <limits>
+#include <utility>
 
 #include "layout/bind_layout.h"
 #include "ops/tile/grad_strip.h"
@@ -72,11 +73,13 @@ namespace {
 /// The tensors to which the sums are written at the end.
 class Targets {
  public:
-  Targets(const tiling::SparseProblem& sparse, const GradRows& rows) {
+  Targets(const tiling::SparseProblem& sparse, const SparseGradRows& of_call) {
     const auto& problem = sparse.attention;
+    const GradRows& rows = of_call.attention;
     // Without V, dS has already been scaled.
     const float dk_scale = sparse.has_v ? rows.scores.scale : 1.0f;
-    Add(rows.dk, dk_scale, {0, problem.d});
+    if (rows.dk.data != nullptr) Add(rows.dk, dk_scale, {0, problem.d});
+    if (of_call.second_dk.data != nullptr) Add(of_call.second_dk, dk_scale, {0, problem.d}, /*second=*/true);
     if (problem.d_rope > 0) Add(rows.dk_rope, dk_scale, {problem.d, problem.d + problem.d_rope});
     const int64_t dv = SparseBackwardBuffers::DvColumn(sparse);
     if (sparse.has_v) Add(rows.dv, 1.0f, {dv, dv + problem.dv});
@@ -84,9 +87,9 @@ class Targets {
   [[nodiscard]] std::span<const KeySumTasks::Target> list() const { return {list_.data(), count_}; }
 
  private:
-  void Add(const layout::MutableRowsView& rows, float multiplier, Interval columns) {
+  void Add(const layout::MutableRowsView& rows, float multiplier, Interval columns, bool second = false) {
     assert(count_ < list_.size());
-    list_[count_++] = {.rows = rows, .multiplier = multiplier, .columns = columns};
+    list_[count_++] = {.rows = rows, .multiplier = multiplier, .columns = columns, .second = second};
   }
 
   std::array<KeySumTasks::Target, KeySumTasks::kMaxTargets> list_ = {};
@@ -101,20 +104,23 @@ SparseBackwardTile::SparseBackwardTile(const tiling::SparseProblem& sparse, cons
     : sparse_(sparse),
       plan_(plan),
       table_(table),
+      call_(rows),
       rows_(rows.attention),
-      lists_(rows.lists),
-      indices_(rows.indices),
       buffers_(buffers),
       workspace_(workspace),
       score_tile_(sparse.attention, table, rows.attention.scores),
       gathered_(*table.rows, buffers.gather,
-                {.k = {.view = rows_.k}, .k_rope = {.view = rows_.k_rope}, .v = {.view = rows_.v}}),
-      sums_(buffers.sums, sparse.sequences, *table.rows, Targets(sparse, rows_).list(), workspace) {}
+                {.k = {.view = rows_.k},
+                 .k_rope = {.view = rows_.k_rope},
+                 .v = {.view = rows_.v},
+                 .second = {.view = rows.second}}),
+      sums_(buffers.sums, sparse.sequences, *table.rows, Targets(sparse, rows).list(), workspace) {}
 
 void SparseBackwardTile::operator()(int32_t task, int worker) {
   sums_.RunTask(task, [&](int64_t token) {
     Carver carver(workspace_ + buffers_.scratch + static_cast<size_t>(worker) * buffers_.scratch_bytes);
-    const SparseBackwardScratch scratch(carver, sparse_, lists_, plan_, table_, buffers_.gather);
+    const SparseBackwardScratch scratch(carver, sparse_, call_.lists, plan_, table_, buffers_.gather,
+                                        buffers_.has_means);
     RunToken(sparse_.sequences.Token(token), scratch);
   });
 }
@@ -123,9 +129,10 @@ void SparseBackwardTile::RunToken(const SparseToken& token, const SparseBackward
   const SparseSequence& sequence = sparse_.sequences.list[static_cast<size_t>(token.sequence)];
   OrderedCommit::Turn turn(sums_.commit(), token.sequence, sequence.first_token, sequence.first_token + token.row);
   const int64_t row = sparse_.sequences.Row(token), heads = sparse_.attention.heads;
-  const SelectedKeys keys =
-      scratch.selection.Select(indices_.At(token.sequence, 0, row), sparse_.sequences.Limit(token));
+  const SelectedKeys keys = scratch.selection.Select(token, call_.lists);
+  if (buffers_.has_means) std::fill_n(scratch.sums, keys.count, 0.0f);
   if (keys.count == 0) {
+    WriteMeans(token, keys, scratch);
     WriteEmpty(token);
     return;
   }
@@ -133,7 +140,7 @@ void SparseBackwardTile::RunToken(const SparseToken& token, const SparseBackward
     Tile tile{.token = token,
               .sequence = sequence,
               .scratch = scratch,
-              .place = {token.sequence, sequence.k_offset},
+              .place = PlaceOf(token, sequence),
               .keys = keys,
               .head_begin = head,
               .heads = std::min(plan_.tile_heads, heads - head),
@@ -150,8 +157,24 @@ void SparseBackwardTile::RunToken(const SparseToken& token, const SparseBackward
     }
     Open(tile);
     for (int64_t begin = 0; begin < keys.count; begin += plan_.block_k) Accumulate(tile, begin);
-    WriteQueries(tile);
+    if (buffers_.has_gradients) WriteQueries(tile);
   }
+  WriteMeans(token, keys, scratch);
+}
+
+/// Writes the means over the heads that the call wants, from the sums of a token's keys.
+void SparseBackwardTile::WriteMeans(const SparseToken& token, const SelectedKeys& keys,
+                                    const SparseBackwardScratch& scratch) const {
+  const int64_t row = sparse_.sequences.Row(token);
+  const auto heads = static_cast<float>(sparse_.attention.heads);
+  const auto write = [&](const layout::MutableRowsView& to, int64_t entries, Interval of) {
+    if (to.data == nullptr) return;
+    auto* mean = reinterpret_cast<float*>(to.At(token.sequence, 0, row));
+    std::fill_n(mean, entries, 0.0f);
+    for (int64_t i = of.begin; i < of.end; ++i) mean[keys.slots[i]] = scratch.sums[i] / heads;
+  };
+  write(call_.first_mean, call_.lists.first.lists.entries, {0, keys.first});
+  write(call_.second_mean, call_.lists.second.lists.entries, {keys.first, keys.count});
 }
 
 void SparseBackwardTile::WriteEmpty(const SparseToken& token) const {
@@ -160,6 +183,7 @@ void SparseBackwardTile::WriteEmpty(const SparseToken& token) const {
   const auto clear = [&](const layout::MutableRowsView& tensor, int64_t columns) {
     for (int64_t n = 0; n < problem.heads; ++n) tensor.Clear(token.sequence, n, row, columns);
   };
+  if (!buffers_.has_gradients) return;
   if (rows_.dsink.data != nullptr) std::fill_n(RowDelta(token), problem.heads, 0.0f);
   clear(rows_.dq, problem.d);
   if (problem.d_rope > 0) clear(rows_.dq_rope, problem.d_rope);
@@ -190,6 +214,7 @@ void SparseBackwardTile::Open(Tile& tile) const {
                           .out = rows_.out,
                           .softmax_max = rows_.softmax_max,
                           .softmax_sum = rows_.softmax_sum,
+                          .lse = call_.lse.data != nullptr ? &call_.lse : nullptr,
                           .delta_of_empty_rows = false};
   CutGradStrips(
       problem, table_, rows, panels, tile.strips,
@@ -206,6 +231,7 @@ void SparseBackwardTile::Open(Tile& tile) const {
           std::copy_n(strip.delta, strip.lanes.count, RowDelta(tile.token) + strip.lanes.head[0]);
       },
       buffers_.in_place);
+  if (!buffers_.has_gradients) return;
   const auto pack = [&](const layout::RowsView& tensor, int64_t size, float* panel) {
     table_.rows->pack_rows(HeadsAt(tensor, b, tile.head_begin, tile.q_row), tile.heads, size, panel);
   };
@@ -222,10 +248,11 @@ void SparseBackwardTile::Accumulate(Tile& tile, int64_t begin) const {
   AimAt(tile, block);
   // The keys' sums are listed for prefetching before the rows of the next block, because they are needed first.
   FetchRuns next(tile.scratch.runs);
+  const bool has_gradients = buffers_.has_gradients;
   const auto sums = [&](float* const* rows_of, int64_t size) {
     for (int64_t i = 0; i < count; ++i) next.Add(rows_of[i], size * static_cast<int64_t>(sizeof(float)));
   };
-  sums(tile.scratch.dk_rows, columns);
+  if (has_gradients) sums(tile.scratch.dk_rows, columns);
   if (sparse_.has_v) sums(tile.scratch.dv_rows, problem.dv);
   const Interval keys{begin, begin + count};
   const float* alpha = begin == 0 ? nullptr : kUnitAlpha.data();  // dQ starts at 0
@@ -237,7 +264,7 @@ void SparseBackwardTile::Accumulate(Tile& tile, int64_t begin) const {
     rows.v.fetch_lines = next.lines() - rows.k.fetch_lines;
     TokenStrip& strip = tile.strips[0];
     StripGradients(tile, strip, rows, keys);
-    QueryGradients(strip, rows, keys, tile.scratch.tiles.ds_keys, alpha);
+    if (has_gradients) QueryGradients(strip, rows, keys, tile.scratch.tiles.ds_keys, alpha);
   } else {
     GatheredBlock gathered = gathered_.Gather(tile.place, block, tile.scratch.panels);
     gathered.rows.first = begin;
@@ -249,10 +276,12 @@ void SparseBackwardTile::Accumulate(Tile& tile, int64_t begin) const {
     for (int64_t s = 0; s < tile.strips.size(); ++s) {
       TokenStrip& strip = tile.strips[s];
       StripGradients(tile, strip, gathered.rows, keys);
+      if (!has_gradients) continue;
       const float* ds = table_.pairs() ? tile.scratch.tiles.ds_keys : strip.dp;
       strip.kernels->product(k, count, ds, columns, alpha, strip.dq);
     }
   }
+  if (!has_gradients) return;
   if (begin == 0) sums_.WaitUntilCleared();
   const int32_t last = block.back();
   tile.turn.WaitFor(last + 1);
@@ -281,9 +310,14 @@ void SparseBackwardTile::StripGradients(Tile& tile, TokenStrip& strip, const Key
   const ScorePasses& passes = score_tile_.passes();
   const int64_t count = keys.size();
   score_tile_.Fill(strip, keys, rows, nullptr, strip.s, nullptr, nullptr);
-  kernels.scores(rows.V(keys.begin), count, strip.do_panel, sparse_.attention.dv, false, strip.dp, nullptr);
+  if (buffers_.has_gradients) {
+    kernels.scores(rows.V(keys.begin), count, strip.do_panel, sparse_.attention.dv, false, strip.dp, nullptr);
+  } else {
+    std::fill_n(strip.dp, count * strip.lanes.width, 0.0f);
+  }
   const float factor = passes.scale().exp2_factor, ds_multiplier = sparse_.has_v ? 1.0f : rows_.scores.scale;
-  if (table_.pairs() && !tile.skips) {
+  // A mean adds probabilities in f32, so they are not packed at once.
+  if (table_.pairs() && !tile.skips && !buffers_.has_means) {
     kernels.pairs.backward_pairs({.s = strip.s,
                                   .dp = strip.dp,
                                   .keys = count,
@@ -298,14 +332,17 @@ void SparseBackwardTile::StripGradients(Tile& tile, TokenStrip& strip, const Key
   }
   kernels.backward_softmax(strip.s, strip.dp, count, factor, strip.shift, strip.delta);
   if (ds_multiplier != 1) kernels.passes.scale_scores(strip.dp, count, ds_multiplier, 0, nullptr);
-  if (!tile.skips) return;
-  // A row without keys adds nothing, whatever its Q and dO hold, because its pairs are marked as masked.
-  const LaneArray<int32_t> begin = {};
-  LaneArray<int32_t> end = {};
-  for (int64_t i = 0; i < strip.lanes.width; ++i) end[i] = strip.zero[i] != 0 ? 0 : static_cast<int32_t>(count);
-  kernels.passes.mask_interval(strip.s, count, begin, end, kMaskedProbability);
-  kernels.passes.mask_interval(strip.dp, count, begin, end, kMaskedProbability);
-  if (!table_.pairs()) return;
+  if (tile.skips) {
+    // A row without keys adds nothing, whatever its Q and dO hold, because its pairs are marked as masked.
+    const LaneArray<int32_t> begin = {};
+    LaneArray<int32_t> end = {};
+    for (int64_t i = 0; i < strip.lanes.width; ++i) end[i] = strip.zero[i] != 0 ? 0 : static_cast<int32_t>(count);
+    kernels.passes.mask_interval(strip.s, count, begin, end, kMaskedProbability);
+    kernels.passes.mask_interval(strip.dp, count, begin, end, kMaskedProbability);
+  }
+  if (buffers_.has_means)
+    AddLanes(strip.s, count, strip.lanes.width, strip.lanes.count, tile.scratch.sums + keys.begin);
+  if (!table_.pairs() || !buffers_.has_gradients) return;
   kernels.pairs.pair_keys(strip.dp, count, tile.scratch.tiles.ds_keys);
   kernels.pairs.pair_lanes(strip.s, count, strip.p);
   kernels.pairs.pair_lanes(strip.dp, count, strip.ds);
@@ -393,8 +430,12 @@ void WriteSinkGradient(const tiling::SparseProblem& sparse, const SparseGradRows
         const float delta = deltas[t * heads + n];
         // A row without keys adds nothing, whatever its statistics are.
         if (delta == 0) continue;
-        const double of_sink = ExpBelow<double>(rows.sink.At(0, n, 0), rows.softmax_max.At(token.sequence, n, row));
-        sums[static_cast<size_t>(n - of.begin)] -= of_sink / rows.softmax_sum.At(token.sequence, n, row) * delta;
+        const auto of_row = [&](const layout::StatsView& values) { return values.At(token.sequence, n, row); };
+        const bool has_lse = of_call.lse.data != nullptr;
+        const double of_sink =
+            ExpBelow<double>(rows.sink.At(0, n, 0), of_row(has_lse ? of_call.lse : rows.softmax_max));
+        const double sum = has_lse ? 1 : of_row(rows.softmax_sum);
+        sums[static_cast<size_t>(n - of.begin)] -= of_sink / sum * delta;
       }
     }
     for (int64_t n = of.begin; n < of.end; ++n) {
@@ -415,8 +456,18 @@ void WriteUnusedGradients(const tiling::SparseProblem& sparse, const SparseGradR
     };
   };
   const SparseSequences& sequences = sparse.sequences;
-  sequences.ForUnusedQueries(clear(rows.dq, problem.heads, problem.d));
-  sequences.ForUnusedKeys(clear(rows.dk, 1, problem.d));
+  const auto clear_means = [](const layout::MutableRowsView& tensor, int64_t entries) {
+    return [&tensor, entries](int64_t b, Interval unused) {
+      for (int64_t row = unused.begin; row < unused.end; ++row) tensor.Clear(b, 0, row, entries);
+    };
+  };
+  if (rows.dq.data != nullptr) sequences.ForUnusedQueries(clear(rows.dq, problem.heads, problem.d));
+  if (rows.dk.data != nullptr) sequences.ForUnusedKeys(clear(rows.dk, 1, problem.d));
+  if (of_call.second_dk.data != nullptr) sequences.ForUnusedSecondKeys(clear(of_call.second_dk, 1, problem.d));
+  for (const auto& [tensor, lists] : {std::pair{&of_call.first_mean, &of_call.lists.first.lists},
+                                      std::pair{&of_call.second_mean, &of_call.lists.second.lists}}) {
+    if (tensor->data != nullptr) sequences.ForUnusedQueries(clear_means(*tensor, lists->entries));
+  }
   if (sparse.has_v) sequences.ForUnusedKeys(clear(rows.dv, 1, problem.dv));
   if (problem.d_rope == 0) return;
   sequences.ForUnusedQueries(clear(rows.dq_rope, problem.heads, problem.d_rope));

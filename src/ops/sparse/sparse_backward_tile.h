@@ -31,6 +31,7 @@ class SparseBackwardTile {
 
   void RunToken(const SparseToken& token, const SparseBackwardScratch& scratch) const;
   void WriteEmpty(const SparseToken& token) const;
+  void WriteMeans(const SparseToken& token, const SelectedKeys& keys, const SparseBackwardScratch& scratch) const;
   void Open(Tile& tile) const;
   void Accumulate(Tile& tile, int64_t begin) const;
   void StripGradients(Tile& tile, TokenStrip& strip, const KeyRows& rows, tiling::Interval keys) const;
@@ -45,9 +46,8 @@ class SparseBackwardTile {
   const tiling::SparseProblem& sparse_;
   const tiling::SparsePlan& plan_;
   const core::kernels::KernelTable& table_;
+  const SparseGradRows& call_;
   const GradRows& rows_;
-  const KeyLists& lists_;
-  const layout::RowsView& indices_;
   const SparseBackwardBuffers& buffers_;
   std::byte* workspace_;
   ScoreTile score_tile_;

@@ -33,11 +33,11 @@ using core::kernels::StripKernels;
 using tiling::Interval;
 
 struct SparseForwardTile::Scratch {
-  Scratch(Carver& carver, const tiling::SparseProblem& sparse, const KeyLists& lists, const tiling::SparsePlan& plan,
+  Scratch(Carver& carver, const tiling::SparseProblem& sparse, const TokenLists& lists, const tiling::SparsePlan& plan,
           const GatherShape& gather)
-      : selection(carver, lists, sparse.sequences.max_sk),
+      : selection(carver, sparse, lists),
         panels(carver, gather),
-        max_keys(lists.MaxKeys(sparse.sequences.max_sk)),
+        max_keys(TokenKeys::MostKeys(sparse, lists)),
         addresses(carver, gather, gather.block == 0 ? max_keys : 0),
         runs(carver.Array<FetchRuns::Run>(3, gather.block), static_cast<size_t>(3 * gather.block)) {
     const auto& problem = sparse.attention;
@@ -51,7 +51,7 @@ struct SparseForwardTile::Scratch {
     sums = carver.Floats(max_keys);
   }
 
-  KeySelection selection;
+  TokenKeys selection;
   GatherPanels panels;
   int64_t max_keys;
   KeyAddresses addresses;
@@ -87,7 +87,8 @@ SparseForwardBuffers::SparseForwardBuffers(const BoundSparse& bound, const tilin
       .listed = quantized && kernels.in_place};
   gather.by_address = gather.block > 0 && !quantized && kernels.scores_by_address;
   Carver carver(nullptr);
-  static_cast<void>(SparseForwardTile::Scratch(carver, bound.Problem(), bound.lists, plan, gather));
+  const tiling::SparseProblem sparse = bound.Problem();
+  static_cast<void>(SparseForwardTile::Scratch(carver, sparse, bound.Lists(), plan, gather));
   scratch_bytes = carver.used();
   run_state = workspace.Book("run state", core::RunStateBytes(plan.graph));
   scratch = workspace.Book("selected keys, their rows, tile scratch", scratch_bytes, plan.graph.workers());
@@ -103,8 +104,9 @@ SparseForwardTile::SparseForwardTile(const tiling::SparseProblem& sparse, const 
       buffers_(buffers),
       workspace_(workspace),
       strips_(sparse.attention, table, rows.attention, nullptr),
-      gathered_(*table.rows, buffers.gather,
-                {.k = rows.attention.k, .k_rope = rows.attention.k_rope, .v = rows.attention.v}) {}
+      gathered_(
+          *table.rows, buffers.gather,
+          {.k = rows.attention.k, .k_rope = rows.attention.k_rope, .v = rows.attention.v, .second = rows.second}) {}
 
 void SparseForwardTile::operator()(int32_t task, int worker) {
   const int64_t heads = sparse_.attention.heads, head_tasks = plan_.head_tasks(heads);
@@ -121,9 +123,8 @@ void SparseForwardTile::operator()(int32_t task, int worker) {
 void SparseForwardTile::RunToken(const SparseToken& token, int64_t head_begin, int64_t head_end,
                                  const Scratch& scratch) const {
   const SparseSequences& sequences = sparse_.sequences;
-  const void* list = rows_.indices.At(token.sequence, 0, sequences.Row(token));
-  const SelectedKeys keys = scratch.selection.Select(list, sequences.Limit(token));
-  const KeyPlace place{token.sequence, sequences.list[static_cast<size_t>(token.sequence)].k_offset};
+  const SelectedKeys keys = scratch.selection.Select(token, rows_.lists);
+  const KeyPlace place = PlaceOf(token, sequences.list[static_cast<size_t>(token.sequence)]);
   if (sparse_.whole_tokens) std::fill_n(scratch.sums, keys.count, 0.0f);
   for (int64_t head = head_begin; head < head_end; head += plan_.tile_heads) {
     const Heads heads{token, place,
@@ -234,17 +235,17 @@ void SparseForwardTile::AddProbabilities(const ForwardStrips::Strips& strips, co
 
 void SparseForwardTile::WriteMean(const SparseToken& token, const SelectedKeys& keys, const Scratch& scratch) const {
   auto* mean = reinterpret_cast<float*>(rows_.mean.At(token.sequence, 0, sparse_.sequences.Row(token)));
-  std::fill_n(mean, rows_.lists.entries, 0.0f);
+  std::fill_n(mean, rows_.lists.first.lists.entries, 0.0f);
   const auto heads = static_cast<float>(sparse_.attention.heads);
   for (int64_t i = 0; i < keys.count; ++i) mean[keys.slots[i]] = scratch.sums[i] / heads;
 }
 
 void WriteUnusedSparseRows(const tiling::SparseProblem& sparse, const SparseRows& rows) {
-  WriteUnusedRows(sparse.attention, rows.attention);
-  if (!sparse.whole_tokens) return;
   sparse.sequences.ForUnusedQueries([&](int64_t b, Interval unused) {
+    WriteUnusedRows(sparse.attention, rows.attention, b, unused);
+    if (!sparse.whole_tokens) return;
     for (int64_t row = unused.begin; row < unused.end; ++row) {
-      std::fill_n(reinterpret_cast<float*>(rows.mean.At(b, 0, row)), rows.lists.entries, 0.0f);
+      std::fill_n(reinterpret_cast<float*>(rows.mean.At(b, 0, row)), rows.lists.first.lists.entries, 0.0f);
     }
   });
 }

@@ -9,7 +9,7 @@
 #include "ops/sparse/bind_sparse.h"
 #include "ops/tile/forward_strips.h"
 #include "ops/token/gathered_keys.h"
-#include "ops/token/key_selection.h"
+#include "ops/token/token_keys.h"
 #include "tiling/sparse/sparse_plan.h"
 #include "tiling/sparse/sparse_problem.h"
 #include "tiling/workspace_plan.h"

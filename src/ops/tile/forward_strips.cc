@@ -334,18 +334,20 @@ void ForwardStrips::Finish(const RunningStrip& strip, const TileScratch& scratch
                   quantization_);
 }
 
-void WriteUnusedRows(const tiling::AttentionProblem& problem, const ForwardRows& rows) {
+void WriteUnusedRows(const tiling::AttentionProblem& problem, const ForwardRows& rows, int64_t b, Interval unused) {
   const float lse = rows.lse_without_keys > 0 ? rows.lse_without_keys : 0;
-  const auto write = [&](int64_t b, Interval unused) {
-    for (int64_t row = unused.begin; row < unused.end; ++row) {
-      for (int64_t n = 0; n < problem.heads; ++n) {
-        rows.out.Clear(b, n, row, problem.dv);
-        WriteStatistic(rows.softmax_max, b, n, row, 0);
-        WriteStatistic(rows.softmax_sum, b, n, row, 0);
-        WriteStatistic(rows.lse, b, n, row, lse);
-      }
+  for (int64_t row = unused.begin; row < unused.end; ++row) {
+    for (int64_t n = 0; n < problem.heads; ++n) {
+      rows.out.Clear(b, n, row, problem.dv);
+      WriteStatistic(rows.softmax_max, b, n, row, 0);
+      WriteStatistic(rows.softmax_sum, b, n, row, 0);
+      WriteStatistic(rows.lse, b, n, row, lse);
     }
-  };
+  }
+}
+
+void WriteUnusedRows(const tiling::AttentionProblem& problem, const ForwardRows& rows) {
+  const auto write = [&](int64_t b, Interval unused) { WriteUnusedRows(problem, rows, b, unused); };
   write(0, rows.unused_rows);
   if (rows.padded_rows == 0) return;
   for (size_t b = 0; b < problem.sequences.size(); ++b) {

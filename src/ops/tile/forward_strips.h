@@ -146,6 +146,9 @@ class ForwardStrips {
 
 /// Writes 0 to every output of the rows past the last packed sequence, and past the length of a padded batch element.
 void WriteUnusedRows(const tiling::AttentionProblem& problem, const ForwardRows& rows);
+/// Writes what WriteUnusedRows writes, to these rows of batch element b.
+void WriteUnusedRows(const tiling::AttentionProblem& problem, const ForwardRows& rows, int64_t b,
+                     tiling::Interval unused);
 
 }  // namespace fa::ops
 

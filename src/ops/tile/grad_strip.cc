@@ -1,5 +1,6 @@
 #include "ops/tile/grad_strip.h"
 
+#include <cmath>
 #include <cstring>
 #include <limits>
 
@@ -39,9 +40,12 @@ void OpenGradStrip(const tiling::AttentionProblem& problem, const GradInputs& in
   const StripRows& lanes = strip.lanes;
   LaneArray<const void*> d_out;
   LaneArray<const void*> out;
-  RowAddresses(inputs.d_out, strip, row_offset, d_out);
-  RowAddresses(inputs.out, strip, row_offset, out);
-  strip.kernels->pack_queries({d_out, inputs.d_out.rows.dtype, lanes.count}, problem.dv, 1.0f, strip.do_panel);
+  const bool has_d_out = inputs.d_out.data != nullptr;
+  if (has_d_out) {
+    RowAddresses(inputs.d_out, strip, row_offset, d_out);
+    RowAddresses(inputs.out, strip, row_offset, out);
+    strip.kernels->pack_queries({d_out, inputs.d_out.rows.dtype, lanes.count}, problem.dv, 1.0f, strip.do_panel);
+  }
   for (int64_t i = 0; i < lanes.width; ++i) {
     // A lane without a row has Q = 0 and dO = 0. The infinite shift of such a lane makes its P 0, so the lane adds 0 to
     // every sum.
@@ -51,9 +55,14 @@ void OpenGradStrip(const tiling::AttentionProblem& problem, const GradInputs& in
     const auto statistic = [&](const layout::StatsView& of) {
       return of.At(lanes.sequence, lanes.head[i], row_offset + lanes.row[i]);
     };
-    const float max = statistic(inputs.softmax_max), sum = statistic(inputs.softmax_sum);
-    strip.shift[i] = RowShift(inputs.centred && IsFarRow(max, sum) ? 0.0f : max, sum);
-    if (!inputs.delta_of_empty_rows && strip.shift[i] == kInfinite) continue;
+    if (inputs.lse != nullptr) {
+      const float lse = statistic(*inputs.lse);
+      strip.shift[i] = std::isinf(lse) ? kInfinite : RowShift(lse, 1);
+    } else {
+      const float max = statistic(inputs.softmax_max), sum = statistic(inputs.softmax_sum);
+      strip.shift[i] = RowShift(inputs.centred && IsFarRow(max, sum) ? 0.0f : max, sum);
+    }
+    if (!has_d_out || (!inputs.delta_of_empty_rows && strip.shift[i] == kInfinite)) continue;
     strip.delta[i] = kernels.dot(d_out[i], inputs.d_out.rows.dtype, out[i], inputs.out.rows.dtype, problem.dv);
   }
 }

@@ -63,8 +63,9 @@ void CutGradStrips(const tiling::AttentionProblem& problem, const core::kernels:
 
 /// The tensors that OpenGradStrip reads.
 struct GradInputs {
-  const layout::RowsView &d_out, &out;
+  const layout::RowsView &d_out, &out;  ///< if d_out has null data, neither is read, and Delta stays 0
   const layout::StatsView &softmax_max, &softmax_sum;
+  const layout::StatsView* lse = nullptr;  ///< if given, read instead of softmax_max and softmax_sum
   /// Whether CentreFarRows subtracts the maximum of a far row from its scores. The shift of such a row then does not
   /// include the maximum.
   bool centred = false;

@@ -73,14 +73,12 @@ KeyAddresses::KeyAddresses(Carver& carver, const GatherShape& shape, int64_t max
 }
 
 /// Copies the rows of `keys` to rows of a panel, which are `stride` elements apart.
-void GatheredKeys::Copy(const layout::StoredRows& tensor, int64_t columns, const KeyPlace& place,
-                        std::span<const int32_t> keys, const GatherPanels& panels, std::byte* to,
-                        int64_t stride) const {
+void GatheredKeys::Copy(const RowsInTensors& rows, int64_t columns, std::span<const int32_t> keys,
+                        const GatherPanels& panels, std::byte* to, int64_t stride) const {
   const int64_t element = ElementBytes(shape_);
   const bool widens = shape_.form == KeyForm::kF32;
-  const layout::HeadRows rows = place.RowsOf(tensor);
   const int64_t bytes =
-      shape_.quantized ? shape_.quantized->Bytes() : columns * static_cast<int64_t>(SizeOf(rows.dtype));
+      shape_.quantized ? shape_.quantized->Bytes() : columns * static_cast<int64_t>(SizeOf(rows.dtype()));
   for (size_t i = 0; i < keys.size(); ++i) {
     assert(keys[i] >= 0);
     const std::byte* from = rows.At(keys[i]);
@@ -91,7 +89,7 @@ void GatheredKeys::Copy(const layout::StoredRows& tensor, int64_t columns, const
     if (shape_.quantized) {
       WidenRow(kernels_, *shape_.quantized, from, columns, panels.widening, PanelType(shape_), to);
     } else if (widens) {
-      kernels_.widen({from, rows.dtype, columns}, 1, columns, reinterpret_cast<float*>(to), columns);
+      kernels_.widen({from, rows.dtype(), columns}, 1, columns, reinterpret_cast<float*>(to), columns);
     } else {
       std::memcpy(to, from, static_cast<size_t>(columns * element));
     }
@@ -107,9 +105,9 @@ GatheredBlock GatheredKeys::Gather(const KeyPlace& place, std::span<const int32_
   assert(count <= shape.block);
   if (shape.by_address) return ByAddress(place, keys, panels);
   const int64_t k_stride = KStride(shape), element = ElementBytes(shape);
-  Copy(sources_.k, shape.d, place, keys, panels, panels.k, k_stride);
+  Copy(KeysAt(place), shape.d, keys, panels, panels.k, k_stride);
   if (shape.d_rope > 0) {
-    Copy(sources_.k_rope, shape.d_rope, place, keys, panels, panels.k + shape.d * element, k_stride);
+    Copy({place.RowsOf(sources_.k_rope)}, shape.d_rope, keys, panels, panels.k + shape.d * element, k_stride);
   }
 
   GatheredBlock block;
@@ -126,7 +124,7 @@ GatheredBlock GatheredKeys::Gather(const KeyPlace& place, std::span<const int32_
   RowBlock& v = block.rows.v;
   v = block.rows.k;
   if (!shape.shared_v) {
-    Copy(sources_.v, shape.dv, place, keys, panels, panels.v, VStride(shape));
+    Copy({place.RowsOf(sources_.v)}, shape.dv, keys, panels, panels.v, VStride(shape));
     v = {panels.v, type, VStride(shape)};
   }
   if (shape.listed) {
@@ -154,19 +152,18 @@ GatheredBlock GatheredKeys::ByAddress(const KeyPlace& place, std::span<const int
 
 KeyRows GatheredKeys::InPlace(const KeyPlace& place, std::span<const int32_t> keys,
                               const KeyAddresses& addresses) const {
-  const auto rows = [&](const layout::StoredRows& tensor, const void** to) -> RowBlock {
-    const layout::HeadRows of = place.RowsOf(tensor);
+  const auto rows = [&](const RowsInTensors& of, const void** to) -> RowBlock {
     assert(std::ssize(keys) <= addresses.most);
     const void** at = to;
     for (const int32_t key : keys) *at++ = of.At(key);
     if (!keys.empty()) std::fill_n(at, kFetchAhead, at[-1]);
-    return {.dtype = of.dtype, .fetch_ahead = kFetchAhead, .rows = to};
+    return {.dtype = of.dtype(), .fetch_ahead = kFetchAhead, .rows = to};
   };
   KeyRows block;
-  block.k = rows(sources_.k, addresses.k);
-  if (shape_.d_rope > 0) block.k_rope = rows(sources_.k_rope, addresses.k_rope);
+  block.k = rows(KeysAt(place), addresses.k);
+  if (shape_.d_rope > 0) block.k_rope = rows({place.RowsOf(sources_.k_rope)}, addresses.k_rope);
   if (!shape_.shared_v) {
-    block.v = rows(sources_.v, addresses.v);
+    block.v = rows({place.RowsOf(sources_.v)}, addresses.v);
   } else {
     block.v = block.k;
   }
@@ -189,14 +186,13 @@ void GatheredKeys::FetchFirst(const KeyRows& rows, int64_t count) const {
 }
 
 void GatheredKeys::AddRows(const KeyPlace& place, std::span<const int32_t> keys, FetchRuns& runs) const {
-  const layout::HeadRows k = place.RowsOf(sources_.k), k_rope = place.RowsOf(sources_.k_rope);
-  const layout::HeadRows v = place.RowsOf(sources_.v);
-  const auto bytes = [](const layout::HeadRows& rows, int64_t columns) {
-    return columns * static_cast<int64_t>(SizeOf(rows.dtype));
-  };
+  const RowsInTensors k = KeysAt(place);
+  const layout::HeadRows k_rope = place.RowsOf(sources_.k_rope), v = place.RowsOf(sources_.v);
+  const auto bytes = [](DType dtype, int64_t columns) { return columns * static_cast<int64_t>(SizeOf(dtype)); };
   const int64_t row_bytes = shape_.quantized ? shape_.quantized->Bytes() : 0;
-  const int64_t k_bytes = shape_.quantized ? row_bytes : bytes(k, shape_.d), rope_bytes = bytes(k_rope, shape_.d_rope);
-  const int64_t v_bytes = shape_.shared_v ? 0 : shape_.quantized ? row_bytes : bytes(v, shape_.dv);
+  const int64_t k_bytes = shape_.quantized ? row_bytes : bytes(k.dtype(), shape_.d);
+  const int64_t rope_bytes = bytes(k_rope.dtype, shape_.d_rope);
+  const int64_t v_bytes = shape_.shared_v ? 0 : shape_.quantized ? row_bytes : bytes(v.dtype, shape_.dv);
   for (const int32_t key : keys) {
     runs.Add(k.At(key), k_bytes);
     if (rope_bytes > 0) runs.Add(k_rope.At(key), rope_bytes);

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <span>
 
@@ -19,15 +20,29 @@ namespace fa::ops {
 /// The keys and values of a call that has one key head. The elements of quantised rows are bytes.
 struct KeySources {
   layout::StoredRows k = {}, k_rope = {}, v = {};  ///< rows of the tensors; GatherShape says whether k_rope and v exist
+  layout::StoredRows second = {};  ///< rows of K in a second tensor; only without k_rope, and if V is part of K
 };
 
 /// Where the keys of one query token lie: its batch element or its packed sequence.
 struct KeyPlace {
   int64_t batch = 0;
-  int64_t offset = 0;  ///< row of the sequence's key 0 for TND, else 0
+  int64_t offset = 0;                                        ///< row of the sequence's key 0 for TND, else 0
+  int64_t first_keys = std::numeric_limits<int64_t>::max();  ///< keys from this number on lie in the second tensor
+  int64_t second_offset = 0;                                 ///< as `offset`, in the second tensor
 
   [[nodiscard]] layout::HeadRows RowsOf(const layout::StoredRows& tensor) const {
     return tensor.Head(batch, 0, offset);
+  }
+};
+
+/// The rows of a sequence's keys in one tensor or in two tensors.
+struct RowsInTensors {
+  layout::HeadRows first, second = {};
+  int64_t first_keys = std::numeric_limits<int64_t>::max();
+
+  [[nodiscard]] DType dtype() const { return first.dtype; }
+  [[nodiscard]] const std::byte* At(int64_t key) const {
+    return key < first_keys ? first.At(key) : second.At(key - first_keys);
   }
 };
 
@@ -124,8 +139,12 @@ class GatheredKeys {
  private:
   [[nodiscard]] GatheredBlock ByAddress(const KeyPlace& place, std::span<const int32_t> keys,
                                         const GatherPanels& panels) const;
-  void Copy(const layout::StoredRows& tensor, int64_t columns, const KeyPlace& place, std::span<const int32_t> keys,
-            const GatherPanels& panels, std::byte* to, int64_t stride) const;
+  void Copy(const RowsInTensors& rows, int64_t columns, std::span<const int32_t> keys, const GatherPanels& panels,
+            std::byte* to, int64_t stride) const;
+  /// Returns the rows of K.
+  [[nodiscard]] RowsInTensors KeysAt(const KeyPlace& place) const {
+    return {place.RowsOf(sources_.k), sources_.second.Head(place.batch, 0, place.second_offset), place.first_keys};
+  }
 
   const core::kernels::RowKernels& kernels_;
   GatherShape shape_;

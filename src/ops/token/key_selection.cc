@@ -64,25 +64,26 @@ int64_t FirstInvalid(const Index* list, int64_t slots, int64_t blocks) {
   return slots;
 }
 
-ErrorText ListEntry(const SparseSequences& sequences, const SparseToken& token, int64_t slot) {
+ErrorText ListEntry(const char* name, const SparseSequences& sequences, const SparseToken& token, int64_t slot) {
   const std::string batch = sequences.packed ? std::string() : At(token.sequence);
-  return Arg("sparse_indices", {}, batch + At(sequences.Row(token)) + At(0) + At(slot));
+  return Arg(name, {}, batch + At(sequences.Row(token)) + At(0) + At(slot));
 }
 
-template <typename Index>
-Status CheckLists(const KeyLists& lists, const void* indices, const SparseSequences& sequences) {
-  const layout::RowsView rows(indices, lists.rows);
+template <typename Index, typename KeysOf>
+Status CheckLists(const char* name, const KeyListRows& of, const SparseSequences& sequences, const KeysOf& keys_of) {
+  const KeyLists& lists = of.lists;
   for (size_t b = 0; b < sequences.list.size(); ++b) {
     const SparseSequence& sequence = sequences.list[b];
-    const int64_t blocks = Blocks(sequence.sk, lists.block_size);
+    const int64_t blocks = Blocks(keys_of(sequence), lists.block_size);
     for (int64_t t = 0; t < sequence.sq; ++t) {
       const SparseToken token{static_cast<int64_t>(b), t};
-      const auto* list = reinterpret_cast<const Index*>(rows.At(token.sequence, 0, sequences.Row(token)));
-      const int64_t slots = lists.Slots(sequence.Limit(sequences.mask, t));
+      const int64_t row = sequences.Row(token);
+      const auto* list = reinterpret_cast<const Index*>(of.indices.At(token.sequence, 0, row));
+      const int64_t slots = std::min(lists.Slots(sequence.Limit(sequences.mask, t)), of.Length(token.sequence, row));
       const int64_t slot = FirstInvalid(list, slots, blocks);
       if (slot == slots) continue;
-      return Status::InvalidArgument(ListEntry(sequences, token, slot).Is(std::to_string(list[slot])) + ", want -1.." +
-                                     std::to_string(blocks - 1));
+      return Status::InvalidArgument(ListEntry(name, sequences, token, slot).Is(std::to_string(list[slot])) +
+                                     ", want -1.." + std::to_string(blocks - 1));
     }
   }
   return Status::Ok();
@@ -99,7 +100,7 @@ KeyLists::KeyLists(const TensorView& indices, bool packed, int64_t block_size_of
   rows.row = stride[packed ? 0 : 1];
 }
 
-int64_t KeyLists::Slots(int64_t limit) const { return std::min(entries, Blocks(limit, block_size)); }
+int64_t KeyLists::Slots(int64_t limit) const { return whole ? entries : std::min(entries, Blocks(limit, block_size)); }
 
 KeySelection::KeySelection(Carver& carver, const KeyLists& lists, int64_t max_sk)
     : lists_(lists),
@@ -111,10 +112,11 @@ KeySelection::KeySelection(Carver& carver, const KeyLists& lists, int64_t max_sk
       keys_(carver.Array<int32_t>(lists.MaxKeys(max_sk))),
       slots_(carver.Array<int32_t>(lists.MaxKeys(max_sk))) {}
 
-SelectedKeys KeySelection::Select(const void* list, int64_t limit) const {
+SelectedKeys KeySelection::Select(const void* list, int64_t limit, int64_t length) const {
   Order order;
-  const int64_t count = lists_.rows.dtype == DType::kI64 ? Read(static_cast<const int64_t*>(list), limit, &order)
-                                                         : Read(static_cast<const int32_t*>(list), limit, &order);
+  const int64_t count = lists_.rows.dtype == DType::kI64
+                            ? Read(static_cast<const int64_t*>(list), limit, length, &order)
+                            : Read(static_cast<const int32_t*>(list), limit, length, &order);
   if (order == Order::kNone) order = SortDistinct(count, limit) ? Order::kStrict : Order::kNone;
   if (order == Order::kNone) Sort(count, limit);
   if (order == Order::kStrict && lists_.block_size == 1) {
@@ -129,8 +131,8 @@ SelectedKeys KeySelection::Select(const void* list, int64_t limit) const {
 
 /// Fills entries_ with the blocks that have a key below the limit. @return their number
 template <typename Index>
-int64_t KeySelection::Read(const Index* list, int64_t limit, Order* order) const {
-  const int64_t slots = lists_.Slots(limit), blocks = Blocks(limit, lists_.block_size);
+int64_t KeySelection::Read(const Index* list, int64_t limit, int64_t length, Order* order) const {
+  const int64_t slots = std::min(lists_.Slots(limit), length), blocks = Blocks(limit, lists_.block_size);
   int64_t count = 0, last = -1;
   bool descends = false, stays = false;
   const auto add = [&](int64_t block, int64_t slot) {
@@ -228,8 +230,14 @@ SelectedKeys KeySelection::Expand(int64_t count, int64_t limit) const {
 }
 
 Status CheckKeyLists(const KeyLists& lists, const void* indices, const SparseSequences& sequences) {
-  return lists.rows.dtype == DType::kI64 ? CheckLists<int64_t>(lists, indices, sequences)
-                                         : CheckLists<int32_t>(lists, indices, sequences);
+  const KeyListRows rows{.lists = lists, .indices = {indices, lists.rows}};
+  return CheckKeyLists("sparse_indices", rows, sequences, [](const SparseSequence& of) { return of.sk; });
+}
+
+Status CheckKeyLists(const char* name, const KeyListRows& rows, const SparseSequences& sequences,
+                     int64_t (*keys)(const SparseSequence&)) {
+  return rows.lists.rows.dtype == DType::kI64 ? CheckLists<int64_t>(name, rows, sequences, keys)
+                                              : CheckLists<int32_t>(name, rows, sequences, keys);
 }
 
 }  // namespace fa::ops

@@ -5,11 +5,13 @@
 #include <cassert>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <span>
 
 #include "fa/status.h"
 #include "fa/tensor.h"
 #include "layout/rows.h"
+#include "layout/rows_view.h"
 #include "ops/plan/carver.h"
 #include "ops/token/sparse_sequences.h"
 
@@ -25,11 +27,27 @@ struct KeyLists {
   layout::Rows rows{.dtype = DType::kI32};
   int64_t entries = 0;     ///< length of a list
   int64_t block_size = 1;  ///< number of keys per entry
+  /// Whether a list is read to its end. Otherwise at most as many entries are read as blocks may be selected.
+  bool whole = false;
 
   /// Returns the number of entries of a list that are read if keys below `limit` may be selected.
   [[nodiscard]] int64_t Slots(int64_t limit) const;
   /// Returns the most keys that a token of a sequence of sk keys may select.
   [[nodiscard]] int64_t MaxKeys(int64_t sk) const { return Slots(sk) * block_size; }
+};
+
+/// The lists of a call during a run.
+struct KeyListRows {
+  KeyLists lists = {};
+  layout::RowsView indices = {};  ///< the list of token s of batch element b is the row at (b, 0, s)
+  layout::RowsView lengths = {};  ///< i32 at (b, 0, s): only that many entries are read; null data: all entries
+
+  /// Returns the number of entries of a list that may be read.
+  [[nodiscard]] int64_t Length(int64_t b, int64_t s) const {
+    if (lengths.data == nullptr) return lists.entries;
+    const auto* length = reinterpret_cast<const int32_t*>(lengths.At(b, 0, s));
+    return std::clamp<int64_t>(__atomic_load_n(length, __ATOMIC_RELAXED), 0, lists.entries);
+  }
 };
 
 /// The keys that one query token selects.
@@ -38,6 +56,7 @@ struct SelectedKeys {
   const int32_t* slots = nullptr;  ///< the list's entry for each key; equal keys have ascending entries
   int64_t count = 0;
   bool distinct = true;  ///< whether no key is listed twice
+  int64_t first = 0;     ///< with keys in two tensors: how many of them lie in the first tensor
 
   /// Returns the keys with numbers in [begin, end), as far as they exist.
   [[nodiscard]] std::span<const int32_t> span(int64_t begin, int64_t end) const {
@@ -54,14 +73,15 @@ class KeySelection {
   KeySelection(Carver& carver, const KeyLists& lists, int64_t max_sk);
 
   /// Returns the keys below `limit` that a list selects, up to its first -1. Entries that name no block below the limit
-  /// are skipped. The result is valid until the next call.
-  [[nodiscard]] SelectedKeys Select(const void* list, int64_t limit) const;
+  /// are skipped. The result is valid until the next call. @param length  no more entries than these are read
+  [[nodiscard]] SelectedKeys Select(const void* list, int64_t limit,
+                                    int64_t length = std::numeric_limits<int64_t>::max()) const;
 
  private:
   enum class Order : uint8_t { kNone, kAscending, kStrict };
 
   template <typename Index>
-  [[nodiscard]] int64_t Read(const Index* list, int64_t limit, Order* order) const;
+  [[nodiscard]] int64_t Read(const Index* list, int64_t limit, int64_t length, Order* order) const;
   [[nodiscard]] bool SortDistinct(int64_t count, int64_t limit) const;
   void Sort(int64_t count, int64_t limit) const;
   [[nodiscard]] SelectedKeys Expand(int64_t count, int64_t limit) const;
@@ -76,6 +96,10 @@ class KeySelection {
 /// Checks every entry that Select would read in the lists at `indices`. @return kInvalidArgument with the first entry
 /// that is neither a block of its sequence nor -1: "sparse_indices[0][3][0][17]=9000, want -1..8191"
 [[nodiscard]] Status CheckKeyLists(const KeyLists& lists, const void* indices, const SparseSequences& sequences);
+
+/// Checks the lists of one of two tensors of keys, as CheckKeyLists does. @param keys  the number of keys of a sequence
+[[nodiscard]] Status CheckKeyLists(const char* name, const KeyListRows& rows, const SparseSequences& sequences,
+                                   int64_t (*keys)(const SparseSequence&));
 
 }  // namespace fa::ops
 

@@ -56,10 +56,14 @@ void KeySumTasks::Run::Write(int64_t task) const {
   while (key < end) {
     const auto next = std::upper_bound(first_key.begin(), first_key.end(), key);
     const int64_t sequence = next - first_key.begin() - 1;
-    const int64_t count = std::min(end, *next) - key;
-    const int64_t row = sequences_.list[static_cast<size_t>(sequence)].k_offset + key - *(next - 1);
+    const SparseSequence& of = sequences_.list[static_cast<size_t>(sequence)];
+    const int64_t number = key - *(next - 1);
+    const bool second = number >= of.first();
+    const int64_t count = std::min(end, second ? *next : *(next - 1) + of.first()) - key;
+    const int64_t row = second ? of.second_offset + number - of.first() : of.k_offset + number;
     for (size_t i = 0; i < target_count_; ++i) {
       const Target& target = targets_[i];
+      if (target.second != second) continue;
       const int64_t columns = target.columns.empty() ? tasks_.plan_.columns : target.columns.size();
       kernels_.narrow(sums_ + key * tasks_.plan_.columns + target.columns.begin, tasks_.plan_.columns, count, columns,
                       target.multiplier, TargetAt(target.rows, sequence, 0, row));

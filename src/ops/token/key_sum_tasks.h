@@ -41,6 +41,7 @@ class KeySumTasks {
     layout::MutableRowsView rows = {};
     float multiplier = 1;
     tiling::Interval columns = {};  ///< columns that are written; empty: all columns
+    bool second = false;            ///< whether the tensor has the keys of the second tensor instead of the first
   };
   static constexpr size_t kMaxTargets = 3;
 

@@ -109,7 +109,7 @@ Status ApplyRatio(const SparseLengths& lengths, SparseSequences& bound) {
 // Checks the number of batch elements, and the number of tokens if all rows are in use. The check runs before the list
 // of sequences is made.
 Status CheckCount(const SparseLengths& lengths, int64_t count, const Side& q) {
-  const ErrorText batch = Arg(lengths.paged ? "block_table" : lengths.q_name, ".shape", At(0));
+  const ErrorText batch = Arg(lengths.paged ? lengths.table_name : lengths.q_name, ".shape", At(0));
   FA_RETURN_IF_ERROR(CheckSequenceCount(batch, count, 1));
   const int64_t tokens = q.lengths.empty() ? core::SaturatedProduct(count, q.rows) : 0;
   return tokens <= kMaxTokens ? Status::Ok() : TooManyTokens(lengths.q_name, tokens);
@@ -120,10 +120,11 @@ Status CheckCount(const SparseLengths& lengths, int64_t count, const Side& q) {
 Result<SparseSequences> BindSparseSequences(const SparseLengths& lengths) {
   const bool packed = lengths.layout == Layout::kTND;
   const std::string rows = At(packed ? 0 : 1);
-  const Side q{"lengths_q", Arg(lengths.q_name, ".shape", rows), lengths.lengths_q, lengths.q_rows};
-  const Side kv{"lengths_kv",
-                lengths.paged ? Arg("block_table", ".shape", At(1)) + " pages" : Arg(lengths.k_name, ".shape", rows),
-                lengths.lengths_kv, lengths.k_rows};
+  const Side q{lengths.lengths_q_name, Arg(lengths.q_name, ".shape", rows), lengths.lengths_q, lengths.q_rows};
+  const Side kv{
+      lengths.lengths_kv_name,
+      lengths.paged ? Arg(lengths.table_name, ".shape", At(1)) + " pages" : Arg(lengths.k_name, ".shape", rows),
+      lengths.lengths_kv, lengths.k_rows};
   if (lengths.mask != SparseMask::kNone && lengths.mask != SparseMask::kRightDownCausal) {
     return Status::InvalidArgument(Arg("mask").Is(std::to_string(static_cast<int>(lengths.mask))) +
                                    ", want none (0) or right-down causal (3)");
@@ -134,8 +135,9 @@ Result<SparseSequences> BindSparseSequences(const SparseLengths& lengths) {
   if (sums) {
     FA_RETURN_IF_ERROR(CheckSums(kv));
     if (kv.lengths.size() != q.lengths.size()) {
-      return Status::InvalidArgument(Arg("lengths_kv").Has(std::to_string(kv.lengths.size())) + " entries, want " +
-                                     std::to_string(q.lengths.size()) + " (" + Arg("lengths_q") + ")");
+      return Status::InvalidArgument(Arg(lengths.lengths_kv_name).Has(std::to_string(kv.lengths.size())) +
+                                     " entries, want " + std::to_string(q.lengths.size()) + " (" +
+                                     Arg(lengths.lengths_q_name) + ")");
     }
   } else {
     if (lengths.paged && kv.lengths.empty() && count > 0) return Missing(kv, "the lengths of paged keys");

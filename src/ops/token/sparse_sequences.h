@@ -28,6 +28,8 @@ struct SparseLengths {
   int64_t ratio = 1;  ///< SparseSequence::ratio
   SparseMask mask = SparseMask::kRightDownCausal;
   const char *q_name = "q", *k_name = "k";  ///< names of the tensors that have q_rows and k_rows rows
+  /// Names of lengths_q, of lengths_kv and of the table of the keys' pages.
+  const char *lengths_q_name = "lengths_q", *lengths_kv_name = "lengths_kv", *table_name = "block_table";
 };
 
 /// Checks lengths_q, lengths_kv and the mask, and makes the sequences from them.

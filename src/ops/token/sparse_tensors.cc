@@ -63,15 +63,15 @@ Status SparseTensors::BindQuery(const char* name, const TensorView& q, bool quan
   return Status::Ok();
 }
 
-Status SparseTensors::BindBlockTable(const TensorView& table) {
+Status SparseTensors::BindBlockTable(const TensorView& table, const char* name) {
   if (table.data == nullptr) return Status::Ok();
-  if (table.dtype != DType::kI32) return WrongType("block_table", table.dtype, "i32");
+  if (table.dtype != DType::kI32) return WrongType(name, table.dtype, "i32");
   if (table.shape.rank() != 2) {
-    return Status::InvalidArgument(Arg("block_table", ".shape").Is(Text(table.shape)) + ", want [B, pages]");
+    return Status::InvalidArgument(Arg(name, ".shape").Is(Text(table.shape)) + ", want [B, pages]");
   }
-  FA_RETURN_IF_ERROR(CheckView("block_table", table));
+  FA_RETURN_IF_ERROR(CheckView(name, table));
   if (!packed()) {
-    FA_RETURN_IF_ERROR(CheckSize("block_table", table, 0, batch_, {query_, 0}));
+    FA_RETURN_IF_ERROR(CheckSize(name, table, 0, batch_, {query_, 0}));
   }
   page_rows_ = 0;
   batch_ = table.shape[0];
@@ -199,17 +199,15 @@ Status SparseTensors::CheckHeadValues(const char* name, const TensorView& tensor
   return CheckShape(name, tensor, {}, {heads});
 }
 
-Status SparseTensors::CheckIndices(const TensorView& indices) const {
-  constexpr const char* kName = "sparse_indices";
-  if (indices.dtype != DType::kI32 && indices.dtype != DType::kI64)
-    return WrongType(kName, indices.dtype, "i32 or i64");
+Status SparseTensors::CheckIndices(const TensorView& indices, const char* name) const {
+  if (indices.dtype != DType::kI32 && indices.dtype != DType::kI64) return WrongType(name, indices.dtype, "i32 or i64");
   const int last = leading() + 1;
   const int64_t entries = indices.shape.rank() == last + 1 ? indices.shape[last] : 0;
   // The length K of a list is bounded too, because every entry is read, however few keys there are.
   if (entries > tiling::kMostKeys) {
-    return WrongSize(kName, last, entries, "want at most " + std::to_string(tiling::kMostKeys));
+    return WrongSize(name, last, entries, "want at most " + std::to_string(tiling::kMostKeys));
   }
-  return CheckQuerySide(kName, indices, indices.dtype, {{1, {"one list per token"}}, {entries, {""}}});
+  return CheckQuerySide(name, indices, indices.dtype, {{1, {"one list per token"}}, {entries, {""}}});
 }
 
 Status SparseTensors::CheckQueryOutput(const char* name, const MutableTensorView& tensor, DType dtype,

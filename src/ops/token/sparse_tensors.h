@@ -40,7 +40,7 @@ class SparseTensors {
   /// @param quantized  whether the type is i8 or f8e4m3 instead
   [[nodiscard]] Status BindQuery(const char* name, const TensorView& q, bool quantized = false);
   /// Binds the block table, i32 [B, n]. If its data is null, keys do not lie in pages.
-  [[nodiscard]] Status BindBlockTable(const TensorView& table);
+  [[nodiscard]] Status BindBlockTable(const TensorView& table, const char* name = "block_table");
   /// Binds the key [B, S2, heads, columns] of this type, which is the query's type unless keys are quantised.
   [[nodiscard]] Status BindKey(const char* name, const TensorView& k, WantedSize heads, WantedSize columns,
                                DType dtype);
@@ -67,7 +67,7 @@ class SparseTensors {
   /// Checks a tensor f32 [N], with one value per query head.
   [[nodiscard]] Status CheckHeadValues(const char* name, const TensorView& tensor, WantedSize heads) const;
   /// Checks the lists of keys, i32 or i64 [B, S1, 1, K] with any K.
-  [[nodiscard]] Status CheckIndices(const TensorView& indices) const;
+  [[nodiscard]] Status CheckIndices(const TensorView& indices, const char* name = "sparse_indices") const;
   /// Works like CheckQuerySide, for an output. No two elements of an output may share memory.
   [[nodiscard]] Status CheckQueryOutput(const char* name, const MutableTensorView& tensor, DType dtype,
                                         std::initializer_list<WantedSize> trailing) const;

@@ -54,7 +54,7 @@ std::string InPlace(const SparseProblem& sparse) {
 }  // namespace
 
 SparsePlan MakeSparseForwardPlan(const SparseProblem& sparse, const Machine& machine, bool in_place) {
-  SparsePlan plan = Begin("sparse forward", sparse);
+  SparsePlan plan = Begin(sparse.shared != nullptr ? "shared kv" : "sparse forward", sparse);
   CheckWork(plan.flops, machine.workers);
   const int64_t tokens = sparse.sequences.tokens, heads = sparse.attention.heads;
   if (in_place) {
@@ -82,7 +82,7 @@ SparsePlan MakeSparseForwardPlan(const SparseProblem& sparse, const Machine& mac
 }
 
 SparsePlan MakeSparseBackwardPlan(const SparseProblem& sparse, const Machine& machine, bool in_place) {
-  SparsePlan plan = Begin("sparse backward", sparse);
+  SparsePlan plan = Begin(sparse.shared != nullptr ? "shared kv backward" : "sparse backward", sparse);
   if (in_place) plan.reason = InPlace(sparse);
   const AttentionProblem& problem = sparse.attention;
   // The products are Q K^T, dO V^T, dS K, dS^T Q and P^T dO.

@@ -9,10 +9,23 @@
 namespace fa::tiling {
 namespace {
 
+/// Returns the part of a description that says which keys of one tensor a token has.
+std::string KeysText(SparseMask mask, int64_t entries) {
+  if (entries >= 0) return std::to_string(entries) + " entries per token";
+  return mask == SparseMask::kNone ? "all" : mask == SparseMask::kBand ? "a window" : "right-down causal";
+}
+
 std::string ProblemText(const SparseProblem& sparse, const SparsePlan& plan) {
   PlanText text;
   text.AddProblem(plan.op, sparse.attention);
   const std::string rows = sparse.quantized ? std::string(", rows of ") + Name(*sparse.quantized) + " with scales" : "";
+  if (sparse.shared != nullptr) {
+    const SharedKeys& keys = *sparse.shared;
+    text.AddLine("original keys: %s; compressed keys: %s, one per %lld tokens%s",
+                 KeysText(keys.first_mask, keys.first_entries).c_str(),
+                 KeysText(keys.second_mask, keys.second_entries).c_str(), Wide(keys.ratio), rows.c_str());
+    return text.Take();
+  }
   text.AddLine("selection: %lld entries per token, blocks of %lld keys, %s%s%s%s", Wide(sparse.entries),
                Wide(sparse.block_size), sparse.sequences.mask == SparseMask::kNone ? "no mask" : "right-down causal",
                sparse.has_v ? "" : ", v is k", sparse.paged ? ", keys in pages" : "", rows.c_str());

@@ -7,6 +7,7 @@
 namespace fa::tiling {
 
 int64_t SparseProblem::KeysAtMost(const SparseToken& token) const {
+  if (shared != nullptr) return shared->KeysAtMost(sequences.list[static_cast<size_t>(token.sequence)], token.row);
   const int64_t limit = sequences.Limit(token);
   return std::min(entries, core::CeilDiv(limit, block_size)) * block_size;
 }

@@ -17,6 +17,11 @@ struct SparseSequence {
   int64_t first_token = 0;             ///< number of tokens of all sequences before it
   /// A key stands for `ratio` tokens. After the tokens of the last key follow `residual` tokens, fewer than `ratio`.
   int64_t ratio = 1, residual = 0;
+  /// How many of the sk keys lie in a second tensor, behind the others, and the first of its rows there (TND).
+  int64_t second = 0, second_offset = 0;
+  int64_t positions = 0;  ///< with SharedKeys: the position of the last query token
+
+  [[nodiscard]] int64_t first() const { return sk - second; }  ///< number of keys in the first tensor
 
   /// Returns the number of tokens before query token 0, for which keys may stand. It is negative if there are fewer of
   /// these tokens than queries.
@@ -42,6 +47,7 @@ struct SparseSequences {
   int64_t max_sk = 0;
   bool packed = false;                         ///< whether the layout is TND
   int64_t q_rows = 0, k_rows = 0;              ///< rows of the tensors: S1 and S2, or T; pages: room in the table
+  int64_t second_rows = 0;                     ///< rows of the second tensor of keys
   std::vector<int64_t> lengths_q, lengths_kv;  ///< the lengths as the caller gave them
 
   [[nodiscard]] SparseToken Token(int64_t token) const;
@@ -56,33 +62,50 @@ struct SparseSequences {
     return list[static_cast<size_t>(token.sequence)].q_offset + token.row;
   }
 
-  /// Calls visit(batch element, rows) for the rows of queries that no sequence uses. ForUnusedKeys does the same for
-  /// keys.
+  /// Calls visit(batch element, rows) for the rows of queries that no sequence uses. ForUnusedKeys and
+  /// ForUnusedSecondKeys do the same for both tensors of keys.
   template <typename Visit>
   void ForUnusedQueries(const Visit& visit) const {
-    ForUnused(&SparseSequence::sq, &SparseSequence::q_offset, q_rows, visit);
+    ForUnused(
+        q_rows,
+        [](const SparseSequence& of) {
+          return Interval{of.q_offset, of.q_offset + of.sq};
+        },
+        visit);
   }
   template <typename Visit>
   void ForUnusedKeys(const Visit& visit) const {
-    ForUnused(&SparseSequence::sk, &SparseSequence::k_offset, k_rows, visit);
+    ForUnused(
+        k_rows,
+        [](const SparseSequence& of) {
+          return Interval{of.k_offset, of.k_offset + of.first()};
+        },
+        visit);
+  }
+  template <typename Visit>
+  void ForUnusedSecondKeys(const Visit& visit) const {
+    ForUnused(
+        second_rows,
+        [](const SparseSequence& of) {
+          return Interval{of.second_offset, of.second_offset + of.second};
+        },
+        visit);
   }
 
  private:
-  template <typename Visit>
-  void ForUnused(int64_t SparseSequence::*length, int64_t SparseSequence::*offset, int64_t rows,
-                 const Visit& visit) const {
-    if (packed) {
-      int64_t end = 0;
-      for (const SparseSequence& sequence : list) {
-        if (end < sequence.*offset) visit(int64_t{0}, Interval{end, sequence.*offset});
-        end = sequence.*offset + sequence.*length;
-      }
-      if (end < rows) visit(int64_t{0}, Interval{end, rows});
-      return;
-    }
+  template <typename RowsOf, typename Visit>
+  void ForUnused(int64_t rows, const RowsOf& rows_of, const Visit& visit) const {
+    int64_t end = 0;
     for (size_t b = 0; b < list.size(); ++b) {
-      if (list[b].*length < rows) visit(static_cast<int64_t>(b), Interval{list[b].*length, rows});
+      const Interval used = rows_of(list[b]);
+      if (packed) {
+        if (end < used.begin) visit(int64_t{0}, Interval{end, used.begin});
+        end = used.end;
+      } else if (used.end < rows) {
+        visit(static_cast<int64_t>(b), Interval{used.end, rows});
+      }
     }
+    if (packed && end < rows) visit(int64_t{0}, Interval{end, rows});
   }
 };
 

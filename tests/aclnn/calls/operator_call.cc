@@ -19,6 +19,8 @@
 #include "aclnnop/aclnn_scatter_pa_kv_cache.h"
 #include "aclnnop/aclnn_sparse_flash_attention.h"
 #include "aclnnop/aclnn_sparse_flash_attention_grad.h"
+#include "aclnnop/aclnn_sparse_flash_mla.h"
+#include "aclnnop/aclnn_sparse_flash_mla_grad.h"
 #include "aclnnop/aclnn_sparse_lightning_indexer_grad_kl_loss.h"
 
 namespace fa::test {
@@ -224,6 +226,29 @@ void OperatorCall::AddSparse() {
   }
 }
 
+void OperatorCall::AddSharedKv() {
+  const bool backward = family_ == Family::kSharedKvBackward;
+  const std::vector<int64_t> q = {1, kQueries, kHeads, kSize}, k = {1, kKeys, 1, kSize};
+  In(backward ? "query" : "q", q);
+  if (backward) {
+    In("dOut", q);
+    In("out", q);
+    In("lse", {1, 1, kQueries, kHeads});
+  }
+  In("oriKv", k);
+  In("cmpKv", k);
+  Indices();
+  if (backward) {
+    Out("dQuery", q);
+    Out("dOriKv", k);
+    Out("dCmpKv", k);
+    Out("cmpSoftmaxL1Norm", {1, kQueries, 1, kSelected});
+  } else {
+    Out("attnOut", q);
+    Out("softmaxLse", {1, 1, kQueries, kHeads});
+  }
+}
+
 void OperatorCall::AddLoss() {
   const bool sparse = family_ == Family::kIndexerLoss;
   const std::vector<int64_t> q = {1, kQueries, kHeads, kSize}, k = {1, kKeys, 1, kSize};
@@ -284,6 +309,8 @@ void OperatorCall::AddTensors() {
     case Family::kMergePacked: return AddMerge(true);
     case Family::kSparseForward:
     case Family::kSparseBackward: return AddSparse();
+    case Family::kSharedKv:
+    case Family::kSharedKvBackward: return AddSharedKv();
     case Family::kIndexerLoss:
     case Family::kDenseIndexerLoss: return AddLoss();
     case Family::kMergeLse: return AddMergeLse();
@@ -401,6 +428,17 @@ aclnnStatus OperatorCall::GetWorkspaceSize() {
           t("query"), t("key"), nullptr, t("sparseIndices"), t("dOut"), t("out"), t("softmaxMax"), t("softmaxSum"),
           nullptr, nullptr, t("queryRope"), t("keyRope"), kScale, 1, bsnd, 0, 0, 0, true, t("dQuery"), t("dKey"),
           nullptr, t("dQueryRope"), t("dKeyRope"), &size_, &executor_);
+    case Family::kSharedKv:
+      return aclnnSparseFlashMlaGetWorkspaceSize(t("q"), t("oriKv"), t("cmpKv"), nullptr, t("sparseIndices"), nullptr,
+                                                 nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr,
+                                                 nullptr, nullptr, nullptr, nullptr, kScale, 1, 4, 0, 2, 0, bsnd, bsnd,
+                                                 1, true, t("attnOut"), t("softmaxLse"), &size_, &executor_);
+    case Family::kSharedKvBackward:
+      return aclnnSparseFlashMlaGradGetWorkspaceSize(
+          t("query"), t("dOut"), t("out"), t("lse"), t("oriKv"), t("cmpKv"), nullptr, t("sparseIndices"), nullptr,
+          nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, kScale, 1, 4, 0, 2,
+          0, bsnd, bsnd, t("dQuery"), t("dOriKv"), t("dCmpKv"), nullptr, nullptr, t("cmpSoftmaxL1Norm"), &size_,
+          &executor_);
     case Family::kIndexer:
       return aclnnLightningIndexerGetWorkspaceSize(t("query"), t("key"), t("weights"), nullptr, nullptr, nullptr, bsnd,
                                                    bsnd, kSelected, 0, 0, 0, true, t("sparseIndices"),
@@ -466,6 +504,8 @@ aclnnStatus OperatorCall::Start(aclrtStream stream) {
       case Family::kMergePacked: return aclnnRingAttentionUpdate;
       case Family::kSparseForward: return aclnnSparseFlashAttention;
       case Family::kSparseBackward: return aclnnSparseFlashAttentionGrad;
+      case Family::kSharedKv: return aclnnSparseFlashMla;
+      case Family::kSharedKvBackward: return aclnnSparseFlashMlaGrad;
       case Family::kIndexer: return aclnnLightningIndexer;
       case Family::kIndexerBackward: return aclnnLightningIndexerGrad;
       case Family::kDenseIndexerLse: return aclnnDenseLightningIndexerSoftmaxLse;

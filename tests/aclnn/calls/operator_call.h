@@ -103,6 +103,7 @@ class OperatorCall {
   void AddBackward(bool packed);
   void AddMerge(bool packed);
   void AddSparse();
+  void AddSharedKv();
   void AddLoss();
   void AddMergeLse();
   void AddScatter();

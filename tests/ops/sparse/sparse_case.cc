@@ -225,6 +225,11 @@ SparseGradCall::SparseGradCall(const SparseCase& c, reference::SparseProblem val
     : case_(c), values_(std::move(values)), forward_(reference::SparseForward(values_)), tensors_(c.tokens) {
   const DType dtype = c.tokens.dtype;
   for (double& value : forward_.out) value = RoundTo(dtype, value);
+  for (size_t row = 0; c.lse && row < forward_.sum.size(); ++row) {
+    if (forward_.sum[row] == 0) continue;
+    forward_.max[row] += std::log(forward_.sum[row]);
+    forward_.sum[row] = 1;
+  }
   for (auto* statistic : {&forward_.max, &forward_.sum}) {
     for (double& value : *statistic) value = RoundTo(DType::kF32, value);
   }

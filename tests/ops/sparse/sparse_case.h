@@ -24,6 +24,7 @@ struct SparseCase {
   std::optional<float> scale = {};
   bool statistics = true, head_mean = true;  ///< wanted outputs of the forward; the head mean needs block size 1
   bool check_indices = true;
+  bool lse = false;   ///< only for a reference: the statistic is lse, and a backward has max = lse and sum = 1
   bool sink = false;  ///< for both directions; the backward then has dsink
   /// Only in the forward: the type of the numbers in rows of quantised keys, which have no d_rope. Without `merged` v
   /// has such rows too. The last rope_columns of the d columns have no scale.

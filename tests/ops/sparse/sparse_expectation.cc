@@ -2,6 +2,7 @@
 
 #include <cfloat>
 #include <cmath>
+#include <limits>
 
 #include "support/compare/gradient_tolerance.h"
 #include "support/compare/tolerance.h"
@@ -192,15 +193,21 @@ std::vector<ExpectedOutput> ExpectForward(const SparseCall& call) {
   ExpectedOutput out{"out", want.out, std::vector<double>(want.out.size())};
   ExpectedOutput max{"max", want.max, std::vector<double>(want.max.size())};
   ExpectedOutput sum{"sum", want.sum, std::vector<double>(want.sum.size())};
+  ExpectedOutput lse{"lse", want.max, std::vector<double>(want.max.size())};
   for (int64_t row = 0; row < std::ssize(want.max); ++row) {
+    lse.want[row] =
+        want.sum[row] == 0 ? -std::numeric_limits<double>::infinity() : want.max[row] + std::log(want.sum[row]);
     // The outputs of a row that sees only its sink are exact.
     if (exact.magnitudes.keys[row] <= (p.sink.empty() ? 0 : 1)) continue;
     for (int64_t x = row * p.dv; x < (row + 1) * p.dv; ++x) out.allowed[x] = tolerance.Out(row, x);
     max.allowed[row] = tolerance.Max(row);
     sum.allowed[row] = tolerance.Sum(row);
+    lse.allowed[row] = tolerance.Lse(row);
   }
   std::vector<ExpectedOutput> expected = {std::move(out)};
-  if (call.sparse_case().statistics) {
+  if (call.sparse_case().lse) {
+    expected.push_back(std::move(lse));
+  } else if (call.sparse_case().statistics) {
     expected.push_back(std::move(max));
     expected.push_back(std::move(sum));
   }

@@ -23,7 +23,7 @@ int64_t Selection::Limit(int64_t b, int64_t t) const {
 
 std::vector<SelectedKey> Selection::KeysOf(int64_t b, int64_t t) const {
   const int64_t limit = Limit(b, t);
-  const int64_t read = std::min(slots, (limit + block_size - 1) / block_size);
+  const int64_t read = whole ? slots : std::min(slots, (limit + block_size - 1) / block_size);
   std::vector<SelectedKey> keys;
   for (int64_t slot = 0; slot < read; ++slot) {
     const int64_t block = indices[(FirstToken(b) + t) * slots + slot];

@@ -21,6 +21,7 @@ struct Selection {
   bool causal = true;
   int64_t block_size = 1;
   int64_t slots = 0;
+  bool whole = false;                 ///< whether KeysOf reads lists to their end
   std::vector<int64_t> indices = {};  ///< the entries of all lists [tokens, slots]
   /// Each key stands for `ratio` original tokens, and residual[b] further tokens follow those of the last key. Empty:
   /// 0.
@@ -35,7 +36,7 @@ struct Selection {
   /// Returns the limit of token t: it may see the keys below this number. The limit is never negative.
   [[nodiscard]] int64_t Limit(int64_t b, int64_t t) const;
   /// Returns the keys that the token's list names, in the list's order. Only the first ceil(limit / block_size) entries
-  /// are read, up to the first -1. Blocks that begin at or above the limit are skipped.
+  /// are read unless `whole`, up to the first -1. Blocks that begin at or above the limit are skipped.
   [[nodiscard]] std::vector<SelectedKey> KeysOf(int64_t b, int64_t t) const;
   /// Returns every key below the limit, in ascending order.
   [[nodiscard]] std::vector<SelectedKey> EveryKey(int64_t b, int64_t t) const;

@@ -31,6 +31,7 @@ constexpr size_t BytesOfFields() {
     // The lengths are cu_q of a decode, and length_prefix of fused inference.
     bytes += sizeof(std::span<const int64_t>) + 3 * sizeof(std::span<const TensorView>);
   }
+  if constexpr (requires(Args args) { args.cmp_residual; }) bytes += 7 * sizeof(std::span<const int64_t>);
   if constexpr (std::is_same_v<Args, MergeByLseArgs>) bytes += 2 * sizeof(std::span<const TensorView>);
   return bytes;
 }
@@ -56,6 +57,15 @@ CallFields Fields(Args* args) {
   }
   if constexpr (requires { args->cu_kv; }) {
     fields.lengths.insert(fields.lengths.end(), {{"cu_q", &args->cu_q}, {"cu_kv", &args->cu_kv}});
+  }
+  if constexpr (requires { args->cmp_residual; }) {
+    fields.lengths.insert(fields.lengths.end(), {{"cu_q", &args->cu_q},
+                                                 {"cu_ori", &args->cu_ori},
+                                                 {"cu_cmp", &args->cu_cmp},
+                                                 {"used_q", &args->used_q},
+                                                 {"used_ori", &args->used_ori},
+                                                 {"used_cmp", &args->used_cmp},
+                                                 {"cmp_residual", &args->cmp_residual}});
   }
   if constexpr (std::is_same_v<Args, DecodeAttentionArgs>) fields.lengths.push_back({"cu_q", &args->cu_q});
   if constexpr (requires { args->length_prefix; }) fields.lengths.push_back({"length_prefix", &args->length_prefix});

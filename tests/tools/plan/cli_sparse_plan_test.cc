@@ -23,6 +23,8 @@ TEST(CliSparsePlan, EveryOperatorHasOneAndItsPicture) {
   for (const auto& [op, shape] :
        std::vector<std::pair<std::string, std::string>>{{"sparse-forward", "1,4,64,300,32,8,64"},
                                                         {"sparse-backward", "1,4,64,300,32,8,64"},
+                                                        {"shared-kv", "1,4,64,300,32,16"},
+                                                        {"shared-kv-backward", "1,4,64,300,32,16"},
                                                         {"indexer", "1,4,64,300,32,64"},
                                                         {"indexer-backward", "1,4,64,300,32,64"},
                                                         {"indexer-kl-loss", "1,4,64,300,32,8,64"},
@@ -46,12 +48,15 @@ TEST(CliSparsePlan, EveryOperatorHasOneAndItsPicture) {
 
 // If a checked row were wrong, the exit code would be 1.
 TEST(CliSparseBench, ChecksResultsBeforeTiming) {
-  for (const char* flags : {"sparse-forward --shape 2,3,5,70,24,8,16 --layout TND --sparse-mode 0",
-                            "sparse-backward --shape 1,3,5,70,24,8,16 --dtype f32 --separate-value",
-                            "indexer --shape 2,3,5,70,24,80 --dtype f16", "indexer-backward --shape 1,3,5,70,24,16",
-                            "sparse-forward --shape 2,3,5,70,24,8,16 --block-size 16 --separate-value",
-                            "indexer-kl-loss --shape 1,3,5,70,24,0,16 --indexer 2,20",
-                            "dense-indexer-kl-loss --shape 2,3,5,70,24,8 --indexer 4,20 --layout TND"}) {
+  for (const char* flags :
+       {"sparse-forward --shape 2,3,5,70,24,8,16 --layout TND --sparse-mode 0",
+        "sparse-backward --shape 1,3,5,70,24,8,16 --dtype f32 --separate-value",
+        "indexer --shape 2,3,5,70,24,80 --dtype f16", "indexer-backward --shape 1,3,5,70,24,16",
+        "sparse-forward --shape 2,3,5,70,24,8,16 --block-size 16 --separate-value",
+        "shared-kv --shape 2,3,5,70,24,8 --window 20", "shared-kv --shape 1,3,5,70,24,0 --cmp-ratio 7 --dtype f16",
+        "shared-kv-backward --shape 2,3,5,70,24,8 --window 20 --dtype f32",
+        "indexer-kl-loss --shape 1,3,5,70,24,0,16 --indexer 2,20",
+        "dense-indexer-kl-loss --shape 2,3,5,70,24,8 --indexer 4,20 --layout TND"}) {
     const CliResult result = RunShortBench(std::string(flags) + " --threads 2 --json");
     ASSERT_EQ(result.exit_code, 0) << flags << ": " << result.err;
     const json bench = json::parse(result.out);

@@ -78,4 +78,10 @@ std::span<const FlagName> SparseFlagNames() {
   return kNames;
 }
 
+std::span<const FlagName> SharedKvFlagNames() {
+  static constexpr FlagName kNames[] = {
+      {"cu_q", "--cu-q"}, {"row_format.tile", "--tile"}, {"row_format.rope", "--rope-columns"}};
+  return kNames;
+}
+
 }  // namespace fa::tool

@@ -19,6 +19,7 @@ struct FlagName {
 [[nodiscard]] std::span<const FlagName> SharedFlagNames();
 [[nodiscard]] std::span<const FlagName> InferenceFlagNames();
 [[nodiscard]] std::span<const FlagName> SparseFlagNames();
+[[nodiscard]] std::span<const FlagName> SharedKvFlagNames();
 
 /// Returns the flag of an argument in `names` or SharedFlagNames(), or null if neither has the argument.
 [[nodiscard]] const char* FindFlag(std::string_view argument, std::span<const FlagName> names = {});

@@ -53,6 +53,42 @@ void AddSequenceFlags(CLI::App& command, SparseFlags& flags) {
       ->type_name("N,N,...");
 }
 
+void AddSharedKvRowFlags(CLI::App& command, SparseFlags& flags) {
+  command
+      .add_option("--tile", flags.tile,
+                  "Keys are rows of uint8: rope columns, e4m3 numbers, a scale of one byte (e8m0) per N numbers")
+      ->type_name("N");
+  command.add_option("--rope-columns", flags.rope_columns, "With --tile: rope columns of a row; default: 0")
+      ->type_name("N");
+}
+
+void AddSharedKvFlags(CLI::App& command, SparseFlags& flags) {
+  SharedKvFlags& shared = flags.shared;
+  command.add_option("--layout", flags.layout, "Layout of all tensors; default: BSND")->type_name("BSND|TND");
+  command.add_option("--dtype", flags.dtype, "bf16: uint16 files are bf16 bits; f16 and f32 are known from the file")
+      ->type_name("f32|f16|bf16");
+  const auto list = [&](const char* flag, std::string& to, const char* text) {
+    command.add_option(flag, to, text)->type_name("N,N,...");
+  };
+  list("--cu-q", shared.cu_q, "TND: inclusive prefix sums of the queries");
+  list("--cu-ori", shared.cu_ori, "Likewise, of the original keys");
+  list("--cu-cmp", shared.cu_cmp, "Likewise, of the compressed keys");
+  list("--used-q", shared.used_q, "Queries in use of each batch element or sequence");
+  list("--used-ori", shared.used_ori, "Original keys in use, likewise; keys in pages need them");
+  list("--used-cmp", shared.used_cmp, "Compressed keys in use, likewise");
+  list("--cmp-residual", shared.cmp_residual, "Tokens after the last compressed key, without --ori-kv");
+  const auto number = [&](const char* flag, int64_t& to, const char* text) {
+    command.add_option(flag, to, text)->type_name("N");
+  };
+  number("--cmp-ratio", flags.cmp_ratio, "Tokens per compressed key, default 1");
+  number("--ori-mask", shared.ori_mask, "Original keys of a token: 0 (default) all, 3 causal, 4 the window");
+  number("--cmp-mask", shared.cmp_mask, "Compressed keys of a token: 3 (default) causal, 0 all");
+  number("--window-left", shared.window_left, "Keys before the token in the window; -1 (default): all");
+  number("--window-right", shared.window_right, "Keys after the token in the window; -1 (default): all");
+  command.add_flag("--ori-indices-are-slots", shared.ori_indices_are_slots,
+                   "Entries of --ori-indices are rows of the pages, not keys");
+}
+
 void AddIndexFlags(CLI::App& command, SparseFlags& flags) {
   command.add_flag("--skip-bad-indices", flags.skip_bad_indices, "Skip indices that name no key; default: refuse them");
 }

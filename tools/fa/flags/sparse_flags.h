@@ -14,6 +14,13 @@
 
 namespace fa::tool {
 
+/// The flags of commands over original and compressed keys that do not name tensors.
+struct SharedKvFlags {
+  std::string cu_q, cu_ori, cu_cmp, used_q, used_ori, used_cmp, cmp_residual;
+  int64_t ori_mask = 0, cmp_mask = 3, window_left = -1, window_right = -1;
+  bool ori_indices_are_slots = false;
+};
+
 /// The flags of the sparse commands that do not name tensors. Each command has some of them.
 struct SparseFlags {
   std::string layout = "BSND", dtype;
@@ -24,6 +31,7 @@ struct SparseFlags {
   int64_t sparse_block_size = 1;
   int64_t sparse_count = 1;
   std::string reduction = "sum", target = "head-mean";
+  SharedKvFlags shared;
   int64_t tile = 0, rope_columns = 0;  ///< KeyRowFormat; tile 0: keys are not quantised
   int64_t cmp_ratio = 1;
   std::string residual_kv, used_q, used_kv;
@@ -31,6 +39,10 @@ struct SparseFlags {
 
 /// Adds --layout, --dtype, --sparse-mode, --actual-seq-qlen, --actual-seq-kvlen.
 void AddSequenceFlags(CLI::App& command, SparseFlags& flags);
+/// Adds --tile and --rope-columns for rows of original and compressed keys.
+void AddSharedKvRowFlags(CLI::App& command, SparseFlags& flags);
+/// Adds --layout, --dtype and the flags of SharedKvFlags.
+void AddSharedKvFlags(CLI::App& command, SparseFlags& flags);
 /// Adds --skip-bad-indices.
 void AddIndexFlags(CLI::App& command, SparseFlags& flags);
 void AddScaleFlag(CLI::App& command, SparseFlags& flags);
@@ -54,7 +66,16 @@ void AddLossFlags(CLI::App& command, SparseFlags& flags);
 template <typename Options>
 void ReadOptions(const SparseFlags& flags, Options& options) {
   options.layout = SparseLayout(flags);
-  options.mask = MaskOf(flags);
+  if constexpr (requires { options.mask; }) options.mask = MaskOf(flags);
+  if constexpr (requires { options.ori_mask; }) {
+    const SharedKvFlags& shared = flags.shared;
+    options.row_format = {.rope = flags.rope_columns, .tile = flags.tile};
+    options.ori_mask = static_cast<SparseMask>(shared.ori_mask);
+    options.cmp_mask = static_cast<SparseMask>(shared.cmp_mask);
+    options.window_left = shared.window_left;
+    options.window_right = shared.window_right;
+    options.ori_indices_are_slots = shared.ori_indices_are_slots;
+  }
   if constexpr (requires { options.check_indices; }) options.check_indices = !flags.skip_bad_indices;
   if constexpr (requires { options.scale; }) options.scale = flags.scale;
   if constexpr (requires { options.block_size; }) options.block_size = flags.sparse_block_size;

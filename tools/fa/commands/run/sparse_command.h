@@ -99,18 +99,32 @@ void RunSparse(const SparseCommand<Args, Options>& command, const SparseCommandF
   const auto lengths = [](const char* flag, const std::string& text) {
     return text.empty() ? std::vector<int64_t>{} : ParseIntegers(flag, text);
   };
-  const std::vector<int64_t> lengths_q = lengths("--actual-seq-qlen", flags.sparse.actual_seq_qlen);
-  const std::vector<int64_t> lengths_kv = lengths("--actual-seq-kvlen", flags.sparse.actual_seq_kvlen);
   Args args;
-  args.lengths_q = lengths_q;
-  args.lengths_kv = lengths_kv;
-  const std::vector<int64_t> used_q = lengths("--used-q", flags.sparse.used_q);
-  const std::vector<int64_t> used_kv = lengths("--used-kv", flags.sparse.used_kv);
-  const std::vector<int64_t> residual_kv = lengths("--residual-kv", flags.sparse.residual_kv);
+  std::vector<std::vector<int64_t>> owned;  // the lengths to which `args` refers
+  const auto set_lengths = [&](std::span<const int64_t> Args::*member, const char* flag, const std::string& text) {
+    owned.push_back(lengths(flag, text));
+    args.*member = owned.back();
+  };
+  owned.reserve(7);
+  std::span<const FlagName> names = SparseFlagNames();
+  if constexpr (requires { args.cmp_residual; }) {
+    const SharedKvFlags& shared = flags.sparse.shared;
+    set_lengths(&Args::cu_q, "--cu-q", shared.cu_q);
+    set_lengths(&Args::cu_ori, "--cu-ori", shared.cu_ori);
+    set_lengths(&Args::cu_cmp, "--cu-cmp", shared.cu_cmp);
+    set_lengths(&Args::used_q, "--used-q", shared.used_q);
+    set_lengths(&Args::used_ori, "--used-ori", shared.used_ori);
+    set_lengths(&Args::used_cmp, "--used-cmp", shared.used_cmp);
+    set_lengths(&Args::cmp_residual, "--cmp-residual", shared.cmp_residual);
+    names = SharedKvFlagNames();
+  } else {
+    set_lengths(&Args::lengths_q, "--actual-seq-qlen", flags.sparse.actual_seq_qlen);
+    set_lengths(&Args::lengths_kv, "--actual-seq-kvlen", flags.sparse.actual_seq_kvlen);
+  }
   if constexpr (requires { args.residual_kv; }) {
-    args.used_q = used_q;
-    args.used_kv = used_kv;
-    args.residual_kv = residual_kv;
+    set_lengths(&Args::used_q, "--used-q", flags.sparse.used_q);
+    set_lengths(&Args::used_kv, "--used-kv", flags.sparse.used_kv);
+    set_lengths(&Args::residual_kv, "--residual-kv", flags.sparse.residual_kv);
   }
   InputFiles files(flags.sparse.dtype);
   for (size_t i = 0; i < command.inputs.size(); ++i) {
@@ -121,7 +135,7 @@ void RunSparse(const SparseCommand<Args, Options>& command, const SparseCommandF
   const auto& [query_flag, query_tensor, query_text, query_use] = command.inputs.front();
   const Dims& query_shape = (args.*query_tensor).shape;
   const TensorSizes query = SizesOf(query_flag, options.layout, {query_shape.begin(), query_shape.end()}, 0);
-  if constexpr (requires { options.row_format; }) {
+  if constexpr (requires { options.row_format.columns; }) {
     if (const int64_t rope = flags.sparse.rope_columns; flags.sparse.tile != 0) {
       if (rope < 0 || rope >= query.d)
         throw UsageError(fmt::format("--rope-columns: {}, want 0..{}", rope, query.d - 1));
@@ -136,12 +150,12 @@ void RunSparse(const SparseCommand<Args, Options>& command, const SparseCommandF
     outputs.Add(output.flag, flags.outputs[i], args.*output.tensor, like.dtype, {like.shape.begin(), like.shape.end()});
   }
   auto plan = command.plan(args, options, context.get());
-  ThrowUnlessOk(plan.status(), SparseFlagNames());
+  ThrowUnlessOk(plan.status(), names);
   outputs.Allocate();
   {
     const Progress progress(fmt::format("fa run {}: {:.3g} GFLOP on {} threads", command.name,
                                         plan->info().flops * 1e-9, context->threads()));
-    ThrowUnlessOk(plan->Run(args), SparseFlagNames());
+    ThrowUnlessOk(plan->Run(args), names);
   }
   outputs.Commit();
 }
@@ -158,7 +172,11 @@ void AddSparseCommand(CLI::App& run, SparseCommand<Args, Options> command) {
   for (size_t i = 0; i < command.inputs.size(); ++i) {
     add(command.inputs[i].flag, flags->inputs[i], command.inputs[i].text, command.inputs[i].use);
   }
-  AddSequenceFlags(*app, flags->sparse);
+  if constexpr (requires(Args args) { args.cmp_residual; }) {
+    AddSharedKvFlags(*app, flags->sparse);
+  } else {
+    AddSequenceFlags(*app, flags->sparse);
+  }
   for (const auto& add_flags : command.flags) add_flags(*app, flags->sparse);
   for (size_t i = 0; i < command.outputs.size(); ++i) {
     add(command.outputs[i].flag, flags->outputs[i], command.outputs[i].text, command.outputs[i].use);

@@ -1,0 +1,480 @@
+"""The device's functions for attention over original and compressed keys (SparseFlashMla, sparse_attn_sharedkv)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .. import _shared_kv
+from .._errors import own_names
+from .calls import checked
+from .dtypes import typed
+
+_METADATA_ENTRIES = 1024
+
+# Argument names: {the library's name: the device's name}.
+_MLA_NAMES = {
+    "ori_indices": "ori_sparse_indices",
+    "cmp_indices": "cmp_sparse_indices",
+    "cu_q": "cu_seqlens_q",
+    "cu_ori": "cu_seqlens_ori_kv",
+    "cu_cmp": "cu_seqlens_cmp_kv",
+    "used_q": "seqused_q",
+    "used_ori": "seqused_ori_kv",
+    "used_cmp": "seqused_cmp_kv",
+    "cmp_residual": "cmp_residual_kv",
+    "ori_mask": "ori_mask_mode",
+    "cmp_mask": "cmp_mask_mode",
+    "window_left": "ori_win_left",
+    "window_right": "ori_win_right",
+    "scale": "softmax_scale",
+    "sink": "sinks",
+    "layout": "layout_q",
+}
+_MLA_GRAD_NAMES = _MLA_NAMES | {"out": "attn_out", "d_out": "dout", "lse": "softmax_lse"}
+_L1_NAMES = _MLA_NAMES | {
+    "cmp_kv": "key",
+    "lse": "softmax_lse",
+    "cmp_indices": "sparse_indices",
+    "cmp_topk_length": "topk_length",
+    "cu_cmp": "cu_seqlens_k",
+    "used_cmp": "seqused_k",
+    "cmp_residual": "cmp_residual_k",
+    "cmp_mask": "mask_mode",
+}
+_SHAREDKV_NAMES = _MLA_NAMES | {
+    "used_ori": "seqused_kv",
+    "used_cmp": "seqused_kv",
+    "row_format.tile": "tile_size",
+    "row_format.rope": "rope_head_dim",
+}
+
+
+def _prefix_sums(name: str, cu_seqlens: Tensor | None) -> list[int] | None:
+    """Returns prefix sums without their leading 0."""
+    if cu_seqlens is None:
+        return None
+    first, *sums = cu_seqlens.tolist() or [0]
+    if first != 0:
+        raise ValueError(f"invalid argument: {name}[0]={first}, want 0")
+    return sums
+
+
+def _key_layout(layout_q: str, layout_kv: str, name: str, pages: str | None) -> bool:
+    """Returns whether keys lie in pages. Raises ValueError for a layout that the queries do not go with."""
+    if layout_q not in ("BSND", "TND"):
+        raise ValueError(f'invalid argument: layout_q="{layout_q}", want BSND or TND')
+    if pages is not None and layout_kv == pages:
+        return True
+    if layout_kv != layout_q:
+        other = "" if pages is None else f" or {pages}"
+        raise ValueError(f'invalid argument: {name}="{layout_kv}", want {layout_q} (layout_q){other}')
+    return False
+
+
+def _table(name: str, paged: bool, kv: Tensor | None, table: Tensor | None) -> Tensor | None:
+    """Returns the block table, which only pages have."""
+    if paged and kv is not None and table is None:
+        raise ValueError(f"invalid argument: {name}: missing, want int32 [B, n] (layout_kv)")
+    return table if paged else None
+
+
+@checked
+def sparse_flash_mla(
+    q: Tensor,
+    ori_kv: Tensor | None = None,
+    cmp_kv: Tensor | None = None,
+    ori_sparse_indices: Tensor | None = None,
+    cmp_sparse_indices: Tensor | None = None,
+    ori_block_table: Tensor | None = None,
+    cmp_block_table: Tensor | None = None,
+    cu_seqlens_q: Tensor | None = None,
+    cu_seqlens_ori_kv: Tensor | None = None,
+    cu_seqlens_cmp_kv: Tensor | None = None,
+    seqused_q: Tensor | None = None,
+    seqused_ori_kv: Tensor | None = None,
+    seqused_cmp_kv: Tensor | None = None,
+    cmp_residual_kv: Tensor | None = None,
+    ori_topk_length: Tensor | None = None,
+    cmp_topk_length: Tensor | None = None,
+    sinks: Tensor | None = None,
+    metadata: Tensor | None = None,
+    softmax_scale: float = 1.0,
+    cmp_ratio: int = 1,
+    ori_mask_mode: int = 0,
+    cmp_mask_mode: int = 0,
+    ori_win_left: int = -1,
+    ori_win_right: int = -1,
+    layout_q: str = "BSND",
+    layout_kv: str = "BSND",
+    topk_value_mode: int = 1,
+    return_softmax_lse: bool = False,
+) -> tuple[Tensor, Tensor]:
+    """Computes attention over a window of original keys and over compressed keys, in one softmax.
+
+    Args:
+        q: [B,S1,N,D] in layout_q "BSND", [T,N,D] in "TND"; float32, bfloat16, float16.
+        ori_kv, cmp_kv: [B,S2,1,D], or in layout_kv "PA_BBND" pages [blocks,block size,1,D] with the block tables.
+        ori_sparse_indices, cmp_sparse_indices: int32 [B,S1,1,K], lists of keys, each up to its first -1.
+        cu_seqlens_q, cu_seqlens_ori_kv, cu_seqlens_cmp_kv: int32 [B+1] with a leading 0, for TND.
+        seqused_q, seqused_ori_kv, seqused_cmp_kv: int32 [B], how many rows are in use.
+        ori_mask_mode, cmp_mask_mode, ori_win_left, ori_win_right, cmp_ratio: as in `fa.shared_kv_attention`.
+        metadata: not used.
+
+    Returns:
+        The output, as q, and softmax_lse, float32 [B,1,S1,N], TND [1,T,N]. The lse is inf for a row without keys.
+        Without return_softmax_lse it has no elements.
+
+    Raises:
+        ValueError: an argument is wrong, or a tensor requires a gradient: use `sparse_flash_mla_grad`.
+    """
+    if topk_value_mode != 1:
+        raise ValueError(f"invalid argument: topk_value_mode={topk_value_mode}, want 1")
+    paged = _key_layout(layout_q, layout_kv, "layout_kv", "PA_BBND")
+    with own_names(_MLA_NAMES):
+        out, lse = _shared_kv.shared_kv_attention(
+            q,
+            ori_kv,
+            cmp_kv,
+            ori_indices=ori_sparse_indices,
+            cmp_indices=cmp_sparse_indices,
+            ori_topk_length=ori_topk_length,
+            cmp_topk_length=cmp_topk_length,
+            sink=sinks,
+            ori_block_table=_table("ori_block_table", paged, ori_kv, ori_block_table),
+            cmp_block_table=_table("cmp_block_table", paged, cmp_kv, cmp_block_table),
+            layout=layout_q,
+            scale=softmax_scale,
+            cmp_ratio=cmp_ratio,
+            ori_mask=ori_mask_mode,
+            cmp_mask=cmp_mask_mode,
+            window_left=ori_win_left,
+            window_right=ori_win_right,
+            cu_q=_prefix_sums("cu_seqlens_q", cu_seqlens_q),
+            cu_ori=_prefix_sums("cu_seqlens_ori_kv", cu_seqlens_ori_kv),
+            cu_cmp=_prefix_sums("cu_seqlens_cmp_kv", cu_seqlens_cmp_kv),
+            used_q=seqused_q,
+            used_ori=seqused_ori_kv,
+            used_cmp=seqused_cmp_kv,
+            cmp_residual=cmp_residual_kv,
+            positive_lse=True,
+        )
+    return out, lse if return_softmax_lse else q.new_empty(0, dtype=torch.float32)
+
+
+@checked
+def sparse_flash_mla_grad(
+    q: Tensor,
+    dout: Tensor,
+    attn_out: Tensor,
+    softmax_lse: Tensor,
+    ori_kv: Tensor | None = None,
+    cmp_kv: Tensor | None = None,
+    ori_sparse_indices: Tensor | None = None,
+    cmp_sparse_indices: Tensor | None = None,
+    cu_seqlens_q: Tensor | None = None,
+    cu_seqlens_ori_kv: Tensor | None = None,
+    cu_seqlens_cmp_kv: Tensor | None = None,
+    seqused_q: Tensor | None = None,
+    seqused_ori_kv: Tensor | None = None,
+    seqused_cmp_kv: Tensor | None = None,
+    cmp_residual_kv: Tensor | None = None,
+    ori_topk_length: Tensor | None = None,
+    cmp_topk_length: Tensor | None = None,
+    sinks: Tensor | None = None,
+    metadata: Tensor | None = None,
+    softmax_scale: float = 1.0,
+    cmp_ratio: int = 1,
+    ori_mask_mode: int = 0,
+    cmp_mask_mode: int = 0,
+    ori_win_left: int = -1,
+    ori_win_right: int = -1,
+    layout_q: str = "BSND",
+    layout_kv: str = "BSND",
+) -> tuple[Tensor, ...]:
+    """Computes dq, d_ori_kv, d_cmp_kv, d_sinks and the L1 norms of both lists from the arguments of `sparse_flash_mla`
+    and its results attn_out [B,S1,N,D] and softmax_lse; dout is the gradient of attn_out. The L1 norms have the shapes of
+    the lists. The result for an absent argument has no elements."""
+    _key_layout(layout_q, layout_kv, "layout_kv", None)
+    with own_names(_MLA_GRAD_NAMES):
+        gradients = _shared_kv.shared_kv_attention_grad(
+            q,
+            ori_kv,
+            cmp_kv,
+            attn_out,
+            dout,
+            softmax_lse,
+            ori_indices=ori_sparse_indices,
+            cmp_indices=cmp_sparse_indices,
+            ori_topk_length=ori_topk_length,
+            cmp_topk_length=cmp_topk_length,
+            sink=sinks,
+            layout=layout_q,
+            scale=softmax_scale,
+            cmp_ratio=cmp_ratio,
+            ori_mask=ori_mask_mode,
+            cmp_mask=cmp_mask_mode,
+            window_left=ori_win_left,
+            window_right=ori_win_right,
+            cu_q=_prefix_sums("cu_seqlens_q", cu_seqlens_q),
+            cu_ori=_prefix_sums("cu_seqlens_ori_kv", cu_seqlens_ori_kv),
+            cu_cmp=_prefix_sums("cu_seqlens_cmp_kv", cu_seqlens_cmp_kv),
+            used_q=seqused_q,
+            used_ori=seqused_ori_kv,
+            used_cmp=seqused_cmp_kv,
+            cmp_residual=cmp_residual_kv,
+        )
+    return tuple(q.new_empty(0) if gradient is None else gradient for gradient in gradients)
+
+
+@checked
+def sparse_flash_mla_softmax_l1_norm(
+    q: Tensor,
+    key: Tensor,
+    softmax_lse: Tensor,
+    sparse_indices: Tensor | None = None,
+    cu_seqlens_q: Tensor | None = None,
+    cu_seqlens_k: Tensor | None = None,
+    seqused_q: Tensor | None = None,
+    seqused_k: Tensor | None = None,
+    cmp_residual_k: Tensor | None = None,
+    topk_length: Tensor | None = None,
+    metadata: Tensor | None = None,
+    softmax_scale: float = 1.0,
+    cmp_ratio: int = 1,
+    mask_mode: int = 0,
+    layout_q: str = "BSND",
+    layout_k: str = "BSND",
+) -> Tensor:
+    """Computes one L1 norm of `sparse_flash_mla_grad` alone: for each entry of sparse_indices [B,S1,1,K], which must be
+    given, the mean over the heads of its key's probability. key is [B,S2,1,D], TND [T,1,D]."""
+    _key_layout(layout_q, layout_k, "layout_k", None)
+    if sparse_indices is None:
+        raise ValueError("invalid argument: sparse_indices: missing, want the lists of keys")
+    with own_names(_L1_NAMES):
+        gradients = _shared_kv.shared_kv_attention_grad(
+            q,
+            None,
+            key,
+            None,
+            None,
+            softmax_lse,
+            cmp_indices=sparse_indices,
+            cmp_topk_length=topk_length,
+            layout=layout_q,
+            scale=softmax_scale,
+            cmp_ratio=cmp_ratio,
+            cmp_mask=mask_mode,
+            cu_q=_prefix_sums("cu_seqlens_q", cu_seqlens_q),
+            cu_cmp=_prefix_sums("cu_seqlens_k", cu_seqlens_k),
+            used_q=seqused_q,
+            used_cmp=seqused_k,
+            cmp_residual=cmp_residual_k,
+        )
+    return gradients.cmp_l1_norm
+
+
+@checked
+def npu_sparse_attn_sharedkv(
+    q: Tensor,
+    *,
+    ori_kv: Tensor | None = None,
+    cmp_kv: Tensor | None = None,
+    ori_sparse_indices: Tensor | None = None,
+    cmp_sparse_indices: Tensor | None = None,
+    ori_block_table: Tensor | None = None,
+    cmp_block_table: Tensor | None = None,
+    cu_seqlens_q: Tensor | None = None,
+    cu_seqlens_ori_kv: Tensor | None = None,
+    cu_seqlens_cmp_kv: Tensor | None = None,
+    seqused_q: Tensor | None = None,
+    seqused_kv: Tensor | None = None,
+    sinks: Tensor | None = None,
+    metadata: Tensor | None = None,
+    softmax_scale: float | None = 0,
+    cmp_ratio: int = 0,
+    ori_mask_mode: int = 4,
+    cmp_mask_mode: int = 3,
+    ori_win_left: int = 127,
+    ori_win_right: int = 0,
+    layout_q: str = "BSND",
+    layout_kv: str = "PA_ND",
+    return_softmax_lse: bool = False,
+) -> tuple[Tensor, Tensor]:
+    """Computes `sparse_flash_mla` for inference, where the compressed keys come from the original ones.
+
+    Args:
+        ori_kv, cmp_kv: in layout_kv "PA_ND" pages [blocks,block size,1,D] with the block tables.
+        seqused_kv: int32 [B], the original keys of each batch element. Each has seqused_kv // cmp_ratio compressed keys.
+        ori_sparse_indices: int32 [T,1,K], rows of the pages (block * block size + row) up to the first negative entry.
+            They replace the window; ori_block_table and ori_mask_mode are then not used.
+        softmax_scale: 0 or None means 1 / sqrt(D).
+        cmp_ratio: 0 means 1.
+        metadata: not used.
+
+    Returns:
+        As `sparse_flash_mla`.
+
+    Raises:
+        ValueError: an argument is wrong.
+    """
+    return _attend_sharedkv(**locals())
+
+
+@checked
+def npu_kv_quant_sparse_attn_sharedkv(
+    q: Tensor,
+    kv_quant_mode: int,
+    ori_kv: Tensor | None = None,
+    cmp_kv: Tensor | None = None,
+    ori_sparse_indices: Tensor | None = None,
+    cmp_sparse_indices: Tensor | None = None,
+    ori_block_table: Tensor | None = None,
+    cmp_block_table: Tensor | None = None,
+    cu_seqlens_q: Tensor | None = None,
+    cu_seqlens_ori_kv: Tensor | None = None,
+    cu_seqlens_cmp_kv: Tensor | None = None,
+    seqused_q: Tensor | None = None,
+    seqused_kv: Tensor | None = None,
+    sinks: Tensor | None = None,
+    metadata: Tensor | None = None,
+    tile_size: int = 0,
+    rope_head_dim: int = 0,
+    softmax_scale: float | None = 0.0,
+    cmp_ratio: int = 0,
+    ori_mask_mode: int = 4,
+    cmp_mask_mode: int = 3,
+    ori_win_left: int = 127,
+    ori_win_right: int = 0,
+    layout_q: str = "BSND",
+    layout_kv: str = "PA_ND",
+    return_softmax_lse: bool = False,
+) -> tuple[Tensor, Tensor]:
+    """Computes `npu_sparse_attn_sharedkv` on quantised keys.
+
+    Args:
+        kv_quant_mode: 1.
+        ori_kv, cmp_kv: rows of bytes, typed float8_e4m3fn, uint8 or int8, in the last dimension: rope_head_dim columns
+            of q's type, e4m3 numbers, one e8m0 scale per tile_size numbers, and padding. A row stands for its numbers,
+            and then its rope columns.
+        tile_size: at least 1.
+
+    Raises:
+        ValueError: an argument is wrong.
+    """
+    given = dict(locals())
+    if kv_quant_mode != 1:
+        raise ValueError(f"invalid argument: kv_quant_mode={kv_quant_mode}, want 1")
+    if tile_size < 1:
+        raise ValueError(f"invalid argument: tile_size={tile_size}, want at least 1")
+    del given["kv_quant_mode"], given["tile_size"], given["rope_head_dim"]
+    for name in ("ori_kv", "cmp_kv"):
+        given[name] = typed(given[name], torch.float8_e4m3fn, name)
+    return _attend_sharedkv(**given, row_rope=rope_head_dim, row_tile=tile_size)
+
+
+def _attend_sharedkv(
+    q: Tensor,
+    *,
+    ori_kv: Tensor | None,
+    cmp_kv: Tensor | None,
+    ori_sparse_indices: Tensor | None,
+    cmp_sparse_indices: Tensor | None,
+    ori_block_table: Tensor | None,
+    cmp_block_table: Tensor | None,
+    cu_seqlens_q: Tensor | None,
+    cu_seqlens_ori_kv: Tensor | None,
+    cu_seqlens_cmp_kv: Tensor | None,
+    seqused_q: Tensor | None,
+    seqused_kv: Tensor | None,
+    sinks: Tensor | None,
+    metadata: Tensor | None,
+    softmax_scale: float | None,
+    cmp_ratio: int,
+    ori_mask_mode: int,
+    cmp_mask_mode: int,
+    ori_win_left: int,
+    ori_win_right: int,
+    layout_q: str,
+    layout_kv: str,
+    return_softmax_lse: bool,
+    row_rope: int = 0,
+    row_tile: int = 0,
+) -> tuple[Tensor, Tensor]:
+    """Computes npu_sparse_attn_sharedkv in either form."""
+    paged = _key_layout(layout_q, layout_kv, "layout_kv", "PA_ND")
+    ratio = cmp_ratio or 1
+    used_cmp = None
+    if cmp_kv is not None and seqused_kv is not None:
+        used_cmp = [keys // ratio if ratio > 0 else 0 for keys in seqused_kv.tolist()]
+    slots = ori_sparse_indices is not None
+    if slots and not paged:
+        raise ValueError("invalid argument: ori_sparse_indices: given, want none without layout_kv PA_ND")
+    ori_table = ori_block_table
+    if slots and ori_kv is not None and ori_kv.dim() == 4 and seqused_kv is not None:
+        # The table is not read, but it must have an entry for each page of the original keys.
+        pages = -(-int(seqused_kv.max()) // max(ori_kv.shape[1], 1)) if len(seqused_kv) else 0
+        ori_table = torch.zeros((len(seqused_kv), pages), dtype=torch.int32)
+    with own_names(_SHAREDKV_NAMES):
+        out, lse = _shared_kv.shared_kv_attention(
+            q,
+            ori_kv,
+            cmp_kv,
+            ori_indices=_until_negative(ori_sparse_indices),
+            cmp_indices=cmp_sparse_indices,
+            sink=sinks,
+            ori_block_table=_table("ori_block_table", paged, ori_kv, ori_table),
+            cmp_block_table=_table("cmp_block_table", paged, cmp_kv, cmp_block_table),
+            layout=layout_q,
+            scale=softmax_scale or None,
+            cmp_ratio=ratio,
+            ori_mask=0 if slots else ori_mask_mode,
+            cmp_mask=cmp_mask_mode,
+            window_left=ori_win_left,
+            window_right=ori_win_right,
+            cu_q=_prefix_sums("cu_seqlens_q", cu_seqlens_q),
+            cu_ori=_prefix_sums("cu_seqlens_ori_kv", cu_seqlens_ori_kv),
+            cu_cmp=_prefix_sums("cu_seqlens_cmp_kv", cu_seqlens_cmp_kv),
+            used_q=seqused_q,
+            used_ori=seqused_kv if ori_kv is not None else None,
+            used_cmp=used_cmp,
+            ori_indices_are_slots=slots,
+            positive_lse=True,
+            row_rope=row_rope,
+            row_tile=row_tile,
+        )
+    return out, lse if return_softmax_lse else q.new_empty(0, dtype=torch.float32)
+
+
+def _until_negative(indices: Tensor | None) -> Tensor | None:
+    """Returns the lists with -1 in place of other negative entries, all of which end a list."""
+    return None if indices is None else indices.clamp(min=-1)
+
+
+def sparse_flash_mla_metadata(*arguments: Any, device: Any = None, **keywords: Any) -> Tensor:
+    """Returns zeros, int32 [1024] on the device, where they say how the work of `sparse_flash_mla` is split. Here
+    neither these numbers nor the arguments, such as q's sizes [B,S1,N,D], are read."""
+    return torch.zeros(_METADATA_ENTRIES, dtype=torch.int32)
+
+
+def npu_sparse_attn_sharedkv_metadata(*arguments: Any, device: Any = None, **keywords: Any) -> Tensor:
+    """Returns zeros, int32 [1024] on the device, where they say how the work of `npu_sparse_attn_sharedkv` is split.
+    Here neither these numbers nor the arguments, such as q's sizes [B,S1,N,D], are read."""
+    return torch.zeros(_METADATA_ENTRIES, dtype=torch.int32)
+
+
+# The names under which the device's programs find these functions (`fa.torch_npu.install`).
+C_ASCEND = CUSTOM = {
+    "npu_sparse_attn_sharedkv": npu_sparse_attn_sharedkv,
+    "npu_sparse_attn_sharedkv_metadata": npu_sparse_attn_sharedkv_metadata,
+    "npu_kv_quant_sparse_attn_sharedkv": npu_kv_quant_sparse_attn_sharedkv,
+    "npu_kv_quant_sparse_attn_sharedkv_metadata": npu_sparse_attn_sharedkv_metadata,
+}
+CANN_OPS = {
+    "sparse_flash_mla": sparse_flash_mla,
+    "sparse_flash_mla_grad": sparse_flash_mla_grad,
+    "sparse_flash_mla_metadata": sparse_flash_mla_metadata,
+    "sparse_flash_mla_softmax_l1_norm": sparse_flash_mla_softmax_l1_norm,
+}

@@ -1,0 +1,209 @@
+// Attention over original and compressed keys against the reference in double, on every instruction-set level.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "ops/sparse/shared_kv_case.h"
+#include "support/each_case.h"
+#include "support/execution/contexts.h"
+
+namespace fa::test {
+namespace {
+
+void CheckShared(const SharedKvCase& c) {
+  EXPECT_TRUE(ForwardIsTheReference(c));
+  if (c.tokens.paged() || c.cmp_page_rows > 0) return;  // gradients have no pages
+  EXPECT_TRUE(BackwardIsTheReference(c));
+  if (!c.lists_ori() && !c.lists_cmp()) return;
+  EXPECT_TRUE(BackwardIsTheReference(c, /*only_l1=*/true));
+}
+
+/// Returns the problem with lists that begin with their keys and end with -1.
+reference::SparseProblem Compact(reference::SparseProblem p) {
+  reference::Selection& s = p.selection;
+  const reference::Selection before = s;
+  std::fill(s.indices.begin(), s.indices.end(), -1);
+  for (int64_t b = 0; b < s.batch(); ++b) {
+    for (int64_t t = 0; t < s.lengths.sq[b]; ++t) {
+      auto to = s.indices.begin() + (s.FirstToken(b) + t) * s.slots;
+      for (const reference::SelectedKey& at : before.KeysOf(b, t)) *to++ = at.key;
+    }
+  }
+  return p;
+}
+
+/// Returns a case with several sequences. Among them are sequences with more queries than keys, without queries,
+/// without original keys, and without any keys.
+SharedKvCase MixedRanges() {
+  SharedKvCase c{.heads = 3, .d = 40};
+  c.tokens.lengths = {{5, 0, 7, 3, 2}, {41, 9, 4, 0, 0}};
+  c.tokens.lists = ListForm::kMessy;
+  c.cmp_lengths = {10, 2, 1, 0, 3};
+  return c;
+}
+
+TEST(SharedKv, EveryTypeLayoutAndFormOfKeys) {
+  const auto check = [&](DType dtype, Layout layout, int64_t page_rows, bool sink) {
+    SharedKvCase c = MixedRanges();
+    c.tokens.dtype = dtype;
+    c.tokens.layout = layout;
+    c.tokens.page_rows = page_rows;
+    c.cmp_page_rows = page_rows == 0 ? 0 : 3;
+    c.tokens.spare_q = c.tokens.spare_k = 2;
+    c.sink = sink;
+    CheckShared(c);
+  };
+  ForEachCase(check, Axis{"dtype", kTokenDTypes}, Axis{"layout", {Layout::kBSND, Layout::kTND}},
+              Axis{"page_rows", {0, 7}}, Axis{"sink", {false, true}});
+}
+
+TEST(SharedKv, EveryMaskAndWindow) {
+  const auto check = [&](SparseMask ori, SparseMask cmp, int64_t left, int64_t right) {
+    SharedKvCase c = MixedRanges();
+    c.ori_mask = ori;
+    c.cmp_mask = cmp;
+    c.left = left;
+    c.right = right;
+    CheckShared(c);
+  };
+  ForEachCase(check, Axis{"ori", {SparseMask::kNone, SparseMask::kRightDownCausal, SparseMask::kBand}},
+              Axis{"cmp", {SparseMask::kNone, SparseMask::kRightDownCausal}}, Axis{"left", {-1, 0, 3, 1000}},
+              Axis{"right", {-1, 0, 2}});
+}
+
+TEST(SharedKv, EveryChoiceOfListsAndRanges) {
+  const auto check = [&](bool ori_listed, bool cmp_listed, bool topk, int64_t has) {
+    SharedKvCase c = MixedRanges();
+    c.has_ori = has != 1;
+    c.has_cmp = has != 0;
+    c.ori_listed = ori_listed;
+    c.cmp_listed = cmp_listed;
+    c.topk_lengths = topk;
+    c.tokens.slots = 9;
+    if (has == 1) c.residual = {3, 0, 2, 1, 0};
+    CheckShared(c);
+  };
+  ForEachCase(check, Axis{"ori_listed", {false, true}}, Axis{"cmp_listed", {false, true}}, Axis{"topk", {false, true}},
+              Axis{"has", {0, 1, 2}});
+}
+
+TEST(SharedKv, EveryRatio) {
+  for (const int64_t ratio : {1, 2, 7, 128}) {
+    SharedKvCase c = MixedRanges();
+    c.ratio = ratio;
+    c.cmp_listed = false;
+    CheckShared(c);
+  }
+}
+
+// More keys than a block has, and more heads than a tile has. Lists are longer than the number of compressed keys.
+TEST(SharedKv, EveryNumberOfHeadsWithSeveralBlocksOfKeys) {
+  for (const int64_t heads : {1, 2, 8, 16, 17, 64, 150}) {
+    for (const DType dtype : kTokenDTypes) {
+      SharedKvCase c{.heads = heads, .d = 32, .left = 99, .sink = true};
+      c.tokens.dtype = dtype;
+      c.tokens.lengths = {{3}, {200}};
+      c.tokens.lists = ListForm::kMessy;
+      c.cmp_lengths = {50};
+      c.cmp_slots = 150;
+      CheckShared(c);
+    }
+  }
+}
+
+TEST(SharedKv, SizesOfTheDevice) {
+  SharedKvCase c{.heads = 64, .d = 512, .left = 127, .sink = true};
+  c.tokens.dtype = DType::kBF16;
+  c.tokens.lengths = {{2}, {1030}};
+  c.cmp_lengths = {257};
+  c.cmp_slots = 200;
+  CheckShared(c);
+}
+
+TEST(SharedKv, LseOfRowsWithoutKeysIsTheOne) {
+  SharedKvCase c = MixedRanges();
+  c.tokens.spare_q = 2;
+  c.lse_without_keys = std::numeric_limits<float>::infinity();
+  EXPECT_TRUE(ForwardIsTheReference(c));
+  c.sink = true;
+  EXPECT_TRUE(ForwardIsTheReference(c));
+}
+
+class SharedKvBits : public ::testing::TestWithParam<Isa> {};
+
+TEST_P(SharedKvBits, DoNotDependOnThreads) {
+  for (const DType dtype : kTokenDTypes) {
+    for (const int64_t heads : {2, 24}) {
+      SharedKvCase c{.heads = heads, .d = 40, .left = 60, .sink = true};
+      c.tokens.dtype = dtype;
+      c.tokens.lengths = {{40, 0, 14}, {300, 3, 70}};
+      c.tokens.lists = ListForm::kMessy;
+      c.cmp_lengths = {75, 1, 17};
+      c.cmp_slots = 80;
+      const auto outputs = [&](int threads) {
+        const SharedKvCall forward(c);
+        const SharedKvGradCall backward(c), l1(c, /*only_l1=*/true);
+        TokenOutputs all;
+        const auto add = [&](const auto& call) {
+          const Status status = call.Run(ContextOf(GetParam(), threads));
+          EXPECT_TRUE(status.ok()) << status.message();
+          for (TokenOutput& output : call.Outputs()) all.push_back(std::move(output));
+        };
+        add(forward);
+        add(backward);
+        add(l1);
+        return all;
+      };
+      const TokenOutputs want = outputs(1);
+      for (const int threads : {1, 2, 7, 8}) EXPECT_TRUE(SameBits(outputs(threads), want)) << threads << " " << c;
+    }
+  }
+}
+
+// With ratio 1, no original keys, and the keys below the limit in every list, the call is SparseFlashAttention.
+TEST_P(SharedKvBits, AreThoseOfSparseAttentionWithOneRange) {
+  for (const DType dtype : kTokenDTypes) {
+    SharedKvCase c{.heads = 5, .d = 24, .ratio = 1};
+    c.tokens.dtype = dtype;
+    c.tokens.lengths = {{6, 4}, {50, 150}};
+    c.has_ori = false;
+    c.cmp_lengths = {50, 150};
+    c.cmp_slots = 150;
+    c.tokens.lists = ListForm::kEveryKey;
+    const SharedKvCall call(c);
+    ASSERT_TRUE(call.Run(ContextOf(GetParam())).ok());
+    SparseCase sparse = call.values().joined;
+    sparse.tokens.causal = true;
+    const SparseCall same(sparse, Compact(call.values().problem));
+    SparseAttentionOptions options = same.options();
+    options.check_indices = false;
+    ASSERT_TRUE(SparseFlashAttention(same.args(), options, ContextOf(GetParam())).ok());
+    EXPECT_EQ(ValuesOf(call.Outputs(), "out"), ValuesOf(same.Outputs(), "out"));
+  }
+}
+
+// Keys in two tensors give the bits of the same keys in one tensor, with one list per token.
+TEST_P(SharedKvBits, AreThoseOfSparseAttentionOverTheJoinedKeys) {
+  for (const int64_t heads : {1, 12, 40}) {
+    SharedKvCase c{.heads = heads, .d = 24, .left = 30};
+    c.tokens.dtype = DType::kBF16;
+    c.tokens.lengths = {{6, 4}, {100, 180}};
+    c.cmp_lengths = {25, 45};
+    c.cmp_slots = 40;
+    const SharedKvCall call(c);
+    ASSERT_TRUE(call.Run(ContextOf(GetParam())).ok());
+    const SparseCall same(call.values().joined, Compact(call.values().problem));
+    SparseAttentionOptions options = same.options();
+    options.check_indices = false;
+    ASSERT_TRUE(SparseFlashAttention(same.args(), options, ContextOf(GetParam())).ok());
+    EXPECT_EQ(ValuesOf(call.Outputs(), "out"), ValuesOf(same.Outputs(), "out"));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Levels, SharedKvBits, ::testing::ValuesIn(IsaLevels()),
+                         [](const auto& param) { return IsaName(param.param); });
+
+}  // namespace
+}  // namespace fa::test
