@@ -18,7 +18,8 @@ struct InferBenchFlags {
 
 void Run(const InferBenchFlags& flags) {
   const std::unique_ptr<Context> context = MakeContext(flags.measure.context);
-  const DecodeCase decode(flags.decode);
+  DecodeCase decode(flags.decode);
+  TakeRuleOfSingleRows(decode);
   auto plan = PlanInferAttention(InferArgsOf(decode.args), InferOptionsOf(decode), context.get());
   ThrowUnlessOkFromShape(plan.status());
   DecodeData data(decode);
