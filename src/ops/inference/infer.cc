@@ -118,15 +118,19 @@ template <typename Program>
 Result<size_t> MaxWorkspace(const InferAttentionArgs& args, const InferAttentionOptions& options, Context& context) {
   auto bound = ops::BindInfer(args, options);
   if (!bound.ok()) return bound.status();
-  std::vector<tiling::WorkspacePlan> plans;
-  // Compressed keys are widened to f32, whose strips may have another width.
-  int64_t strip_rows = core::kernels::Kernels(context.isa()).widest().rows;
-  strip_rows = std::min(strip_rows, core::kernels::Kernels(context.isa(), args.q.dtype).widest().rows);
-  ops::LargestCalls largest = ops::LargestCallsOf(*bound, args, strip_rows);
-  for (ops::BoundInfer& call : largest.calls) {
-    plans.push_back(InferPlanImpl<Program>(context, std::move(call)).workspace());
+  // Compressed keys are widened to f32, whose strips have a width of their own.
+  const DType multiplied = bound->decode.storage.quantized ? DType::kF32 : args.q.dtype;
+  const int64_t strip_rows = core::kernels::Kernels(context.isa(), multiplied).widest().rows;
+  const ops::LargestCalls largest = ops::LargestCallsOf(*bound, args, strip_rows);
+  size_t most = 0;
+  std::vector<tiling::WorkspacePlan> plans;  // of large tiles, then of smaller ones
+  for (const std::vector<ops::BoundInfer>& calls : largest.of_tiles) {
+    const auto before = std::ssize(plans);
+    for (const ops::BoundInfer& call : calls) plans.push_back(InferPlanImpl<Program>(context, call).workspace());
+    most = std::max(most, LargestBuffers(plans, largest));
+    plans.erase(plans.begin(), plans.begin() + before);
   }
-  return LargestBuffers(plans, largest);
+  return most;
 }
 
 }  // namespace

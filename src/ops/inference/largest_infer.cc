@@ -70,7 +70,7 @@ int64_t Share(int64_t all, int64_t sequences) { return std::min(all, core::CeilD
 
 /// Sets the shares of slots and states where the keys of sequences that are cut are not packed.
 void SetShares(const Lengths& most, int64_t sequences, LargestCalls& calls) {
-  const std::vector<tiling::Sequence>& shared = calls.calls[0].decode.attention.problem.sequences;
+  const std::vector<tiling::Sequence>& shared = calls.of_tiles[0][0].decode.attention.problem.sequences;
   double parts = 0;
   for (const tiling::Sequence& sequence : shared) {
     const int64_t own = tiling::MostParts(sequence.sk);
@@ -102,12 +102,14 @@ LargestCalls LargestCallsOf(const BoundInfer& bound, const InferAttentionArgs& a
   const int64_t fewest = tiling::FewestPackedRows(problem, strip_rows);
   LargestCalls largest;
   for (const int64_t eighths : {8, 6, 4, 2, 1}) {
-    BoundInfer& call = largest.calls.emplace_back(WithLengths(bound, shared, shared, with, eighths));
+    std::vector<BoundInfer>& calls = largest.of_tiles.emplace_back();
+    calls.reserve(2);
+    BoundInfer& call = calls.emplace_back(WithLengths(bound, shared, shared, with, eighths));
     if (!packed) continue;
     // Masks are as large as the longest sequence, and trees together no larger than a tree of all rows.
     call.decode.attention.has_dense_mask = false;
     call.tree = {};
-    BoundInfer& one = largest.calls.emplace_back(WithLengths(bound, most, {}, {sequences, sequences}, eighths));
+    BoundInfer& one = calls.emplace_back(WithLengths(bound, most, {}, {sequences, sequences}, eighths));
     // Further sequences may have packed heads beside those of the longest, if they have enough rows.
     if (packed_keys && !problem.sequences.empty()) {
       const auto count = static_cast<size_t>(std::clamp<int64_t>(most.rows / fewest, 1, sequences));

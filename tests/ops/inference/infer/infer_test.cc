@@ -384,6 +384,69 @@ TEST(Infer, TheLargestWorkspaceSufficesForAnyLengths) {
   }
 }
 
+// Packed keys of prompts: the largest workspace is at most 1.5 times what some lengths need. These are extremes: one
+// sequence has nearly all keys, and as many others as possible have enough rows that their heads are packed too; or
+// all have equal shares.
+TEST(Infer, TheLargestWorkspaceOfPackedPromptsIsNeeded) {
+  constexpr int64_t kRowsToPack = 264;
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    for (const int64_t batch : {1, 2, 8, 32}) {
+      for (const int64_t heads_kv : {1, 2, 8}) {
+        for (const int64_t rows : {300, 2048, 9600}) {
+          for (const int64_t keys : {600, 4096, 16384}) {
+            for (const int threads : {2, 4}) {
+              static const float kNumber = 0;
+              const TensorView key{&kNumber, dtype, {keys, heads_kv, 128}, {}};
+              InferAttentionArgs args;
+              args.q = {&kNumber, dtype, {rows, 4 * heads_kv, 128}, {}};
+              args.k = args.v = {&key, 1};
+              float out = 0;
+              args.out = {&out, dtype, args.q.shape, {}};
+              const auto bytes = [&](const std::vector<int64_t>& q, const std::vector<int64_t>& kv) {
+                const std::vector<int64_t> cu_q = Sums(q), cu_kv = Sums(kv);
+                args.cu_q = cu_q;
+                args.cu_kv = cu_kv;
+                Context* context = ContextOf(DetectIsa(), threads);
+                const auto plan = PlanInferAttention(args, {.layout = Layout::kTND, .sparse_mode = 3}, context);
+                return plan.ok() ? plan->workspace_bytes() : size_t{0};
+              };
+              const auto shares = [&](int64_t all, int64_t count, int64_t least) {
+                std::vector<int64_t> lengths(static_cast<size_t>(batch), 0);
+                for (int64_t b = 0; b < count; ++b) lengths[static_cast<size_t>(b)] = least;
+                lengths[0] += all - count * least;
+                return lengths;
+              };
+              const std::vector<int64_t> none(static_cast<size_t>(batch), 0);
+              args.cu_q = args.cu_kv = none;
+              const auto most = InferAttentionMaxWorkspace(args, {.layout = Layout::kTND, .sparse_mode = 3},
+                                                           ContextOf(DetectIsa(), threads));
+              ASSERT_TRUE(most.ok()) << most.status().message();
+              size_t needed = 0;
+              for (int64_t count = 1; count <= batch; ++count) {
+                for (const int64_t least :
+                     {int64_t{1}, int64_t{8}, int64_t{16}, kRowsToPack / 4, kRowsToPack, rows / count}) {
+                  if (count * least > rows) continue;
+                  const int64_t few = std::min(rows, count * least);
+                  for (const int64_t least_keys : {int64_t{8}, int64_t{513}, keys / count}) {
+                    if (count * least_keys > keys) continue;
+                    for (const int64_t all : {few, rows}) {
+                      needed = std::max(needed, bytes(shares(all, count, least), shares(keys, count, least_keys)));
+                    }
+                  }
+                }
+              }
+              EXPECT_GE(*most, needed);
+              EXPECT_LE(static_cast<double>(*most), 1.5 * static_cast<double>(needed))
+                  << Name(dtype) << " B " << batch << " Nkv " << heads_kv << " rows " << rows << " keys " << keys
+                  << " threads " << threads;
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
 // One sequence with all rows has more slots of packed keys than three have, and in packed layouts the largest mask.
 TEST(Infer, TheLargestWorkspaceSufficesForOneSequenceWithAllRows) {
   for (const Layout layout : {Layout::kNTD, Layout::kBSND}) {
