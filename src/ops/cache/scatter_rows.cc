@@ -12,6 +12,7 @@
 
 #include "core/run/executor.h"
 #include "core/run/guarded_call.h"
+#include "core/saturating.h"
 #include "fa/cache_rows.h"
 #include "ops/bind/argument_error.h"
 #include "ops/bind/planned_tensors.h"
@@ -196,13 +197,15 @@ int64_t ShareOf(int64_t slot, int64_t shares) {
 /// Returns whether rows go to their places unchanged and as one piece each, and all places lie evenly apart.
 bool IsPlain(const ops::BoundPages& pages) {
   return pages.copy.whole_rows() && pages.row_bytes >= kLineOfRow &&
-         pages.page_stride == pages.page_rows * pages.page_row_stride;
+         pages.page_stride == core::SaturatedProduct(pages.page_rows, pages.page_row_stride);
 }
 
 bool IsPlain(const BoundScatter& bound, const ScatterRowsArgs& args) {
   const TensorView& slots = args.slot_mapping;
-  return !bound.key_quantizer && !bound.value_quantizer && args.source_rows.data == nullptr && IsPlain(bound.key) &&
-         (!bound.has_value || IsPlain(bound.value)) && (slots.stride.empty() || slots.stride[0] == 1);
+  const bool aligned = reinterpret_cast<uintptr_t>(slots.data) % SizeOf(slots.dtype) == 0;
+  return aligned && !bound.key_quantizer && !bound.value_quantizer && args.source_rows.data == nullptr &&
+         IsPlain(bound.key) && (!bound.has_value || IsPlain(bound.value)) &&
+         (slots.stride.empty() || slots.stride[0] == 1);
 }
 
 /// The rows of key or of value, and their places, in bytes.
@@ -256,7 +259,7 @@ int64_t RunLength(std::span<const Slot> slots, int64_t shares) {
 }
 
 /// Copies rows that lie without gaps to places that do.
-void CopyRun(const PlainRows& rows, int64_t row, int64_t slot, int64_t count) {
+void CopyPlainRun(const PlainRows& rows, int64_t row, int64_t slot, int64_t count) {
   std::memcpy(rows.to + slot * rows.to_row, rows.from + row * rows.from_row, static_cast<size_t>(count * rows.bytes));
 }
 
@@ -277,8 +280,8 @@ void ScatterPlainRows(std::span<const PlainRows> tensors, std::span<const Slot> 
     if (slot < 0 || (shares > 1 && ShareOf(slot, shares) != share)) continue;
     if (joins && slots[static_cast<size_t>(std::min(t + 1, last))] == slot + 1) {
       const int64_t rows = RunLength(slots.subspan(static_cast<size_t>(t)), shares);
-      CopyRun(key, t, slot, rows);
-      if (both) CopyRun(value, t, slot, rows);
+      CopyPlainRun(key, t, slot, rows);
+      if (both) CopyPlainRun(value, t, slot, rows);
       t += rows - 1;
       continue;
     }

@@ -17,7 +17,7 @@ layout::Axes ScaleAxes(layout::Axes axes) {
   return axes;
 }
 
-Dims WantedShape(const DecodeBinding& call, const layout::Axes& axes) {
+Dims ShapeOfQueryScale(const DecodeBinding& call, const layout::Axes& axes) {
   Dims shape;
   for (int dim = 0; dim < call.axes.rank; ++dim) {
     if (dim == axes.head) {
@@ -82,7 +82,7 @@ Status BindQueryScale(DecodeBinding& call) {
   if (scale.dtype != DType::kF32) return WrongType("q_scale", scale.dtype, "f32");
   FA_RETURN_IF_ERROR(CheckView("q_scale", scale, /*any_innermost=*/true));
   const layout::Axes axes = ScaleAxes(call.axes);
-  if (const Dims want = WantedShape(call, axes); scale.shape != want) {
+  if (const Dims want = ShapeOfQueryScale(call, axes); scale.shape != want) {
     return Status::InvalidArgument(Arg("q_scale", ".shape").Is(Text(scale.shape)) + ", want " + Text(want));
   }
   const BoundAntiquants& keys = call.bound.storage.k_antiquants;

@@ -168,7 +168,7 @@ void MeasureRows(const CacheBenchFlags& flags, const Context& context, CacheRows
   if (!doubt.empty()) fmt::print("doubtful {}\n", doubt);
 }
 
-void RunScatter(const CacheBenchFlags& flags) {
+void BenchScatter(const CacheBenchFlags& flags) {
   const std::unique_ptr<Context> context = MakeContext(flags.measure.context);
   CacheRows cache(flags);
   CacheRows::Fill(cache.keys, 1);
@@ -191,7 +191,7 @@ void RunScatter(const CacheBenchFlags& flags) {
   MeasureRows(flags, *context, cache, {"scatter", call, /*to_cache=*/true});
 }
 
-void RunGather(const CacheBenchFlags& flags) {
+void BenchGather(const CacheBenchFlags& flags) {
   const std::unique_ptr<Context> context = MakeContext(flags.measure.context);
   CacheRows cache(flags);
   CacheRows::Fill(cache.key_cache, 1);
@@ -239,11 +239,11 @@ void AddCacheBench(CLI::App& bench, const char* name, const char* text, void (*r
 }  // namespace
 
 void AddBenchScatter(CLI::App& bench) {
-  AddCacheBench(bench, "scatter", "Time rows that go into a paged cache, next to memcpy", RunScatter);
+  AddCacheBench(bench, "scatter", "Time rows that go into a paged cache, next to memcpy", BenchScatter);
 }
 
 void AddBenchGather(CLI::App& bench) {
-  AddCacheBench(bench, "gather", "Time rows that come out of a paged cache, next to memcpy", RunGather);
+  AddCacheBench(bench, "gather", "Time rows that come out of a paged cache, next to memcpy", BenchGather);
 }
 
 }  // namespace fa::tool
