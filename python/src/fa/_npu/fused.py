@@ -113,8 +113,8 @@ def npu_fused_infer_attention_score(
         antiquant_scale, antiquant_offset: scales and offsets of these keys and values. Mode 0 is per tensor or column,
             mode 1 per token. key_antiquant_scale, ... give them separately, and count instead. They have more modes: 2
             per head [Nkv], 3 per token and head [B,Nkv,S], and with block_table 4 per row [blocks,block size] and 5 per
-            row and head [blocks,Nkv,block size]. With block_table, modes 1 and 3 are for both. Packed keys without
-            block_table have only modes 0 and 2.
+            row and head [blocks,Nkv,block size]. Modes 1 and 3 do not meet modes 4 and 5. Packed keys without block_table
+            have only modes 0 and 2.
         query_rope, key_rope: second parts of queries and keys, in the form of query and key, also in pages. Scores are
             then Q K^T + Qr Kr^T.
         query_padding_size, kv_padding_size: int64 [1]. The rows in use end that many rows before the last.
@@ -216,8 +216,8 @@ def npu_fused_infer_attention_score_v2(
         quant_scale_out, quant_offset_out: scales and offsets of an int8 output.
         query_dtype, key_dtype, ...: None, or the tensor's type as torch.dtype or as a number of torch_npu. Numbers of
             float8_e4m3fn read the bytes of an int8 or uint8 tensor as this type.
-        query_quant_mode, dequant_scale_query: mode 3 is for query, key and value of int8 or of float8_e4m3fn, with float32
-            scales in the shape of query without D. In other shapes, the numbers have the same order. With key and value
+        query_quant_mode, dequant_scale_query: mode 3 is for query, key and value of int8 or of float8_e4m3fn, with
+            float32 scales in the shape of query without D, or in another shape in the same order. With key and value
             mode 0 there is one scale of keys and of values, and query_rope is divided by these scales. With key mode 3
             and value mode 2 all are float8_e4m3fn, with scales [blocks,Nkv,block size], or [B,Nkv,S], and [Nkv].
         quant_scale_p: only for key mode 3: the factor of probabilities before they are rounded, 1 if absent.
@@ -253,7 +253,8 @@ def _check_query_mode(given: dict[str, Any]) -> None:
         got = given[f"{wrong}_quant_mode"]
         raise ValueError(f"invalid argument: {wrong}_quant_mode={got}, want {want} (query_quant_mode=3)")
     if given["quant_scale_p"] is not None and not (scaled and key == 3):
-        raise ValueError("invalid argument: quant_scale_p: given, want None without query_quant_mode=3, key_quant_mode=3")
+        want = "want None without query_quant_mode=3, key_quant_mode=3"
+        raise ValueError(f"invalid argument: quant_scale_p: given, {want}")
 
 
 def _typed(given: dict[str, Any]) -> dict[str, Any]:

@@ -32,7 +32,9 @@ def separate_scales(
             raise ValueError(f"invalid argument: {name}={mode}, want 0 to 3 without pages")
     of_sequences = paged and not _TOKEN_MODES.isdisjoint(modes)
     if of_sequences and not _PAGED_MODES.isdisjoint(modes):
-        raise ValueError(f"invalid argument: {names.modes[1]}={modes[1]}, {names.modes[0]}={modes[0]}, want 0 to 3 or 4, 5")
+        wrong, other = (0, 1) if modes[0] in _PAGED_MODES else (1, 0)
+        reason = f"{names.modes[other]}={modes[other]}"
+        raise ValueError(f"invalid argument: {names.modes[wrong]}={modes[wrong]}, want 0 to 3 ({reason})")
     pairs = tuple(zip(key_scales, value_scales, strict=True))
     for (own, other), pair in zip(zip(names.key, names.value, strict=True), pairs, strict=True):
         if (pair[0] is None) != (pair[1] is None):
@@ -149,8 +151,8 @@ def _of_mode(scale: Tensor, mode: int, sizes: KeySizes, name: str) -> Tensor:
 
 
 def scale_of_query(scale: Tensor, query: Tensor, layout: str, heads: int) -> Tensor:
-    """Returns the scales of query rows in the shape of the query without D. They may also be one row of numbers, or have
-    other dimensions of size 1."""
+    """Returns the scales of query rows in the shape of the query without D. They may also be one row of numbers, or
+    have other dimensions of size 1."""
     want = [*query.shape[:-1], *([heads] if layout.upper().startswith("BSH") else [])]
     long = [[size for size in shape if size != 1] for shape in (want, scale.shape)]
     if long[0] == long[1] or list(scale.shape) == [torch.Size(want).numel()]:
