@@ -3,6 +3,7 @@
 // Rows may share a place, and the last of them remains. So a task does not get a range of rows, but a share of the
 // places: each task reads all places and copies the rows of its share, in order.
 #include <algorithm>
+#include <cstdint>
 #include <cstring>
 #include <optional>
 #include <span>
