@@ -3,6 +3,13 @@
 
 /// aclnnFusedInferAttentionScoreV3 with sinks and quantised queries. learnableSink, float or of the type of query, [N],
 /// is the score of a key whose value is 0.
+///
+/// With queryQuantMode 3, query, key and value are int8 or FLOAT8_E4M3FN, and dequantScaleQuery, float, has the shape
+/// of query without D; its numbers may also have the shape [T,1,N], [T,N,1] or one dimension. With keyAntiquantMode and
+/// valueAntiquantMode 0 there is one scale of keys and one of values, and queryRope is divided by dequantScaleQuery *
+/// keyAntiquantScale. With keyAntiquantMode 3 and valueAntiquantMode 2 all are FLOAT8_E4M3FN, with scales [blocks, Nkv,
+/// blockSize], or without pages [B, Nkv, S], and [Nkv]. quantScale1, one number in (0, 448], is then the factor of
+/// probabilities before they are rounded.
 #include "aclnn/aclnn_base.h"
 
 #ifdef __cplusplus

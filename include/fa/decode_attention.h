@@ -32,7 +32,7 @@
 
 namespace fa {
 
-/// Shapes of antiquant_scale and antiquant_offset.
+/// Shapes of antiquant_scale and antiquant_offset. With kPerToken, k_scale over pages counts keys, not rows of pages.
 enum class Antiquant : uint8_t {
   kPerTensorOrChannel,  ///< one number for all: [2]; or one per column: [2, Nkv, D], [2, Nkv, 1, D], [2, Nkv * D]
   kPerToken,            ///< one number per key: [2, B, S]; or one per key and head: [2, B, Nkv, S]
@@ -70,8 +70,8 @@ struct DecodeAttentionArgs {
   TensorView block_table;
   /// Scales of compressed keys and values, f32, f16 or bf16. An element x stands for (x + offset) * scale. The shape is
   /// [B|1, Nkv|1, S|1, groups|1] in every layout. With block_table it is [pages|1, Nkv|1, page size|1, groups|1].
-  /// `groups` divides the columns of a head. A dimension of 1 holds for all. With few query rows, a scale of all
-  /// columns of a head must be finite, or results are not finite.
+  /// The second shape is not for Antiquant::kPerToken. `groups` divides the columns of a head. A dimension of 1 holds
+  /// for all. With few query rows, a scale of all columns of a head must be finite, or results are not finite.
   TensorView k_scale, v_scale;
   TensorView k_offset, v_offset;  ///< optional, the shape of the scale, f32, f16 or bf16; absent: 0
   TensorView antiquant_scale;  ///< instead of k_scale and v_scale: f32, f16 or bf16, shapes as in Antiquant. Entry 0 is

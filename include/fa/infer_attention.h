@@ -43,6 +43,8 @@ namespace fa {
 ///
 /// These members of a decode differ:
 /// - q and q_rope have any layout, with any number of rows.
+/// - q, k and v may be of 8 bits, all of them i8 or f8e4m3 (q_scale). q_rope and k_rope are then f32, bf16 or f16, and
+///   out is f32, bf16, f16 or i8.
 /// - k, v and k_rope without pages are one tensor, or one tensor per batch element. They have the left side of the
 ///   layout; packed keys are [Tkv, Nkv, D] (TND) or [Nkv, Tkv, D] (NTD).
 /// - Pages go with every layout. Their number of dimensions says their form: [pages, page size, Nkv * D], [pages, Nkv,
@@ -57,6 +59,16 @@ namespace fa {
 /// - sink is of the type of q or f32, [N].
 /// - lse may have a last dimension of 1.
 struct InferAttentionArgs : DecodeAttentionArgs {
+  /// Optional, f32: one scale per query row and head, in the shape of q without D ([B, S, N] for a layout that begins
+  /// with BSH). q, k and v are then i8, or f8e4m3, which needs it. With k_scale and v_scale, an element x of query, key
+  /// or value stands for x times its scale. Products of rope parts are multiplied by q_scale * k_scale too, so the
+  /// caller divides q_rope by them before the call. Scores have the factor `scale` besides.
+  ///
+  /// Probabilities exp(s - max) are multiplied by a factor p and rounded to the type of v, where max is that of the
+  /// whole row. The sum of a row is that of probabilities before rounding. For i8, p is 127. For f8e4m3, p is 448, or
+  /// with one k_scale per key, p is quant_scale1: optional, f32, one element in (0, 448], 1 if absent. Offsets,
+  /// antiquant_scale, deq_scale1, deq_scale2, pse, sink, prefix and left padding are refused.
+  TensorView q_scale;
   std::span<const int64_t> cu_kv;  ///< packed keys without pages: inclusive prefix sums of their rows
   /// Left padding: one i64. Rows in use end this many rows before row S, so element b uses rows [S - padding - length,
   /// S - padding). A value below 0 counts as 0. It needs the lengths of its side, and is read when the call runs. An

@@ -25,8 +25,8 @@ namespace fa {
 
 /// Element types. f16 and bf16 are passed as their 16 bits; bool and u8 as one byte. kF8E4M3 (without infinities, as
 /// torch.float8_e4m3fn) and kF8E5M2 are passed as one byte. An element of kI4x8 is an int32 with eight numbers of 4
-/// bits in two's complement, the first in the lowest bits. Only keys and values in caches have the types kF8E4M3,
-/// kF8E5M2 and kI4x8.
+/// bits in two's complement, the first in the lowest bits. Only keys and values in caches have the types kF8E5M2 and
+/// kI4x8. They also have the type kF8E4M3, as queries of InferAttention do.
 enum class DType : uint8_t { kF32, kF16, kBF16, kI8, kU8, kBool, kI32, kI64, kU64, kF8E4M3, kF8E5M2, kI4x8 };
 
 /// Returns the bytes of one element.

@@ -61,6 +61,7 @@ void TakeDecodeArrays(CallArrays& arrays, DecodeLists* lists, DecodeAttentionArg
   ReadAs(kv_dtype, &lists->keys);
   ReadAs(kv_dtype, &lists->values);
   args->q = arrays.In("q");
+  if (args->q.dtype == DType::kU8 && kv_dtype == "e4m3") args->q.dtype = DType::kF8E4M3;
   args->k = lists->keys;
   args->v = lists->values;
   args->q_rope = arrays.In("q_rope");

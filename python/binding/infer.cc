@@ -49,6 +49,7 @@ InferArgs MakeInferArgs(CallArrays& arrays, const InferAttentionOptions& options
                       options.layout == Layout::kTND_NTD || options.layout == Layout::kNTD_TND;
   InferArgs args;
   TakeDecodeArrays(arrays, &args.lists, &args);
+  args.q_scale = arrays.Statistics("q_scale");
   args.q_padding = arrays.In("q_padding");
   args.kv_padding = arrays.In("kv_padding");
   args.k_prefix = arrays.In("k_prefix");

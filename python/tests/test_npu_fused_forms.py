@@ -171,9 +171,10 @@ def test_a_number_of_key_heads_that_is_not_given_is_named_as_not_given(layout):
 
 
 @pytest.mark.parametrize(("keywords", "message"), [
-    ({"dequant_scale_query": ONES}, f"dequant_scale_query {NOT_SERVED}"),
-    ({"query_quant_mode": 3}, f"query_quant_mode {NOT_SERVED}"),
-    ({"quant_scale_p": ONES}, f"quant_scale_p {NOT_SERVED}"),
+    ({"dequant_scale_query": ONES}, "dequant_scale_query: given, want None with query_quant_mode=0"),
+    ({"query_quant_mode": 3}, "dequant_scale_query: missing, want it with query_quant_mode=3"),
+    ({"query_quant_mode": 6}, "query_quant_mode=6, want 0 or 3"),
+    ({"quant_scale_p": ONES}, "quant_scale_p: given, want None without query_quant_mode=3, key_quant_mode=3"),
     ({"dequant_scale_key_rope": ONES}, f"dequant_scale_key_rope {NOT_SERVED}"),
     ({"query_dtype": 290}, rf"query_dtype=290 \(HiFloat8\) {NOT_SERVED}"),
     ({"key_dtype": 291}, rf"key_dtype=291 \(float8_e5m2\) {NOT_SERVED}"),

@@ -44,8 +44,8 @@ struct AttentionProblem {
   /// K and V of heads with enough strips are packed as tiles, which strips of the tile unit take (attend_tiles).
   bool packs_tiles = false;
   bool joins_pieces = false;  ///< whether rows of K and V lie in pieces (NZ pages), which tiles first join
-  /// int8: the scores of a row are kept until the row's maximum is known, so the row's keys are never cut. Keys are
-  /// always packed.
+  /// Quantised probabilities: the scores of a row are kept until the row's maximum is known, so the row's keys are
+  /// never cut. Keys are always packed.
   bool whole_rows = false;
   /// If above 0, tiles have this many eighths of the most rows that the planner allows. Otherwise the planner chooses.
   /// The plan is then for memory only: no number of its buffers is smaller than with fewer rows or keys in a sequence.

@@ -2,149 +2,23 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <cmath>
-#include <cstring>
-#include <deque>
-#include <functional>
 #include <limits>
-#include <string>
-#include <string_view>
 #include <vector>
 
-#include "aclnn/calls/infer_face.h"
-#include "fa/infer_attention.h"
-#include "fa/view.h"
+#include "aclnn/calls/infer_problem.h"
 #include "support/each_case.h"
 
 namespace fa::test {
 namespace {
 
+using namespace infer;
 using ::testing::HasSubstr;
 
-constexpr int64_t kBatch = 2, kRows = 3, kKeys = 9, kHeads = 4, kHeadsKv = 2, kSize = 16, kPage = 4, kPages = 7;
 constexpr Layout kLayouts[] = {Layout::kBSH,      Layout::kBSND,      Layout::kBNSD,      Layout::kTND,
                                Layout::kNTD,      Layout::kBNSD_BSND, Layout::kBSH_BNSD,  Layout::kBSND_BNSD,
                                Layout::kBSH_NBSD, Layout::kBSND_NBSD, Layout::kBNSD_NBSD, Layout::kTND_NTD,
                                Layout::kNTD_TND};
-
-bool Packed(Layout layout) { return std::string_view(Name(layout)).find('T') != std::string_view::npos; }
-
-/// A call with f32 tensors, whose results are `out` and `lse`.
-class Problem {
- public:
-  explicit Problem(Layout layout, int64_t rows = kRows, int64_t columns = kSize) {
-    const std::string name = Name(layout);
-    const std::string left = name.substr(0, name.find('_')), right = name.substr(name.rfind('_') + 1);
-    args.q = Floats(Shape(left, kHeads, rows, columns));
-    keys = {Floats(Shape(left, kHeadsKv, kKeys, columns))};
-    values = {Floats(Shape(left, kHeadsKv, kKeys, columns))};
-    const Dims lse_shape = Packed(layout) ? Dims{kBatch * rows, kHeads, 1} : Dims{kBatch, kHeads, rows, 1};
-    args.out = Result(Shape(right, kHeads, rows, columns), &out);
-    args.lse = Result(lse_shape, &lse);
-    lengths_q = Packed(layout) ? std::vector<int64_t>{rows - 1, 2 * rows - 1} : std::vector<int64_t>{rows, rows - 1};
-    lengths_kv = Packed(layout) ? std::vector<int64_t>{kKeys - 4, kKeys + 3} : std::vector<int64_t>{kKeys - 4, kKeys};
-    options = {.layout = layout,
-               .heads = kHeads,
-               .heads_kv = kHeadsKv,
-               .scale = 0.3F,
-               .lse_without_keys = std::numeric_limits<float>::infinity()};
-  }
-
-  /// Returns a dense tensor with numbers that differ from those of other tensors.
-  TensorView Floats(const Dims& shape) {
-    int64_t elements = 1;
-    for (const int64_t size : shape) elements *= size;
-    std::vector<float>& memory = floats_.emplace_back(static_cast<size_t>(elements));
-    for (float& value : memory) value = std::sin(0.7F * static_cast<float>(++count_));
-    return {memory.data(), DType::kF32, shape, {}};
-  }
-  /// Returns a dense tensor with codes of one byte. With f8e4m3, all of them are numbers.
-  TensorView Codes(const Dims& shape, DType dtype) {
-    int64_t elements = 1;
-    for (const int64_t size : shape) elements *= size;
-    std::vector<uint8_t>& memory = codes_.emplace_back(static_cast<size_t>(elements));
-    for (uint8_t& code : memory) code = static_cast<uint8_t>(37 * ++count_ % 120);
-    return {memory.data(), dtype, shape, {}};
-  }
-  TensorView Integer(int64_t value) { return {&integers_.emplace_back(value), DType::kI64, {1}, {}}; }
-  /// Returns the triangle that modes 2, 3 and 4 take.
-  static TensorView Triangle() { return {CompressedMask(3).data(), DType::kU8, {2048, 2048}, {}}; }
-
-  /// Replaces the keys by pages of this shape.
-  void UsePages(const Dims& shape) {
-    keys = {Floats(shape)};
-    values = {Floats(shape)};
-    args.block_table = {table_.data(), DType::kI32, {kBatch, 3}, {}};
-    options.block_size = kPage;
-    lengths_kv = {kKeys - 4, kKeys};
-  }
-
-  [[nodiscard]] const InferAttentionArgs& Args() {
-    args.k = keys;
-    args.v = values;
-    args.k_rope = {&key_rope, key_rope.data == nullptr ? size_t{0} : size_t{1}};
-    const bool packed = Packed(options.layout);
-    (packed ? args.cu_q : args.lengths_q) = lengths_q;
-    (packed && args.block_table.data == nullptr ? args.cu_kv : args.lengths_kv) = lengths_kv;
-    args.length_prefix = length_prefix;
-    return args;
-  }
-  void Forget() {
-    std::fill(out.begin(), out.end(), std::numeric_limits<float>::quiet_NaN());
-    std::fill(lse.begin(), lse.end(), std::numeric_limits<float>::quiet_NaN());
-  }
-
-  InferAttentionArgs args;
-  InferAttentionOptions options;
-  std::vector<TensorView> keys, values;
-  TensorView key_rope;
-  std::vector<int64_t> lengths_q, lengths_kv, length_prefix;
-  std::vector<float> out, lse;
-
- private:
-  static Dims Shape(std::string_view axes, int64_t heads, int64_t rows, int64_t columns) {
-    Dims shape;
-    for (const char axis : axes) {
-      shape.push_back(axis == 'B'   ? kBatch
-                      : axis == 'S' ? rows
-                      : axis == 'T' ? kBatch * rows
-                      : axis == 'N' ? heads
-                      : axis == 'D' ? columns
-                                    : heads * columns);
-    }
-    return shape;
-  }
-  static MutableTensorView Result(const Dims& shape, std::vector<float>* memory) {
-    int64_t elements = 1;
-    for (const int64_t size : shape) elements *= size;
-    memory->resize(static_cast<size_t>(elements));
-    return {memory->data(), DType::kF32, shape, {}};
-  }
-
-  std::deque<std::vector<float>> floats_;
-  std::deque<std::vector<uint8_t>> codes_;
-  std::deque<int64_t> integers_;
-  std::vector<int32_t> table_ = {5, 0, -1, 2, 6, 1};
-  int count_ = 0;
-};
-
-using Change = std::function<void(InferFace*)>;
-
-void ExpectBitsOfCpp(Problem& problem, InferVersion version, const Change& change = {}) {
-  problem.Forget();
-  const Status status = InferAttention(problem.Args(), problem.options);
-  ASSERT_TRUE(status.ok()) << status.message();
-  const std::vector<float> out = problem.out, lse = problem.lse;
-  problem.Forget();
-  InferFace face(problem.Args(), problem.options);
-  if (change) change(&face);
-  ASSERT_EQ(RunFace(version, face.p), ACL_SUCCESS) << aclGetRecentErrMsg();
-  EXPECT_EQ(problem.out, out);
-  if (face.p.lse_flag) {
-    EXPECT_EQ(problem.lse, lse);
-  }
-}
 
 TEST(FusedInfer, EveryVersionAndLayout) {
   const auto check = [](InferVersion version, Layout layout) {
@@ -189,17 +63,6 @@ TEST(FusedInfer, AListOfOneTensorPerBatchElement) {
   for (const InferVersion version : kInferVersions) ExpectBitsOfCpp(problem, version);
 }
 
-/// Runs a call whose keys have separate scales. `shape` is the device's shape of `view`, the library's form of a scale.
-void ExpectBitsWithScales(Problem& problem, const TensorView& view, const Dims& shape, int64_t mode) {
-  problem.args.k_scale = problem.args.v_scale = view;
-  TensorView scale = view;
-  scale.shape = shape;
-  ExpectBitsOfCpp(problem, InferVersion::kV4, [&](InferFace* face) {
-    face->p.key_scale = face->p.value_scale = face->handles().Tensor(scale);
-    face->p.key_mode = face->p.value_mode = mode;
-  });
-}
-
 // Scales per token belong to the longest tensor of a list, and there may be more of them.
 TEST(FusedInfer, ScalesPerTokenOfAList) {
   for (const int64_t first : {1, 5}) {
@@ -212,22 +75,6 @@ TEST(FusedInfer, ScalesPerTokenOfAList) {
       ExpectBitsWithScales(problem, problem.Floats({kBatch, kHeadsKv, scales, 1}), {kBatch, kHeadsKv, scales}, 3);
     }
   }
-}
-
-TEST(FusedInfer, ScalesOfEveryMode) {
-  const auto check = [](DType dtype, bool paged) {
-    Problem problem(Layout::kBSND);
-    const int64_t batch = paged ? kPages : kBatch, rows = paged ? kPage : kKeys, per_row = paged ? 4 : 1;
-    if (paged) problem.UsePages({1});
-    problem.keys = {problem.Codes({batch, rows, kHeadsKv, kSize}, dtype)};
-    problem.values = {problem.Codes({batch, rows, kHeadsKv, kSize}, dtype)};
-    ExpectBitsWithScales(problem, problem.Floats({1, 1, 1, 1}), {1}, 0);
-    ExpectBitsWithScales(problem, problem.Floats({1, kHeadsKv, 1, kSize}), {kHeadsKv, kSize}, 0);
-    ExpectBitsWithScales(problem, problem.Floats({1, kHeadsKv, 1, 1}), {kHeadsKv}, 2);
-    ExpectBitsWithScales(problem, problem.Floats({batch, 1, rows, 1}), {batch, rows}, per_row);
-    ExpectBitsWithScales(problem, problem.Floats({batch, kHeadsKv, rows, 1}), {batch, kHeadsKv, rows}, paged ? 5 : 3);
-  };
-  ForEachCase(check, Axis{"dtype", {DType::kI8, DType::kF8E4M3}}, Axis{"paged", {false, true}});
 }
 
 // With one batch element, pages [pages, page size, Nkv * D] are still no keys [Nkv, S, D].
@@ -528,9 +375,14 @@ const Mistake kMistakes[] = {
      }},
     {"RopeScale", ACLNN_ERR_PARAM_INVALID, "keyRopeAntiquantScale is not served",
      [](InferFace* f) { f->p.rope_scale = f->handles().Tensor(Anything(), ACL_FLOAT, {1}); }},
-    {"QueryScale", ACLNN_ERR_PARAM_INVALID, "dequantScaleQuery is not served",
+    {"QueryScale", ACLNN_ERR_PARAM_INVALID, "dequantScaleQuery: given, want none (queryQuantMode 0)",
      [](InferFace* f) { f->p.query_scale = f->handles().Tensor(Anything(), ACL_FLOAT, {1}); }},
-    {"QueryMode", ACLNN_ERR_PARAM_INVALID, "queryQuantMode=3 is not served", [](InferFace* f) { f->p.query_mode = 3; }},
+    {"QueryMode", ACLNN_ERR_PARAM_INVALID, "dequantScaleQuery: missing, want it with queryQuantMode 3",
+     [](InferFace* f) { f->p.query_mode = 3; }},
+    {"QueryModeMx", ACLNN_ERR_PARAM_INVALID, "queryQuantMode=6 is not served",
+     [](InferFace* f) { f->p.query_mode = 6; }},
+    {"QueryModeOther", ACLNN_ERR_PARAM_INVALID, "queryQuantMode=2, want 0 or 3",
+     [](InferFace* f) { f->p.query_mode = 2; }},
     {"PseType", ACLNN_ERR_PARAM_INVALID, "pseType=2, want 0", [](InferFace* f) { f->p.pse_type = 2; }},
     {"AntiquantMode", ACLNN_ERR_PARAM_INVALID, "antiquantMode=2, want 0 or 1",
      [](InferFace* f) { f->p.antiquant_mode = 2; }},

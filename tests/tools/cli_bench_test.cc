@@ -119,6 +119,26 @@ TEST(CliBench, TimesForAsLongAsAsked) {
   EXPECT_GE(took, kSeconds);
 }
 
+TEST(CliBench, RowsOfACacheAreComparedWithMemcpy) {
+  for (const char* op : {"scatter", "gather"}) {
+    for (const char* form : {"BnBsND", "BnNBsD"}) {
+      const CliResult result = RunShortBench(std::string(op) + " --rows 300 --heads 3 --head-size 40 --block-size 7 " +
+                                             "--threads 1 --json --form " + form);
+      ASSERT_EQ(result.exit_code, 0) << result.err;
+      const json bench = json::parse(result.out);
+      const double best = bench["seconds"]["best"];
+      EXPECT_DOUBLE_EQ(bench["rows_per_second"].get<double>(), 600 / best);
+      EXPECT_DOUBLE_EQ(bench["bytes_per_second"].get<double>(), 600.0 * 3 * 40 * 2 / best);
+      EXPECT_GT(bench["copy_bytes_per_second"].get<double>(), 0);
+    }
+  }
+  for (const char* flags : {"--rows 0", "--form NZ", "--order up"}) {
+    const CliResult result = RunCli(std::string("bench scatter ") + flags);
+    EXPECT_EQ(result.exit_code, 2) << flags;
+    EXPECT_TRUE(result.HasOneLineOfError()) << flags;
+  }
+}
+
 TEST(CliBench, SecondsAreAboveZeroAndAtMostADay) {
   for (const char* op : {"forward", "decode", "indexer"}) {
     for (const char* seconds : {"0", "-1", "nan", "inf", "86401"}) {

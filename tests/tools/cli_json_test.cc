@@ -65,6 +65,8 @@ const std::vector<Line> kLines = {
     {"bench", "bench indexer-backward --shape 1,2,4,6,8,3 --seconds 0.01"},
     {"bench", "bench indexer-kl-loss --shape 1,2,4,6,8,8,3 --seconds 0.01"},
     {"bench", "bench dense-indexer-kl-loss --shape 1,2,4,6,8,8 --seconds 0.01"},
+    {"bench_rows", "bench scatter --rows 40 --heads 2 --head-size 32 --seconds 0.01"},
+    {"bench_rows", "bench gather --rows 40 --heads 2 --head-size 32 --form BnNBsD --seconds 0.01"},
 };
 
 /// Returns at least one line for each command that has --json.

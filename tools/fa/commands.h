@@ -31,7 +31,9 @@ FA_OPERATORS(FA_DECLARE)
   X(Indexer)                    \
   X(IndexerBackward)            \
   X(IndexerLoss)                \
-  X(DenseIndexerLoss)
+  X(DenseIndexerLoss)           \
+  X(Scatter)                    \
+  X(Gather)
 #define FA_DECLARE(name) void AddBench##name(CLI::App& bench);
 FA_BENCHED_OPERATORS(FA_DECLARE)
 #undef FA_DECLARE

@@ -15,7 +15,7 @@ from ._prompt import NAMES_OF_LENGTHS, output_dtype, unsigned
 
 UNLIMITED = 2**63 - 1
 # Argument names: {the library's name: the name here}.
-_ARRAYS = {"q_rope": "query_rope", "q_padding": "query_padding", "kv_padding": "key_padding"}
+_ARRAYS = {"q_rope": "query_rope", "q_scale": "q_scale", "q_padding": "query_padding", "kv_padding": "key_padding"}
 _ARRAYS |= {"k_prefix": "key_prefix", "v_prefix": "value_prefix"}
 _NAMES = NAMES | NAMES_OF_LENGTHS | _ARRAYS | {"mask.pre": "pre_tokens", "mask.next": "next_tokens"}
 QUANTIZATION = "deq_scale1", "quant_scale1", "deq_scale2", "quant_scale2", "quant_offset2"
@@ -48,6 +48,7 @@ def infer_attention(
     block_table: Any = None,
     block_size: int = 0,
     kv_dtype: str | None = None,
+    q_scale: Any = None,
     k_scale: Any = None,
     v_scale: Any = None,
     k_offset: Any = None,
@@ -84,6 +85,9 @@ def infer_attention(
         query_padding, key_padding: int64, one number: the rows in use end that many rows before the end.
         key_prefix, value_prefix: keys that come before those of each element, with B = 1.
         block_size: the page size, which is checked if it is > 0.
+        q_scale: float32, one number per row and head, in the shape of q without D. q, k and v are then int8, or e4m3 as
+            k and v may be. Probabilities are rounded to this type too; `fa/infer_attention.h` has the formulas. The
+            output has the type of query_rope, float16 without it.
         return_lse: whether to return the logarithm of the softmax's sum, float32 [B, N, Sq], packed [T, N].
         infinite_lse: whether the lse of rows without keys is +inf, as on the NPU, instead of -inf.
         others: as in `decode_attention`.
@@ -101,6 +105,8 @@ def infer_attention(
     check_arrays(q=q, optional={"sink": sink, "pse": pse, "query_rope": query_rope})
     arrays["k"], kind = readable("k", listed("k", k), kv_dtype)
     arrays["v"], _ = readable("v", listed("v", v), kv_dtype)
+    if q_scale is not None:
+        arrays["q"], _ = readable("q", q, kv_dtype)
     arrays |= {"kv_dtype": kind, "k_rope": None if key_rope is None else listed("key_rope", key_rope)}
     arrays |= {name: unsigned(arrays[name]) for name in ("deq_scale1", "deq_scale2")}
     renamed = {"heads_kv": "head_num_kv", "pre": "pre_tokens", "next": "next_tokens"}
@@ -109,7 +115,8 @@ def infer_attention(
     empty = empty_like_of(q)
     value = unpacked_shape_of(arrays["v"], kind or "")
     shape, rows = infer_shapes(layout, head_num, head_num_kv, q.shape, value, block_table is not None)
-    out = empty(shape, output_dtype(q, quant_scale2))
+    scaled = q_scale is not None and query_rope is not None and quant_scale2 is None
+    out = empty(shape, query_rope.dtype if scaled else output_dtype(q, quant_scale2))
     lse = empty(rows, None) if return_lse else None
     lengths = integers(lengths_q, "lengths_q"), integers(lengths_kv, "lengths_kv")
     context = chosen_context(context, q)

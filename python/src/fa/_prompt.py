@@ -23,11 +23,12 @@ ARRAYS = {
 
 
 def output_dtype(q: Any, quant_scale2: Any) -> Any:
-    """Returns the type of the output: int8 with quant_scale2, else float16 if q is int8, else the type of q."""
+    """Returns the type of the output: int8 with quant_scale2, else float16 if q has 8 bits, else the type of q."""
     library = torch_of(q) or np
     if quant_scale2 is not None:
         return library.int8
-    return library.float16 if str(q.dtype).removeprefix("torch.") == "int8" else q.dtype
+    eight_bits = str(q.dtype).removeprefix("torch.") in ("int8", "uint8", "float8_e4m3fn")
+    return library.float16 if eight_bits else q.dtype
 
 
 def unsigned(scale: Any) -> Any:

@@ -59,13 +59,16 @@ Candidate PerHeadOrColumn(TensorView view, Dims shape, Dims stride, bool per_hea
 }
 
 // The other modes: one number per row, or per row and head.
-Candidate PerRow(TensorView view, Dims shape, Dims stride, bool per_head, const KeySizes& keys) {
+Candidate PerRow(TensorView view, Dims shape, Dims stride, bool per_head, bool of_pages, const KeySizes& keys) {
   const int rows = per_head ? 2 : 1;
   DropLeadingOnes(rows + 1, &shape, &stride);
-  const std::string want = "[" + std::to_string(keys.batch) + (per_head ? "," + std::to_string(keys.heads) : "") +
-                           (keys.paged ? "," : ",>=") + std::to_string(keys.rows) + "]";
-  const bool fits = shape.rank() == rows + 1 && shape[0] == keys.batch && (!per_head || shape[1] == keys.heads) &&
-                    (keys.paged ? shape[rows] == keys.rows : shape[rows] >= keys.rows);
+  const bool of_sequences = keys.paged && !of_pages;
+  const int64_t batch = of_sequences ? keys.sequences : keys.batch;
+  const int64_t least = of_sequences ? keys.tokens : keys.rows;
+  const std::string want = "[" + std::to_string(batch) + (per_head ? "," + std::to_string(keys.heads) : "") +
+                           (of_pages ? "," : ",>=") + std::to_string(least) + "]";
+  const bool fits = shape.rank() == rows + 1 && shape[0] == batch && (!per_head || shape[1] == keys.heads) &&
+                    (of_pages ? shape[rows] == least : shape[rows] >= least);
   if (!fits) return {std::nullopt, want};
   view.shape = {shape[0], per_head ? shape[1] : 1, shape[rows], 1};
   view.stride = {stride[0], per_head ? stride[1] : 0, stride[rows], 1};
@@ -103,9 +106,9 @@ KeySizes KeySizesOf(const TensorView& keys, Layout layout, int64_t heads, bool p
 Result<TensorView> ScaleOfMode(const char* name, const TensorView& scale, const char* mode_name, int64_t mode,
                                const KeySizes& keys) {
   if (scale.data == nullptr) return scale;
-  const bool of_pages = mode == 4 || mode == 5, per_token = mode == 1 || mode == 3;
-  if (mode < 0 || mode > 5 || (keys.paged ? per_token : of_pages) || (keys.packed && per_token)) {
-    const char* want = keys.paged ? "0, 2, 4 or 5 (with blockTable)" : keys.packed ? "0 or 2 (packed keys)" : "0 to 3";
+  const bool of_pages = mode == 4 || mode == 5;
+  if (mode < 0 || mode > 5 || (!keys.paged && of_pages) || (keys.packed && PerToken(mode))) {
+    const char* want = keys.paged ? "0 to 5" : keys.packed ? "0 or 2 (packed keys)" : "0 to 3";
     const char* served = mode == 6 || mode == 8 ? " is not served (scales of type E8M0)" : "";
     return Status::InvalidArgument(std::string(mode_name) + "=" + std::to_string(mode) + served + ", want " + want);
   }
@@ -113,10 +116,39 @@ Result<TensorView> ScaleOfMode(const char* name, const TensorView& scale, const 
   const Dims stride = scale.stride.empty() ? DenseStride(shape) : scale.stride;
   const bool per_head = mode == 2 || mode == 3 || mode == 5;
   const Candidate found = mode == 0 || mode == 2 ? PerHeadOrColumn(scale, shape, stride, per_head, keys)
-                                                 : PerRow(scale, shape, stride, per_head, keys);
+                                                 : PerRow(scale, shape, stride, per_head, of_pages, keys);
   if (found.view) return *found.view;
   return Status::InvalidArgument(std::string(name) + ".shape=" + TextOf(scale.shape) + ", want " + found.want + " (" +
                                  mode_name + " " + std::to_string(mode) + ")");
+}
+
+Result<TensorView> ScaleOfQuery(const char* name, const TensorView& scale, const TensorView& query, Layout layout,
+                                int64_t heads) {
+  if (scale.data == nullptr) return scale;
+  Dims want;
+  for (int dim = 0; dim + 1 < query.shape.rank(); ++dim) want.push_back(query.shape[dim]);
+  if (want.rank() == 2 && !IsPacked(layout) && layout != Layout::kNSD) want.push_back(heads);
+  const Dims stride = scale.stride.empty() ? DenseStride(scale.shape) : scale.stride;
+  TensorView view = scale;
+  view.shape = want;
+  view.stride = DenseStride(want);
+  int64_t numbers = 1;
+  for (const int64_t size : want) numbers *= size;
+  if (scale.shape == Dims{numbers}) {
+    for (int dim = 0; dim < want.rank(); ++dim) view.stride[dim] *= stride[0];
+    return view;
+  }
+  int from = 0;
+  bool fits = true;
+  for (int dim = 0; dim < want.rank(); ++dim) {
+    if (want[dim] == 1) continue;
+    while (from < scale.shape.rank() && scale.shape[from] == 1) ++from;
+    fits = fits && from < scale.shape.rank() && scale.shape[from] == want[dim];
+    if (fits) view.stride[dim] = stride[from++];
+  }
+  for (; from < scale.shape.rank(); ++from) fits = fits && scale.shape[from] == 1;
+  if (fits) return view;
+  return Status::InvalidArgument(std::string(name) + ".shape=" + TextOf(scale.shape) + ", want " + TextOf(want));
 }
 
 }  // namespace fa::aclnn

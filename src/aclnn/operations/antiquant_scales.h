@@ -9,9 +9,10 @@
 namespace fa::aclnn {
 
 /// The sizes of keys or of values that their scales must fit. `rows` are those of the longest tensor of a list. With
-/// pages, `batch` is the number of pages and `rows` the rows of a page. Packed keys have no rows per batch element.
+/// pages, `batch` is the number of pages, `rows` the rows of a page, and `sequences` the number of sequences over them
+/// and `tokens` the longest of these. Packed keys have no rows per batch element.
 struct KeySizes {
-  int64_t batch = 0, heads = 0, rows = 0, columns = 0;
+  int64_t batch = 0, heads = 0, rows = 0, columns = 0, sequences = 0, tokens = 0;
   bool paged = false, packed = false;
 };
 
@@ -22,9 +23,20 @@ struct KeySizes {
 /// Returns a scale or offset of keys or values as [B|1, Nkv|1, S|1, D|1], with pages [pages|1, Nkv|1, rows|1, D|1]. An
 /// absent tensor stays absent. There may be numbers for more rows than the keys have. The modes are the device's: 0 per
 /// tensor or column, 1 per token, 2 per head, 3 per token and head, in pages 4 per row, 5 per row and head.
+/// With pages, modes 1 and 3 count the tokens of each sequence.
 /// @return kInvalidArgument for a mode that the keys do not have, or a shape that does not fit it
 [[nodiscard]] Result<TensorView> ScaleOfMode(const char* name, const TensorView& scale, const char* mode_name,
                                              int64_t mode, const KeySizes& keys);
+
+/// Returns whether a mode has one scale per token of a sequence.
+[[nodiscard]] constexpr bool PerToken(int64_t mode) { return mode == 1 || mode == 3; }
+
+/// Returns the scales of query rows in the shape of the query without its last dimension. They may also be one row of
+/// numbers, or have other dimensions of size 1.
+/// @param heads  the number of heads, which a query of layouts that begin with BSH does not say
+/// @return kInvalidArgument for another shape
+[[nodiscard]] Result<TensorView> ScaleOfQuery(const char* name, const TensorView& scale, const TensorView& query,
+                                              Layout layout, int64_t heads);
 
 }  // namespace fa::aclnn
 

@@ -36,7 +36,7 @@ constexpr Layout kLayouts[] = {Layout::kBSH,       Layout::kBSND,     Layout::kB
 struct InferSlots {
   Slot q, pse, mask, deq_scale1, quant_scale1, deq_scale2, quant_scale2, quant_offset2;
   Slot antiquant_scale, antiquant_offset, block_table, q_padding, kv_padding;
-  Slot k_scale, k_offset, v_scale, v_offset;
+  Slot k_scale, k_offset, v_scale, v_offset, q_scale;
   Slot k_prefix, v_prefix, q_rope, k_rope, sink, out, lse;
   std::vector<Slot> k, v;
 };
@@ -51,7 +51,7 @@ struct InferSettings {
 Result<InferSlots> AddOperands(const InferTensors& tensors, bool wants_lse, Operands& operands) {
   InferSlots slots{};
   Status status;
-  slots.q = operands.Input("query", tensors.query);
+  slots.q = operands.Input("query", tensors.query, Form::kPages);
   slots.k = AddList("key", tensors.key, Form::kPages, operands, &status);
   slots.v = AddList("value", tensors.value, Form::kPages, operands, &status);
   slots.pse = operands.OptionalInput("pseShift", tensors.pse_shift);
@@ -70,6 +70,7 @@ Result<InferSlots> AddOperands(const InferTensors& tensors, bool wants_lse, Oper
   slots.k_offset = operands.OptionalInput("keyAntiquantOffset", tensors.key_antiquant_offset, Form::kAnyStride);
   slots.v_scale = operands.OptionalInput("valueAntiquantScale", tensors.value_antiquant_scale, Form::kAnyStride);
   slots.v_offset = operands.OptionalInput("valueAntiquantOffset", tensors.value_antiquant_offset, Form::kAnyStride);
+  slots.q_scale = operands.OptionalInput("dequantScaleQuery", tensors.dequant_scale_query, Form::kAnyStride);
   slots.k_prefix = operands.OptionalInput("keySharedPrefix", tensors.key_shared_prefix, Form::kPages);
   slots.v_prefix = operands.OptionalInput("valueSharedPrefix", tensors.value_shared_prefix, Form::kPages);
   slots.q_rope = operands.OptionalInput("queryRope", tensors.query_rope);
@@ -87,16 +88,39 @@ Result<InferSlots> AddOperands(const InferTensors& tensors, bool wants_lse, Oper
   return slots;
 }
 
+// Checks the modes of queries of 8 bits. Mode 3 has two forms: keys and values with one scale each, and keys with a
+// scale per token and head.
+Status CheckQueryMode(const InferTensors& tensors, const InferCall& call) {
+  const std::string mode = "queryQuantMode=" + std::to_string(call.query_quant_mode);
+  const bool given = tensors.dequant_scale_query != nullptr;
+  if (call.query_quant_mode == 0) {
+    if (!given) return Status::Ok();
+    return Status::InvalidArgument("dequantScaleQuery: given, want none (queryQuantMode 0)");
+  }
+  if (call.query_quant_mode == 6) return Status::InvalidArgument(mode + " is not served (scales of type E8M0)");
+  if (call.query_quant_mode != 3) return Status::InvalidArgument(mode + ", want 0 or 3");
+  if (!given) return Status::InvalidArgument("dequantScaleQuery: missing, want it with queryQuantMode 3");
+  const int64_t key = call.key_antiquant_mode, value = call.value_antiquant_mode;
+  if (key != 0 && key != 3) {
+    return Status::InvalidArgument("keyAntiquantMode=" + std::to_string(key) + ", want 0 or 3 (queryQuantMode 3)");
+  }
+  if (const int64_t want = key == 3 ? 2 : 0; value != want) {
+    return Status::InvalidArgument("valueAntiquantMode=" + std::to_string(value) + ", want " + std::to_string(want) +
+                                   " (queryQuantMode 3, keyAntiquantMode " + std::to_string(key) + ")");
+  }
+  if (key == 0 && tensors.quant_scale1 != nullptr) {
+    return Status::InvalidArgument("quantScale1: given, want none (queryQuantMode 3, keyAntiquantMode 0)");
+  }
+  return Status::Ok();
+}
+
 // Refuses what the device computes and the library does not.
 Status CheckServed(const InferTensors& tensors, const InferCall& call) {
   const auto refused = [](const std::string& parameter, const char* why) {
     return Status::InvalidArgument(parameter + " is not served (" + why + ")");
   };
   if (tensors.key_rope_antiquant_scale != nullptr) return refused("keyRopeAntiquantScale", "keyRope is not quantised");
-  if (tensors.dequant_scale_query != nullptr) return refused("dequantScaleQuery", "query is not quantised per row");
-  if (call.query_quant_mode != 0) {
-    return refused("queryQuantMode=" + std::to_string(call.query_quant_mode), "query is not quantised per row");
-  }
+  FA_RETURN_IF_ERROR(CheckQueryMode(tensors, call));
   if (call.pse_type != 0) {
     return Status::InvalidArgument("pseType=" + std::to_string(call.pse_type) + ", want 0");
   }
@@ -110,6 +134,10 @@ Result<InferSettings> SettingsOf(const InferTensors& tensors, const InferCall& c
   InferSettings settings;
   settings.key_antiquant_mode = call.key_antiquant_mode;
   settings.value_antiquant_mode = call.value_antiquant_mode;
+  // With 8-bit queries, scales per token and head of keys in pages belong to the rows of pages, as in mode 5.
+  if (call.query_quant_mode == 3 && call.key_antiquant_mode == 3 && tensors.block_table != nullptr) {
+    settings.key_antiquant_mode = 5;
+  }
   const std::string_view name = call.input_layout;
   const auto* layout =
       std::find_if(std::begin(kLayouts), std::end(kLayouts), [&](Layout one) { return name == Name(one); });
@@ -126,6 +154,9 @@ Result<InferSettings> SettingsOf(const InferTensors& tensors, const InferCall& c
     return Status::InvalidArgument("numKeyValueHeads=" + std::to_string(call.num_key_value_heads) +
                                    ", want 0 or a divisor of " + std::to_string(call.num_heads) + " (numHeads)");
   }
+  const bool separate = tensors.key_antiquant_scale != nullptr;
+  const bool per_token = separate ? PerToken(settings.key_antiquant_mode) || PerToken(settings.value_antiquant_mode)
+                                  : call.antiquant_mode == 1;
   settings.options = {.layout = *layout,
                       .heads = call.num_heads,
                       .heads_kv = call.num_key_value_heads == 0 ? call.num_heads : call.num_key_value_heads,
@@ -134,7 +165,7 @@ Result<InferSettings> SettingsOf(const InferTensors& tensors, const InferCall& c
                       .pre = BoundOf(call.pre_tokens),
                       .next = BoundOf(call.next_tokens),
                       .block_size = call.block_size,
-                      .antiquant = call.antiquant_mode == 1 ? Antiquant::kPerToken : Antiquant::kPerTensorOrChannel,
+                      .antiquant = per_token ? Antiquant::kPerToken : Antiquant::kPerTensorOrChannel,
                       .lse_without_keys = std::numeric_limits<float>::infinity()};
   const auto read = [](const char* parameter, const aclIntArray* array, std::vector<int64_t>* to) {
     auto values = ValuesOf(parameter, array);
@@ -156,6 +187,7 @@ class InferOperation final : public PlannedOperation<InferAttentionArgs> {
 
   [[nodiscard]] Status Prepare(InferWorkspace workspace) {
     if (operands_.IsEmpty(slots_.out)) return Status::Ok();
+    if (workspace == InferWorkspace::kOfTheseLengths) FindLongest();
     FA_RETURN_IF_ERROR(CheckMask());
     FA_RETURN_IF_ERROR(CheckScales());
     const Lists lists = ListsOf(nullptr);
@@ -201,9 +233,16 @@ class InferOperation final : public PlannedOperation<InferAttentionArgs> {
     return Status::InvalidArgument("attenMask: missing, want [2048,2048] (sparseMode " + std::to_string(mode) + ")");
   }
 
-  /// Separate scales of keys and values, in the library's shapes.
+  // Finds the longest of the sequences whose keys lie in pages.
+  void FindLongest() {
+    const std::vector<int64_t>& lengths = settings_.lengths_kv;
+    const auto used = std::min<int64_t>(std::ssize(lengths), operands_.In(slots_.block_table, nullptr).shape[0]);
+    for (int64_t b = 0; b < used; ++b) longest_ = std::max(longest_, lengths[static_cast<size_t>(b)]);
+  }
+
+  /// Separate scales of keys and values, and those of queries, in the library's shapes.
   struct Scales {
-    TensorView k_scale, k_offset, v_scale, v_offset;
+    TensorView k_scale, k_offset, v_scale, v_offset, q_scale;
   };
   [[nodiscard]] Status ReadScales(const CallMemory* memory, Scales* scales) const {
     const bool paged = slots_.block_table != Operands::kAbsent;
@@ -218,6 +257,8 @@ class InferOperation final : public PlannedOperation<InferAttentionArgs> {
         sizes.rows = std::max(sizes.rows, rows);
       }
       if (list.size() > 1) sizes.batch = static_cast<int64_t>(list.size());
+      if (paged) sizes.sequences = operands_.In(slots_.block_table, nullptr).shape[0];
+      sizes.tokens = longest_;
       auto scale = ScaleOfMode(name, operands_.In(slot, memory), mode_name, mode, sizes);
       if (scale.ok()) *view = *scale;
       return scale.status();
@@ -227,7 +268,11 @@ class InferOperation final : public PlannedOperation<InferAttentionArgs> {
     FA_RETURN_IF_ERROR(read("keyAntiquantScale", slots_.k_scale, k_mode, k, slots_.k, &scales->k_scale));
     FA_RETURN_IF_ERROR(read("keyAntiquantOffset", slots_.k_offset, k_mode, k, slots_.k, &scales->k_offset));
     FA_RETURN_IF_ERROR(read("valueAntiquantScale", slots_.v_scale, v_mode, v, slots_.v, &scales->v_scale));
-    return read("valueAntiquantOffset", slots_.v_offset, v_mode, v, slots_.v, &scales->v_offset);
+    FA_RETURN_IF_ERROR(read("valueAntiquantOffset", slots_.v_offset, v_mode, v, slots_.v, &scales->v_offset));
+    auto of_query = ScaleOfQuery("dequantScaleQuery", operands_.In(slots_.q_scale, memory),
+                                 operands_.In(slots_.q, nullptr), settings_.options.layout, settings_.options.heads);
+    if (of_query.ok()) scales->q_scale = *of_query;
+    return of_query.status();
   }
   [[nodiscard]] bool separate() const { return slots_.k_scale != Operands::kAbsent; }
 
@@ -239,6 +284,12 @@ class InferOperation final : public PlannedOperation<InferAttentionArgs> {
                                      ": missing, want both or none");
     };
     FA_RETURN_IF_ERROR(both(slots_.k_scale, slots_.v_scale, "keyAntiquantScale", "valueAntiquantScale"));
+    const int64_t k = settings_.key_antiquant_mode, v = settings_.value_antiquant_mode;
+    if (separate() && slots_.block_table != Operands::kAbsent && (PerToken(k) || PerToken(v)) && (k > 3 || v > 3)) {
+      return Status::InvalidArgument("valueAntiquantMode=" + std::to_string(v) +
+                                     ", want scales of tokens for both, or of rows of pages (keyAntiquantMode " +
+                                     std::to_string(k) + ")");
+    }
     FA_RETURN_IF_ERROR(both(slots_.k_offset, slots_.v_offset, "keyAntiquantOffset", "valueAntiquantOffset"));
     if (slots_.k_offset != Operands::kAbsent && !separate()) {
       return Status::InvalidArgument("keyAntiquantScale: missing, want it with keyAntiquantOffset");
@@ -279,9 +330,10 @@ class InferOperation final : public PlannedOperation<InferAttentionArgs> {
     args.k_prefix = Keys(slots_.k_prefix, memory);
     args.v_prefix = Keys(slots_.v_prefix, memory);
     args.length_prefix = settings_.length_prefix;
+    Scales scales;
+    static_cast<void>(ReadScales(memory, &scales));  // checked in the first phase
+    args.q_scale = scales.q_scale;
     if (separate()) {
-      Scales scales;
-      static_cast<void>(ReadScales(memory, &scales));  // checked in the first phase
       args.k_scale = scales.k_scale;
       args.k_offset = scales.k_offset;
       args.v_scale = scales.v_scale;
@@ -305,6 +357,7 @@ class InferOperation final : public PlannedOperation<InferAttentionArgs> {
 
   InferSlots slots_;
   InferSettings settings_;
+  int64_t longest_ = 0;  ///< tokens of the longest sequence over pages; 0 if any lengths may come
 };
 
 }  // namespace

@@ -83,6 +83,7 @@ constexpr Rename kInferNames[] = {
     {"v_offset", "valueAntiquantOffset"},
     {"block_table", "blockTable"},
     {"block_size", "blockSize"},
+    {"q_scale", "dequantScaleQuery"},
     {"q_padding", "queryPaddingSize"},
     {"kv_padding", "kvPaddingSize"},
     {"k_prefix", "keySharedPrefix"},

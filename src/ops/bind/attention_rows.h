@@ -69,11 +69,22 @@ struct Antiquants {
   bool per_row = false;
 };
 
+/// How a forward multiplies queries, keys and values of 8 bits. Queries are scaled when they are packed, and keys and
+/// values have their Antiquants. Probabilities are multiplied by p_factor and rounded to the type of V.
+struct QuantizedProducts {
+  layout::StatsView q_scale = {};  ///< one scale per row and head; null data: the call has no such queries
+  float scale = 1;                 ///< factor of all scores
+  float p_factor = 1;
+
+  [[nodiscard]] bool used() const { return q_scale.data != nullptr; }
+};
+
 /// The tensors of a dense forward in a run, with their layouts and addresses.
 struct ForwardRows {
   layout::RowsView q = {}, q_rope = {};
   layout::StoredRows k = {}, k_rope = {}, v = {};
   Antiquants k_antiquants = {}, v_antiquants = {};  ///< scales and offsets of compressed keys and values
+  QuantizedProducts quantized = {};
   layout::StatsView sink = {};
   ScoreInputs scores = {};
 

@@ -126,8 +126,9 @@ constexpr auto TensorMembers<DecodeAttentionArgs>() {
 template <>
 constexpr auto TensorMembers<InferAttentionArgs>() {
   using Args = InferAttentionArgs;
-  return Joined(kDecodeInputs<Args>, std::array{FA_INPUT(q_padding), FA_INPUT(kv_padding), FA_INPUT(k_prefix),
-                                                FA_INPUT(v_prefix), FA_REQUIRED_OUTPUT(out), FA_OUTPUT(lse)});
+  return Joined(kDecodeInputs<Args>,
+                std::array{FA_INPUT(q_scale), FA_INPUT(q_padding), FA_INPUT(kv_padding), FA_INPUT(k_prefix),
+                           FA_INPUT(v_prefix), FA_REQUIRED_OUTPUT(out), FA_OUTPUT(lse)});
 }
 
 template <>

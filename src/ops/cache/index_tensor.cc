@@ -31,7 +31,7 @@ IndexTensor::IndexTensor(const void* data, DType dtype, const Dims& shape, const
 
 int64_t IndexTensor::Max(int64_t count) const {
   if (!wide_) return stride_[0] == 4 ? MaxOf<int32_t>(data_, 4, count) : MaxOf<int32_t>(data_, stride_[0], count);
-  return MaxOf<int64_t>(data_, stride_[0], count);
+  return stride_[0] == 8 ? MaxOf<int64_t>(data_, 8, count) : MaxOf<int64_t>(data_, stride_[0], count);
 }
 
 Status CheckIndexTensor(const char* name, const TensorView& tensor, int rank) {

@@ -21,6 +21,9 @@ struct RowCopy {
   std::array<RowDim, kLoops> loops;  ///< the loops over a row's pieces, outermost first
   int64_t from_row = 0, to_row = 0;
   bool one_piece = false;  ///< whether a row has one piece, and rows follow one another without gaps in both tensors
+
+  /// Returns whether a row has one piece.
+  [[nodiscard]] bool whole_rows() const { return loops[0].size == 1 && loops[1].size == 1 && loops[2].size == 1; }
 };
 
 /// Returns the copy of rows with these dimensions, outermost first. Dimensions that are contiguous in both tensors

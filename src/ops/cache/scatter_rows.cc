@@ -2,13 +2,17 @@
 // themselves, read once and written once. If rows share a place, the last row remains. So a task does not get a range
 // of rows, but a share of the places. Each task reads all places and copies the rows of its share, in order.
 #include <algorithm>
+#include <cstdint>
+#include <cstring>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "core/run/executor.h"
 #include "core/run/guarded_call.h"
+#include "core/saturating.h"
 #include "fa/cache_rows.h"
 #include "ops/bind/argument_error.h"
 #include "ops/bind/planned_tensors.h"
@@ -29,6 +33,8 @@ namespace {
 constexpr int64_t kShareBytes = 1 << 16;
 // Neighbouring places belong to one task, because in a cache in chunks they share cache lines.
 constexpr int64_t kNeighbours = 16;
+// Rows are copied in pieces of a cache line.
+constexpr int64_t kLineOfRow = 64;
 
 struct BoundScatter {
   int64_t rows = 0;
@@ -188,7 +194,125 @@ int64_t ShareOf(int64_t slot, int64_t shares) {
   return static_cast<int64_t>((static_cast<uint64_t>(mixed) * static_cast<uint64_t>(shares)) >> 32);
 }
 
+/// Returns whether rows go to their places unchanged and as one piece each, and all places lie evenly apart.
+bool IsPlain(const ops::BoundPages& pages) {
+  return pages.copy.whole_rows() && pages.row_bytes >= kLineOfRow &&
+         pages.page_stride == core::SaturatedProduct(pages.page_rows, pages.page_row_stride);
+}
+
+bool IsPlain(const BoundScatter& bound, const ScatterRowsArgs& args) {
+  const TensorView& slots = args.slot_mapping;
+  const bool aligned = reinterpret_cast<uintptr_t>(slots.data) % SizeOf(slots.dtype) == 0;
+  return aligned && !bound.key_quantizer && !bound.value_quantizer && args.source_rows.data == nullptr &&
+         IsPlain(bound.key) && (!bound.has_value || IsPlain(bound.value)) &&
+         (slots.stride.empty() || slots.stride[0] == 1);
+}
+
+/// The rows of key or of value, and their places, in bytes.
+struct PlainRows {
+  PlainRows(const ops::BoundPages& pages, const TensorView& rows, const MutableTensorView& cache)
+      : from(static_cast<const std::byte*>(rows.data)),
+        to(static_cast<std::byte*>(cache.data)),
+        from_row(pages.row_stride),
+        to_row(pages.page_row_stride),
+        bytes(pages.row_bytes) {}
+
+  [[nodiscard]] bool IsDense() const { return from_row == bytes && to_row == bytes; }
+
+  const std::byte* from;
+  std::byte* to;
+  int64_t from_row, to_row, bytes;
+};
+
+/// Asks for the first lines of a place. The place need not exist.
+template <int64_t kBytes>
+void FetchPlace(const PlainRows& rows, int64_t slot) {
+  constexpr int64_t kMostFetched = 8 * kLineOfRow;
+  const int64_t fetched = std::min(kBytes > 0 ? kBytes : rows.bytes, kMostFetched);
+  const uintptr_t place = reinterpret_cast<uintptr_t>(rows.to) + static_cast<uintptr_t>(slot * rows.to_row);
+  for (int64_t at = 0; at < fetched; at += kLineOfRow) {
+    __builtin_prefetch(reinterpret_cast<const void*>(place + static_cast<uintptr_t>(at)), 1);
+  }
+}
+
+/// Copies one row of at least kLineOfRow bytes. Its last line overlaps the line before it if the row has no whole
+/// number of lines.
+template <int64_t kBytes>
+void CopyPlainRow(const PlainRows& rows, int64_t row, int64_t slot) {
+  const std::byte* from = rows.from + row * rows.from_row;
+  std::byte* to = rows.to + slot * rows.to_row;
+  const int64_t bytes = kBytes > 0 ? kBytes : rows.bytes;
+  int64_t at = 0;
+  for (; at + kLineOfRow <= bytes; at += kLineOfRow) std::memcpy(to + at, from + at, kLineOfRow);
+  if (at < bytes) std::memcpy(to + bytes - kLineOfRow, from + bytes - kLineOfRow, kLineOfRow);
+}
+
+/// Returns how many of the first places follow one another. With shares, all of them belong to one.
+template <typename Slot>
+int64_t RunLength(std::span<const Slot> slots, int64_t shares) {
+  const auto first = static_cast<int64_t>(slots[0]);
+  const int64_t in_share = shares > 1 ? kNeighbours - first % kNeighbours : std::ssize(slots);
+  const int64_t most = std::min(std::ssize(slots), in_share);
+  int64_t rows = 1;
+  while (rows < most && slots[static_cast<size_t>(rows)] == first + rows) ++rows;
+  return rows;
+}
+
+/// Copies rows that lie without gaps to places that do.
+void CopyPlainRun(const PlainRows& rows, int64_t row, int64_t slot, int64_t count) {
+  std::memcpy(rows.to + slot * rows.to_row, rows.from + row * rows.from_row, static_cast<size_t>(count * rows.bytes));
+}
+
+/// Copies the rows of a share of the places, one after the other. Places are known long before rows reach them, so
+/// their lines are fetched in time: a CPU writes in order, and would wait for each line that is in no cache.
+/// @tparam kBytes  bytes per row of all tensors, or 0: as the tensors say
+template <int64_t kBytes, typename Slot>
+void ScatterPlainRows(std::span<const PlainRows> tensors, std::span<const Slot> slots, int64_t share, int64_t shares) {
+  constexpr int64_t kAhead = 16;
+  const PlainRows key = tensors.front(), value = tensors.back();
+  const bool both = tensors.size() > 1, joins = key.IsDense() && value.IsDense();
+  const int64_t count = std::ssize(slots), last = count - 1;
+  for (int64_t t = 0; t < count; ++t) {
+    const auto ahead = static_cast<int64_t>(slots[static_cast<size_t>(std::min(t + kAhead, last))]);
+    const int64_t slot = slots[static_cast<size_t>(t)];
+    FetchPlace<kBytes>(key, ahead);
+    if (both) FetchPlace<kBytes>(value, ahead);
+    if (slot < 0 || (shares > 1 && ShareOf(slot, shares) != share)) continue;
+    if (joins && slots[static_cast<size_t>(std::min(t + 1, last))] == slot + 1) {
+      const int64_t rows = RunLength(slots.subspan(static_cast<size_t>(t)), shares);
+      CopyPlainRun(key, t, slot, rows);
+      if (both) CopyPlainRun(value, t, slot, rows);
+      t += rows - 1;
+      continue;
+    }
+    CopyPlainRow<kBytes>(key, t, slot);
+    if (both) CopyPlainRow<kBytes>(value, t, slot);
+  }
+}
+
+template <typename Slot>
+void ScatterPlainRows(std::span<const PlainRows> tensors, std::span<const Slot> slots, int64_t share, int64_t shares) {
+  switch (tensors.front().bytes == tensors.back().bytes ? tensors.front().bytes : 0) {
+    case 64: return ScatterPlainRows<64>(tensors, slots, share, shares);
+    case 128: return ScatterPlainRows<128>(tensors, slots, share, shares);
+    case 256: return ScatterPlainRows<256>(tensors, slots, share, shares);
+    default: return ScatterPlainRows<0>(tensors, slots, share, shares);
+  }
+}
+
+void ScatterPlainShare(const BoundScatter& bound, const ScatterRowsArgs& args, int64_t share, int64_t shares) {
+  const PlainRows tensors[] = {{bound.key, args.key, args.key_cache}, {bound.value, args.value, args.value_cache}};
+  const std::span<const PlainRows> given(tensors, bound.has_value ? 2 : 1);
+  const auto count = static_cast<size_t>(bound.rows);
+  if (args.slot_mapping.dtype == DType::kI64) {
+    ScatterPlainRows(given, std::span(static_cast<const int64_t*>(args.slot_mapping.data), count), share, shares);
+  } else {
+    ScatterPlainRows(given, std::span(static_cast<const int32_t*>(args.slot_mapping.data), count), share, shares);
+  }
+}
+
 void ScatterShare(const BoundScatter& bound, const ScatterRowsArgs& args, int64_t share, int64_t shares) {
+  if (IsPlain(bound, args)) return ScatterPlainShare(bound, args, share, shares);
   const ops::IndexTensor slots = Indices(args.slot_mapping);
   const ops::IndexTensor sources = args.source_rows.data == nullptr ? ops::IndexTensor() : Indices(args.source_rows);
   const ops::QuantizedTensors keys = KeyTensors(args), values = ValueTensors(args);

@@ -14,13 +14,13 @@ namespace fa::ops {
 namespace {
 
 /// Returns the kernels of a call. Compressed keys are widened to f32, so strips over them multiply f32. The kernels of
-/// few rows are those for the type of the queries, as in the forward.
+/// few rows are those for the type of the queries, as in the forward. Whole rows have none.
 core::kernels::KernelTable TableOf(const Context& context, const BoundAttention& bound) {
   const core::kernels::KernelTable& own = KernelsOf(context, bound.problem.dtype);
   if (!core::kernels::IsCompressed(bound.k.dtype)) return own;
   core::kernels::KernelTable table = KernelsOf(context, DType::kF32);
   table.few = own.few;
-  table.few_count = own.few_count;
+  table.few_count = bound.problem.whole_rows ? 0 : own.few_count;
   return table;
 }
 
@@ -49,7 +49,7 @@ ForwardProgram::ForwardProgram(const char* op, const Context& context, BoundAtte
   buffers_.run_state = workspace_.Book("run state", core::RunStateBytes(plan_.graph));
   buffers_.slots =
       workspace_.Book("packed K and V", KeyPanels::SlotBytes(bound_.problem, plan_, table_), plan_.kv_slots);
-  buffers_.converts_keys = bound_.converts_keys();
+  buffers_.converts_keys = bound_.converts_keys() && !bound_.problem.whole_rows;
   buffers_.stages_bias = bound_.pse.compressed;
   buffers_.scratch_bytes = TileScratch::Bytes(bound_.problem, plan_.shape.block_q, plan_.shape.block_k,
                                               buffers_.converts_keys, buffers_.stages_bias, bound_.problem.packs_tiles);

@@ -59,7 +59,8 @@ ForwardTile::ForwardTile(const tiling::AttentionProblem& problem, const tiling::
       plan_(plan),
       table_(table),
       rows_(rows),
-      fetches_tiles_(table.pairs() ? table.row_state != nullptr && rows.k.in_one_tensor() : !buffers.converts_keys),
+      fetches_tiles_(table.pairs() ? table.row_state != nullptr && rows.k.in_one_tensor()
+                                   : !buffers.converts_keys && !problem.whole_rows),
       buffers_(buffers),
       workspace_(workspace),
       strips_(problem, table, rows, quantization),
@@ -120,6 +121,16 @@ void ForwardTile::VisitKeys(const tiling::ForwardItem& item, const TileScratch& 
                             bool anew) const {
   const int64_t count = strips.size(), block_k = plan_.shape.block_k;
   Interval keys = item.keys;
+  if (problem_.whole_rows) {
+    if (keys.empty()) return;
+    keys.begin = keys.begin / kKeyStep * kKeyStep;
+    const KeyRows rows = panels_.Block(item, keys, *strips[0].kernels, scratch);
+    for (int64_t s = 0; s < count; ++s) {
+      if (anew && !strips[s].skips_masked) continue;
+      strips_.VisitWholeRows(strips[s], keys, rows, block_k, scratch);
+    }
+    return;
+  }
   if (count == 1) {
     RunningStrip& strip = strips[0];
     for (const int64_t end = strips_.AttendedEnd(strip, keys); keys.begin < end;) {

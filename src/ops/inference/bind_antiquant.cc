@@ -105,20 +105,24 @@ Status CheckOneOr(const char* name, const TensorView& tensor, int dim, int64_t w
   return WrongSize(name, dim, size, "want 1 or " + std::to_string(want) + " (" + of + ")");
 }
 
+/// Returns whether scales per key belong to the rows of pages. If not, they belong to the keys of each batch element.
+bool OfPages(const DecodeBinding& call) { return call.paged() && call.options.antiquant != Antiquant::kPerToken; }
+
 Status CheckScale(const DecodeBinding& call, const Operand& operand) {
   const char* name = operand.scale_name;
   const TensorView& scale = operand.scale;
+  const bool of_pages = OfPages(call);
   FA_RETURN_IF_ERROR(CheckTypeAndView(name, scale));
   if (scale.shape.rank() != 4) {
     return Status::InvalidArgument(
         Arg(name, ".shape").Is(Text(scale.shape)) + ", want " +
-        (call.paged() ? "[pages|1, Nkv|1, page size|1, groups|1]" : "[B|1, Nkv|1, S|1, groups|1]"));
+        (of_pages ? "[pages|1, Nkv|1, page size|1, groups|1]" : "[B|1, Nkv|1, S|1, groups|1]"));
   }
-  const int64_t batch = call.paged() ? call.args.k[0].shape[0] : call.batch();
-  const int64_t rows = call.paged() ? call.bound.storage.table.page_rows : LongestSequence(call);
-  FA_RETURN_IF_ERROR(CheckOneOr(name, scale, 0, batch, false, call.paged() ? "pages" : "batch"));
+  const int64_t batch = of_pages ? call.args.k[0].shape[0] : call.batch();
+  const int64_t rows = of_pages ? call.bound.storage.table.page_rows : LongestSequence(call);
+  FA_RETURN_IF_ERROR(CheckOneOr(name, scale, 0, batch, false, of_pages ? "pages" : "batch"));
   FA_RETURN_IF_ERROR(CheckOneOr(name, scale, 1, call.bound.attention.problem.heads_kv, false, "heads of keys"));
-  FA_RETURN_IF_ERROR(CheckOneOr(name, scale, 2, rows, !call.paged(), call.paged() ? "page size" : "longest keys"));
+  FA_RETURN_IF_ERROR(CheckOneOr(name, scale, 2, rows, !of_pages, of_pages ? "page size" : "longest keys"));
   const int64_t groups = scale.shape[3];
   if (groups >= 1 && operand.columns % groups == 0) return Status::Ok();
   return WrongSize(
@@ -140,8 +144,8 @@ Status BindOperand(const DecodeBinding& call, const Operand& operand, BoundAntiq
   FA_RETURN_IF_ERROR(CheckScale(call, operand));
   bound.scale = NumbersOf(operand.scale);
   bound.groups = operand.scale.shape[3];
-  bound.per_row = operand.scale.shape[2] > 1 || (call.paged() && operand.scale.shape[0] > 1);
-  bound.paged = call.paged();
+  bound.per_row = operand.scale.shape[2] > 1 || (OfPages(call) && operand.scale.shape[0] > 1);
+  bound.paged = OfPages(call);
   if (operand.offset.data == nullptr) return Status::Ok();
   FA_RETURN_IF_ERROR(CheckTypeAndView(operand.offset_name, operand.offset));
   if (operand.offset.shape != operand.scale.shape) {

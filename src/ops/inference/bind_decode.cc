@@ -44,14 +44,15 @@ Status CheckCounts(const DecodeBinding& call) {
 
 Status CheckTypes(const DecodeBinding& call) {
   const DType first = call.args.k[0].dtype, query = call.args.q.dtype;
-  FA_RETURN_IF_ERROR(CheckOutputType(query, call.args.out.dtype));
+  const bool like_query = call.int8_products() || call.scaled_queries();
+  FA_RETURN_IF_ERROR(call.scaled_queries() ? CheckScaledTypes(call) : CheckOutputType(query, call.args.out.dtype));
   for (const auto& [list, tensors] : {std::pair{"k", call.args.k}, std::pair{"v", call.args.v}}) {
     for (size_t i = 0; i < tensors.size(); ++i) {
       const DType dtype = tensors[i].dtype;
-      if (dtype != query && (call.int8_products() || !IsCompressed(dtype))) {
-        const ErrorText like_query = TypeOf("q", query);
+      if (dtype != query && (like_query || !IsCompressed(dtype))) {
+        const ErrorText own = TypeOf("q", query);
         return WrongType(NameInList(list, tensors, i).c_str(), dtype,
-                         call.int8_products() ? like_query : like_query + ", i8, f8e4m3, f8e5m2 or i4x8");
+                         like_query ? own : own + ", i8, f8e4m3, f8e5m2 or i4x8");
       }
       if (dtype != first) {
         return WrongType(NameInList(list, tensors, i).c_str(), dtype,
@@ -62,7 +63,7 @@ Status CheckTypes(const DecodeBinding& call) {
   return Status::Ok();
 }
 
-// Checks the rope tensors, which need keys of the query's type.
+// Checks the rope tensors. They need keys of the query's type and have it too, or have any float type with q_scale.
 Status CheckRope(const DecodeBinding& call) {
   const bool has_q = call.args.q_rope.data != nullptr, has_k = !call.args.k_rope.empty();
   if (!has_q && !has_k) return Status::Ok();
@@ -70,16 +71,18 @@ Status CheckRope(const DecodeBinding& call) {
     return Status::InvalidArgument(Arg(has_q ? "k_rope" : "q_rope").Says("missing (") +
                                    Arg(has_q ? "q_rope" : "k_rope") + " is given)");
   }
-  if (IsCompressed(call.args.k[0].dtype)) {
+  const DType rope = call.args.q_rope.dtype;
+  if (IsCompressed(call.args.k[0].dtype) && !call.scaled_queries()) {
     return Status::InvalidArgument(Arg("k_rope").Says("given, want none (") + Arg("k", ".dtype") + " is " +
                                    Name(call.args.k[0].dtype) + ")");
   }
-  const DType query = call.args.q.dtype;
-  if (call.args.q_rope.dtype != query) return WrongType("q_rope", call.args.q_rope.dtype, TypeOf("q", query));
+  const bool own = call.scaled_queries();
+  if (own && rope > DType::kBF16) return WrongType("q_rope", rope, "f32, f16 or bf16");
+  if (!own && rope != call.args.q.dtype) return WrongType("q_rope", rope, TypeOf("q", call.args.q.dtype));
   for (size_t i = 0; i < call.args.k_rope.size(); ++i) {
     const DType dtype = call.args.k_rope[i].dtype;
-    if (dtype == query) continue;
-    return WrongType(NameInList("k_rope", call.args.k_rope, i).c_str(), dtype, TypeOf("q", query));
+    if (dtype == rope) continue;
+    return WrongType(NameInList("k_rope", call.args.k_rope, i).c_str(), dtype, TypeOf(own ? "q_rope" : "q", rope));
   }
   return Status::Ok();
 }
@@ -88,7 +91,7 @@ Status BindOneTensor(DecodeBinding& call) {
   call.k = call.keys[0];
   call.v = call.values[0];
   if (call.has_rope()) call.k_rope = call.args.k_rope[0];
-  call.k.dtype = call.v.dtype = call.args.q.dtype;
+  call.k.dtype = call.v.dtype = call.dense_type();
   return BindDense(call, call.args.lengths_kv);
 }
 
@@ -117,7 +120,9 @@ void SetReadsOfKeys(DecodeBinding& call) {
   BoundAttention& attention = call.bound.attention;
   const KeyStorage& storage = call.bound.storage;
   attention.decode = !call.int8_products();
-  attention.problem.whole_rows = call.int8_products();
+  attention.problem.whole_rows = call.int8_products() || call.scaled_queries();
+  attention.q.dtype = call.args.q.dtype;
+  if (call.has_rope()) attention.q_rope.dtype = attention.k_rope.dtype = call.args.q_rope.dtype;
   attention.k.dtype = call.args.k[0].dtype;
   attention.v.dtype = call.args.v[0].dtype;
   for (layout::Rows* rows : {&attention.k, &attention.v}) CountElements(*rows);
@@ -204,13 +209,16 @@ Status Bind(DecodeBinding& call) {
     const int seq = call.axes.seq;
     FA_RETURN_IF_ERROR(CheckPrefixSums("cu_q", call.args.cu_q, call.args.q.shape[seq], Arg("q", ".shape", At(seq))));
   }
-  if (call.args.q.dtype > DType::kBF16 && !call.int8_products()) {
+  if (call.args.q.dtype > DType::kBF16 && !call.int8_products() && !call.scaled_queries()) {
+    if (call.fused != nullptr && call.args.q.dtype == DType::kF8E4M3) {
+      return Status::InvalidArgument(Arg("q_scale").Says("missing (") + Arg("q", ".dtype") + " is f8e4m3)");
+    }
     return WrongType("q", call.args.q.dtype, "f32, f16, bf16 or i8");
   }
   FA_RETURN_IF_ERROR(CheckCounts(call));
   FA_RETURN_IF_ERROR(CheckTypes(call));
   FA_RETURN_IF_ERROR(CheckRope(call));
-  FA_RETURN_IF_ERROR(CheckProductScales(call.args.q.dtype, ProductScalesOf(call.args)));
+  if (!call.scaled_queries()) FA_RETURN_IF_ERROR(CheckProductScales(call.args.q.dtype, ProductScalesOf(call.args)));
   FA_RETURN_IF_ERROR(CheckInt8Products(call));
   call.own_types = true;
   call.dense_mask = call.fused != nullptr ? call.args.dense_mask : WithRows(call, call.args.dense_mask);
@@ -224,6 +232,7 @@ Status Bind(DecodeBinding& call) {
                                               : BindOneTensor(call));
   SetReadsOfKeys(call);
   FA_RETURN_IF_ERROR(BindAntiquant(call));
+  FA_RETURN_IF_ERROR(BindQueryScale(call));
   FA_RETURN_IF_ERROR(BindOutput(call));
   KeepTensors(call);  // fused inference keeps more
   return Status::Ok();
@@ -239,10 +248,12 @@ Status BindDense(DecodeBinding& call, std::span<const int64_t> lengths_kv) {
   // k_rope is present exactly if q_rope is. Its address is known only in a run.
   if (call.has_rope()) call.k_rope.data = call.args.q_rope.data;
   const FusedDecode fused = call.fused != nullptr ? *call.fused : FusedDecode{};
-  auto bound = BindInference({.q = call.args.q,
+  TensorView q = call.args.q, q_rope = call.args.q_rope;
+  if (call.scaled_queries() && call.own_types) q.dtype = q_rope.dtype = call.k_rope.dtype = call.dense_type();
+  auto bound = BindInference({.q = q,
                               .k = call.k,
                               .v = call.v,
-                              .q_rope = call.args.q_rope,
+                              .q_rope = q_rope,
                               .k_rope = call.k_rope,
                               .pse = call.pse,
                               .dense_mask = call.dense_mask,

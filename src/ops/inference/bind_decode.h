@@ -38,16 +38,24 @@ struct KeyStorage {
   layout::BlockTable table;  ///< layout of the pages, without the table's entries
   /// If pages are NZ: elements from piece to piece of a row, as HeadRows::piece_stride.
   int64_t k_pieces = layout::kWholeRows, k_rope_pieces = layout::kWholeRows, v_pieces = layout::kWholeRows;
-  bool quantized = false;  ///< whether keys are compressed, for queries of a float type
+  bool quantized = false;  ///< whether keys are compressed, and so widened
   BoundAntiquants k_antiquants, v_antiquants;
 
   [[nodiscard]] bool paged() const { return table.page_rows > 0; }
+};
+
+/// The layout of the scales of queries of 8 bits, and the factor of probabilities that a call without quant_scale1 has.
+struct BoundQueryScale {
+  bool used = false;  ///< whether the call has such queries
+  layout::Stats scale;
+  float p_factor = 1;
 };
 
 /// A validated decode: the equivalent dense call, and the layout of its keys.
 struct BoundDecode {
   BoundAttention attention;  ///< the dense call; with pages, the batch strides of k and v are those from page to page
   KeyStorage storage;
+  BoundQueryScale query_scale = {};
   BoundOutputScales scales = {};
   std::vector<PlannedTensor> planned;  ///< the tensors of the planned call, as TensorsOf lists them
   std::vector<PlannedTensor> planned_k, planned_k_rope, planned_v;
@@ -60,6 +68,7 @@ struct FusedDecode {
   std::span<const int64_t> cu_kv = {};
   int64_t prefix_rows = 0;               ///< Inference::prefix_rows
   int64_t block_size = 0, heads_kv = 0;  ///< they tell the form of pages of four dimensions
+  TensorView q_scale = {};
 };
 
 /// Finds every user error of a decode that does not depend on addresses or contents.

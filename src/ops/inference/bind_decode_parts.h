@@ -27,8 +27,12 @@ struct DecodeBinding {
   const FusedDecode* fused = nullptr;  ///< what fused inference adds; null for a decode
   bool own_types = false;              ///< whether the types of query, keys, values and out have been checked
 
+  /// Returns whether queries, keys and values of 8 bits have scales.
+  [[nodiscard]] bool scaled_queries() const { return fused != nullptr && fused->q_scale.data != nullptr; }
   /// Returns whether queries and keys are multiplied as bytes. Otherwise i8 keys are compressed.
-  [[nodiscard]] bool int8_products() const { return args.q.dtype == DType::kI8; }
+  [[nodiscard]] bool int8_products() const { return args.q.dtype == DType::kI8 && !scaled_queries(); }
+  /// Returns the type of the query in the dense call.
+  [[nodiscard]] DType dense_type() const { return scaled_queries() ? DType::kF32 : args.q.dtype; }
   [[nodiscard]] bool has_rope() const { return args.q_rope.data != nullptr; }
   [[nodiscard]] bool paged() const { return args.block_table.data != nullptr; }
   [[nodiscard]] bool packed() const { return layout::IsPacked(options.layout); }
@@ -57,6 +61,10 @@ struct DecodeBinding {
 
 /// Checks the views of compressed keys and values, and that heads of i4x8 are whole elements.
 [[nodiscard]] Status CheckCompressed(const DecodeBinding& call);
+/// Checks the types of a call with q_scale.
+[[nodiscard]] Status CheckScaledTypes(const DecodeBinding& call);
+/// Binds q_scale and the factor of probabilities, if the call has q_scale. Scales of keys must be bound.
+[[nodiscard]] Status BindQueryScale(DecodeBinding& call);
 [[nodiscard]] Status BindAntiquant(DecodeBinding& call);  ///< binds scales and offsets of compressed keys and values
 
 }  // namespace fa::ops

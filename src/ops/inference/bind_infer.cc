@@ -287,8 +287,24 @@ Status BindTree(InferBinding& call) {
   return Status::Ok();
 }
 
+// Refuses what a call with scales per query row may not have. The decode refuses the rest.
+Status CheckScaledQueries(const InferBinding& call) {
+  const InferAttentionArgs& args = call.args;
+  if (args.q_scale.data == nullptr) return Status::Ok();
+  const std::pair<const char*, const TensorView*> refused[] = {{"q_padding", &args.q_padding},
+                                                               {"kv_padding", &args.kv_padding},
+                                                               {"k_prefix", &args.k_prefix},
+                                                               {"v_prefix", &args.v_prefix},
+                                                               {"sink", &args.sink}};
+  for (const auto& [name, tensor] : refused) {
+    if (tensor->data != nullptr) return Refuse(name, Arg("q_scale").Says("given"));
+  }
+  return Status::Ok();
+}
+
 Status Bind(InferBinding& call) {
   FA_RETURN_IF_ERROR(CheckOptions(call));
+  FA_RETURN_IF_ERROR(CheckScaledQueries(call));
   const InferAttentionArgs& args = call.args;
   FA_RETURN_IF_ERROR(CheckPadding(call, "q_padding", args.q_padding, "lengths_q", !args.lengths_q.empty()));
   FA_RETURN_IF_ERROR(CheckPadding(call, "kv_padding", args.kv_padding, "lengths_kv", !args.lengths_kv.empty()));
@@ -328,7 +344,8 @@ Result<BoundInfer> BindInfer(const InferAttentionArgs& args, const InferAttentio
   InferBinding call{args, options, *result, layout::AxesOf(options.layout), args};
   call.decode_options = {
       .layout = options.layout, .heads = options.heads, .scale = options.scale, .antiquant = options.antiquant};
-  call.fused = {.cu_kv = args.cu_kv, .block_size = options.block_size, .heads_kv = options.heads_kv};
+  call.fused = {
+      .cu_kv = args.cu_kv, .block_size = options.block_size, .heads_kv = options.heads_kv, .q_scale = args.q_scale};
   result->options = options;
   FA_RETURN_IF_ERROR(Bind(call));
   return result;

@@ -44,9 +44,17 @@ struct BoundInfer {
 /// Finds every user error of a fused inference that does not depend on addresses or contents.
 [[nodiscard]] Result<BoundInfer> BindInfer(const InferAttentionArgs& args, const InferAttentionOptions& options);
 
-/// Returns calls with the shapes of `bound` and other lengths. No lengths give a buffer of a plan more bytes than one
-/// of these calls does.
-[[nodiscard]] std::vector<BoundInfer> LargestCalls(const BoundInfer& bound, const InferAttentionArgs& args);
+/// Calls with the shapes of a call and other lengths, for several sizes of tiles. A plan has tiles of some size between
+/// two neighbours of the list. No lengths then give a buffer more bytes than one of the calls of both neighbours does.
+struct LargestCalls {
+  std::vector<std::vector<BoundInfer>> of_tiles;  ///< from large to small tiles
+  /// Keys of packed sequences lie in slots or are cut into parts. If as many sequences as possible are cut into two
+  /// parts each, slots and states take at most these shares of their largest bytes. In between, the sum of both is not
+  /// larger than with all keys in slots, with all keys cut, or then.
+  double slots_then = 1, states_then = 1;
+};
+/// @param strip_rows  the rows of the widest strip of the call's kernels
+[[nodiscard]] LargestCalls LargestCallsOf(const BoundInfer& bound, const InferAttentionArgs& args, int64_t strip_rows);
 
 /// Checks in Run what CheckDecodeRunArgs checks, the other lengths, and a compressed mask.
 [[nodiscard]] Status CheckInferRunArgs(const BoundInfer& bound, const InferAttentionArgs& args);

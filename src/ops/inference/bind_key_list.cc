@@ -56,7 +56,7 @@ Status BindKeyList(DecodeBinding& call) {
     lengths.push_back(length);
   }
   const auto as_one = [&](std::span<const TensorView> tensors) {
-    TensorView one{nullptr, call.args.q.dtype, tensors[0].shape,
+    TensorView one{nullptr, call.dense_type(), tensors[0].shape,
                    layout::FilledStride(tensors[0].shape, tensors[0].stride)};
     one.shape[call.axes.batch] = call.batch();
     one.stride[call.axes.batch] = 0;

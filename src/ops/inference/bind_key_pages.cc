@@ -104,7 +104,7 @@ Status CheckPages(const DecodeBinding& call, const char* name, const TensorView&
 TensorView PagesAsRows(const DecodeBinding& call, const TensorView& pages, const PageForm& form, int64_t heads,
                        int64_t size, int64_t rows) {
   const Dims stride = layout::FilledStride(pages.shape, pages.stride);
-  TensorView tensor{nullptr, call.args.q.dtype, {}, {}};
+  TensorView tensor{nullptr, call.dense_type(), {}, {}};
   for (int dim = 0; dim < call.axes.rank; ++dim) {
     const bool is_row = dim == call.axes.seq, is_head = dim == call.axes.head, is_batch = dim == call.axes.batch;
     tensor.shape.push_back(is_batch            ? call.batch()

@@ -2,6 +2,7 @@
 // of int8 operands.
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <span>
 #include <string>
@@ -26,7 +27,7 @@
 namespace fa {
 namespace {
 
-/// `Program` is ForwardProgram or, for i8 queries, Int8Program.
+/// `Program` is ForwardProgram or, for i8 queries without scales per row, Int8Program.
 template <typename Program>
 class InferPlanImpl final : public Plan::ImplFor<InferAttentionArgs> {
  public:
@@ -91,12 +92,23 @@ class InferPlanImpl final : public Plan::ImplFor<InferAttentionArgs> {
   size_t scales_at_ = 0, sink_at_ = 0, tree_at_ = 0;
 };
 
-/// Returns the bytes of the largest buffers of several plans, each of which is the largest of its name.
-size_t LargestBuffers(std::span<const tiling::WorkspacePlan> plans) {
+/// Returns whether queries and keys are multiplied as integers of 8 bits.
+bool MultipliesInt8(const InferAttentionArgs& args) {
+  return args.q.dtype == DType::kI8 && args.q_scale.data == nullptr;
+}
+
+/// Returns the bytes of the largest buffers of several plans, each of which is the largest of its name. Slots of packed
+/// keys and states of parts share the keys (LargestCalls).
+size_t LargestBuffers(std::span<const tiling::WorkspacePlan> plans, const ops::LargestCalls& of) {
   std::map<std::string, size_t> largest;
   for (const tiling::WorkspacePlan& plan : plans) {
     for (const auto& buffer : plan.buffers()) largest[buffer.name] = std::max(largest[buffer.name], buffer.bytes);
   }
+  size_t &slots = largest["packed K and V"], &states = largest["states of parts of keys"];
+  const auto then = static_cast<size_t>(
+      std::ceil(static_cast<double>(slots) * of.slots_then + static_cast<double>(states) * of.states_then));
+  slots = std::min(slots + states, std::max({slots, states, then}) + core::kernels::kLineBytes);
+  states = 0;
   tiling::WorkspacePlan all;
   for (const auto& [name, bytes] : largest) all.Book(name, bytes);
   return all.total_bytes();
@@ -106,11 +118,19 @@ template <typename Program>
 Result<size_t> MaxWorkspace(const InferAttentionArgs& args, const InferAttentionOptions& options, Context& context) {
   auto bound = ops::BindInfer(args, options);
   if (!bound.ok()) return bound.status();
-  std::vector<tiling::WorkspacePlan> plans;
-  for (ops::BoundInfer& largest : ops::LargestCalls(*bound, args)) {
-    plans.push_back(InferPlanImpl<Program>(context, std::move(largest)).workspace());
+  // Compressed keys are widened to f32, whose strips have a width of their own.
+  const DType multiplied = bound->decode.storage.quantized ? DType::kF32 : args.q.dtype;
+  const int64_t strip_rows = core::kernels::Kernels(context.isa(), multiplied).widest().rows;
+  const ops::LargestCalls largest = ops::LargestCallsOf(*bound, args, strip_rows);
+  size_t most = 0;
+  std::vector<tiling::WorkspacePlan> plans;  // of large tiles, then of smaller ones
+  for (const std::vector<ops::BoundInfer>& calls : largest.of_tiles) {
+    const auto before = std::ssize(plans);
+    for (const ops::BoundInfer& call : calls) plans.push_back(InferPlanImpl<Program>(context, call).workspace());
+    most = std::max(most, LargestBuffers(plans, largest));
+    plans.erase(plans.begin(), plans.begin() + before);
   }
-  return LargestBuffers(plans);
+  return most;
 }
 
 }  // namespace
@@ -121,8 +141,8 @@ Result<size_t> InferAttentionMaxWorkspace(const InferAttentionArgs& args, const 
     Context& used = context != nullptr ? *context : Context::Default();
     FA_RETURN_IF_ERROR(core::ImplOf(used).status());
     try {
-      return args.q.dtype == DType::kI8 ? MaxWorkspace<ops::Int8Program>(args, options, used)
-                                        : MaxWorkspace<ops::ForwardProgram>(args, options, used);
+      return MultipliesInt8(args) ? MaxWorkspace<ops::Int8Program>(args, options, used)
+                                  : MaxWorkspace<ops::ForwardProgram>(args, options, used);
     } catch (const tiling::PlanTooLarge& error) {
       return Status::OutOfMemory(error.what());
     }
@@ -132,7 +152,7 @@ Result<size_t> InferAttentionMaxWorkspace(const InferAttentionArgs& args, const 
 Result<PlanFor<InferAttentionArgs>> PlanInferAttention(const InferAttentionArgs& args,
                                                        const InferAttentionOptions& options, Context* context) {
   const auto bind = [&] { return ops::BindInfer(args, options); };
-  if (args.q.dtype == DType::kI8) return ops::MakePlan<InferPlanImpl<ops::Int8Program>>(context, bind);
+  if (MultipliesInt8(args)) return ops::MakePlan<InferPlanImpl<ops::Int8Program>>(context, bind);
   return ops::MakePlan<InferPlanImpl<ops::ForwardProgram>>(context, bind);
 }
 

@@ -47,6 +47,8 @@ void WidenSink(const TensorView& sink, std::byte* to) {
   }
 }
 
+constexpr float kLargestProbability = 448;  // the largest number of e4m3
+
 /// Moves the address of a tensor back by some elements.
 template <typename Byte>
 void MoveBack(Byte*& data, int64_t elements, DType dtype) {
@@ -82,6 +84,12 @@ Status CheckInferRunArgs(const BoundInfer& bound, const InferAttentionArgs& args
   FA_RETURN_IF_ERROR(CheckDecodeRunArgs(bound.decode, args, TensorsOf(args)));
   FA_RETURN_IF_ERROR(CheckPlannedLengths("cu_kv", args.cu_kv, bound.decode.attention.cu_kv));
   FA_RETURN_IF_ERROR(CheckPlannedLengths("length_prefix", args.length_prefix, bound.length_prefix));
+  if (args.q_scale.data != nullptr && args.quant_scale1.data != nullptr) {
+    const float factor = *static_cast<const float*>(args.quant_scale1.data);
+    if (!(factor > 0 && factor <= kLargestProbability)) {
+      return Status::InvalidArgument(Arg("quant_scale1").Is(Text(factor)) + ", want a number above 0, at most 448");
+    }
+  }
   if (bound.compressed_mask_mode < 0) return Status::Ok();
   return VerifyCompressedMask(args.dense_mask, bound.compressed_mask_mode);
 }
@@ -110,6 +118,13 @@ Result<LeftPadding> ReadLeftPadding(const BoundInfer& bound, const InferAttentio
 ForwardRows RowsOf(const BoundInfer& bound, const InferAttentionArgs& args, const LeftPadding& padding,
                    const InferMemory& memory) {
   ForwardRows rows = RowsOf(bound.decode, args);
+  if (const BoundQueryScale& scale = bound.decode.query_scale; scale.used) {
+    const auto* factor = static_cast<const float*>(args.quant_scale1.data);
+    rows.quantized = {.q_scale = {args.q_scale.data, scale.scale},
+                      .scale = rows.scores.scale,
+                      .p_factor = factor != nullptr ? *factor : scale.p_factor};
+    rows.scores.scale = 1;
+  }
   if (bound.widens_sink) {
     WidenSink(args.sink, memory.sink);
     rows.sink.data = reinterpret_cast<const float*>(memory.sink);

@@ -7,6 +7,8 @@
 #include "core/saturating.h"
 #include "layout/bind_layout.h"
 #include "ops/inference/bind_infer.h"
+#include "tiling/forward/key_cut.h"
+#include "tiling/forward/make_forward_plan.h"
 #include "tiling/plan_limits.h"
 #include "tiling/row_rules.h"
 #include "tiling/tile_shape.h"
@@ -35,9 +37,9 @@ struct Lengths {
   int64_t rows = 0, keys = 0;
 };
 
-/// Returns a call in which sequence 0 has the lengths `first`, and the others have `other`. Only the first `with_keys`
-/// sequences have keys.
-BoundInfer WithLengths(const BoundInfer& bound, Lengths first, Lengths other, int64_t with_keys, int64_t tile_eighths) {
+/// Returns a call in which sequence 0 has the lengths `first`, and the others have `other`. The first `with.rows`
+/// sequences have rows, and the first `with.keys` have keys.
+BoundInfer WithLengths(const BoundInfer& bound, Lengths first, Lengths other, Lengths with, int64_t tile_eighths) {
   BoundInfer call = bound;
   BoundAttention& attention = call.decode.attention;
   attention.problem.tile_eighths = tile_eighths;
@@ -46,7 +48,8 @@ BoundInfer WithLengths(const BoundInfer& bound, Lengths first, Lengths other, in
   int64_t bytes = 0;
   for (size_t b = 0; b < sequences.size(); ++b) {
     Lengths lengths = b == 0 ? first : other;
-    if (static_cast<int64_t>(b) >= with_keys) lengths.keys = 0;
+    if (static_cast<int64_t>(b) >= with.rows) lengths.rows = 0;
+    if (static_cast<int64_t>(b) >= with.keys) lengths.keys = 0;
     sequences[b] = tiling::Sequence();
     sequences[b].sq = lengths.rows;
     sequences[b].sk = lengths.keys;
@@ -65,27 +68,56 @@ BoundInfer WithLengths(const BoundInfer& bound, Lengths first, Lengths other, in
 /// Returns how many of `all` rows or keys each of some sequences is given.
 int64_t Share(int64_t all, int64_t sequences) { return std::min(all, core::CeilDiv(all, sequences) + kMore); }
 
+/// Sets the shares of slots and states where the keys of sequences that are cut are not packed.
+void SetShares(const Lengths& most, int64_t sequences, LargestCalls& calls) {
+  const std::vector<tiling::Sequence>& shared = calls.of_tiles[0][0].decode.attention.problem.sequences;
+  double parts = 0;
+  for (const tiling::Sequence& sequence : shared) {
+    const int64_t own = tiling::MostParts(sequence.sk);
+    if (own > 1) parts += static_cast<double>(own);
+  }
+  // A sequence of two parts has at least this many keys. Longer sequences have fewer parts per key.
+  constexpr int64_t kTwoParts = 513;
+  static_assert(kTwoParts == kMore + 1);
+  const int64_t cut = std::min(std::min(sequences, most.rows), most.keys / kTwoParts);
+  if (cut == 0 || parts == 0) return;
+  const double keys = static_cast<double>(most.keys), left = keys - static_cast<double>(cut * kTwoParts);
+  calls.slots_then = std::min(1.0, (left + 2 * tiling::kKeyStep) / keys);
+  calls.states_then = std::min(1.0, 2 * static_cast<double>(cut) / parts);
+}
+
 }  // namespace
 
-std::vector<BoundInfer> LargestCalls(const BoundInfer& bound, const InferAttentionArgs& args) {
-  const auto sequences = std::max<int64_t>(std::ssize(bound.decode.attention.problem.sequences), 1);
+LargestCalls LargestCallsOf(const BoundInfer& bound, const InferAttentionArgs& args, int64_t strip_rows) {
+  const tiling::AttentionProblem& problem = bound.decode.attention.problem;
+  const auto sequences = std::max<int64_t>(std::ssize(problem.sequences), 1);
   const bool packed = layout::IsPacked(bound.options.layout);
   const Lengths most{bound.q_rows, MostKeys(bound, args)};
   const bool packed_keys = packed && !bound.decode.storage.paged();
-  // No more sequences of packed keys have keys of more than one part.
-  const int64_t with_keys = packed_keys ? std::clamp<int64_t>(most.keys / kMore, 1, sequences) : sequences;
+  // No more sequences of packed keys have a row and keys of more than one part.
+  const int64_t with_rows = packed ? std::clamp<int64_t>(most.rows, 1, sequences) : sequences;
+  const Lengths with{with_rows, packed_keys ? std::clamp<int64_t>(most.keys / kMore, 1, with_rows) : sequences};
   const Lengths shared{packed ? Share(most.rows, sequences) : most.rows,
-                       packed_keys ? Share(most.keys, with_keys) : most.keys};
-  std::vector<BoundInfer> calls;
+                       packed_keys ? Share(most.keys, with.keys) : most.keys};
+  const int64_t fewest = tiling::FewestPackedRows(problem, strip_rows);
+  LargestCalls largest;
   for (const int64_t eighths : {8, 6, 4, 2, 1}) {
-    BoundInfer& call = calls.emplace_back(WithLengths(bound, shared, shared, with_keys, eighths));
+    std::vector<BoundInfer>& calls = largest.of_tiles.emplace_back();
+    calls.reserve(2);
+    BoundInfer& call = calls.emplace_back(WithLengths(bound, shared, shared, with, eighths));
     if (!packed) continue;
     // Masks are as large as the longest sequence, and trees together no larger than a tree of all rows.
     call.decode.attention.has_dense_mask = false;
     call.tree = {};
-    calls.push_back(WithLengths(bound, most, {}, sequences, eighths));
+    BoundInfer& one = calls.emplace_back(WithLengths(bound, most, {}, {sequences, sequences}, eighths));
+    // Further sequences may have packed heads beside those of the longest, if they have enough rows.
+    if (packed_keys && !problem.sequences.empty()) {
+      const auto count = static_cast<size_t>(std::clamp<int64_t>(most.rows / fewest, 1, sequences));
+      one.decode.attention.problem.sequences.resize(count);
+    }
   }
-  return calls;
+  if (packed_keys && tiling::kDecodeRows < fewest) SetShares(most, sequences, largest);
+  return largest;
 }
 
 }  // namespace fa::ops

@@ -8,6 +8,7 @@
 #include <limits>
 
 #include "ops/tile/antiquant_rows.h"
+#include "ops/tile/quantized_products.h"
 #include "ops/tile/row_probability.h"
 #include "tiling/forward/key_cut.h"
 
@@ -107,7 +108,11 @@ void ForwardStrips::Open(const FoldedRows& rows, const StripKernels* few, const 
     Reset(strip);
     lane_base += width;
     if (strip.hull.empty()) continue;
-    PackQueries(problem_, rows_.q, rows_.q_rope, score_tile_.passes().scale().q_multiplier, strip);
+    if (rows_.quantized.used()) {
+      PackScaledQueries(problem_, rows_, *table_.rows, scratch.queries, strip);
+    } else {
+      PackQueries(problem_, rows_.q, rows_.q_rope, score_tile_.passes().scale().q_multiplier, strip);
+    }
   }
 }
 
@@ -134,6 +139,25 @@ void ForwardStrips::VisitBlock(RunningStrip& strip, Interval block, const KeyRow
   }
   Product(strip, keys, may_meet_masked, rows, scratch, s, strip.started ? alpha.data() : nullptr);
   strip.started = true;
+}
+
+void ForwardStrips::VisitWholeRows(RunningStrip& strip, Interval hull, const KeyRows& rows, int64_t block_k,
+                                   const TileScratch& scratch) const {
+  const Interval keys = score_tile_.KeptKeys(strip, hull);
+  if (keys.empty()) return;
+  LaneArray<float> row_max, alpha;
+  float* s = scratch.scores;
+  const int64_t width = strip.lanes.width;
+  const bool may_meet_masked = score_tile_.Fill(strip, keys, rows, nullptr, s, row_max, nullptr);
+  strip.kernels->softmax(s, keys.size(), score_tile_.passes().scale().exp2_factor, row_max, strip.row_max,
+                         strip.row_sum, alpha);
+  RoundProbabilities(rows_.quantized, rows_.v.view.rows.dtype, s, keys.size() * width);
+  for (Interval part = keys; part.begin < keys.end; part.begin = part.end) {
+    part.end = std::min((part.begin / block_k + 1) * block_k, keys.end);
+    Product(strip, part, may_meet_masked, rows, scratch, s + (part.begin - keys.begin) * width,
+            strip.started ? kUnitAlpha.data() : nullptr);
+    strip.started = true;
+  }
 }
 
 int64_t ForwardStrips::AttendedEnd(const RunningStrip& strip, Interval keys) const {
@@ -327,6 +351,9 @@ void ForwardStrips::Finish(const RunningStrip& strip, const TileScratch& scratch
     }
   } else {
     FinishPlainRows(strip, multiplier, zero);
+  }
+  if (rows_.quantized.used()) {
+    for (int64_t i = 0; i < lanes.count; ++i) multiplier[i] /= rows_.quantized.p_factor;
   }
   // An int8 output is staged in the memory of the backup, which lies next to the state and is no longer needed.
   WriteOutputRows(rows_.out, problem_.dv, sequence.q_offset, strip,

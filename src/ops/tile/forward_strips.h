@@ -80,6 +80,11 @@ class ForwardStrips {
   /// @param raw_scores  optional: receives the scores [keys][width] after all passes
   void VisitBlock(RunningStrip& strip, tiling::Interval block, const KeyRows& rows, const TileScratch& scratch,
                   float* raw_scores = nullptr) const;
+  /// Visits all keys of whole rows at once (AttentionProblem::whole_rows), and rounds the probabilities as
+  /// ForwardRows::quantized says.
+  /// @param block_k  the keys that are multiplied with V at a time
+  void VisitWholeRows(RunningStrip& strip, tiling::Interval hull, const KeyRows& rows, int64_t block_k,
+                      const TileScratch& scratch) const;
   /// Returns the end of the keys, from keys.begin on, that Attend may take. All rows of the sequence see these keys,
   /// and no pass changes their scores. The end is keys.begin if there are no such keys. The end depends on the sequence
   /// and the call alone. Neither the place of rows in memory nor the strip's rows change the end.

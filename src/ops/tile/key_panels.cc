@@ -316,7 +316,7 @@ KeyRows KeyPanels::Block(const tiling::ForwardItem& item, tiling::Interval keys,
   rows.first = keys.begin;
   rows.end = problem_.sequences[static_cast<size_t>(item.sequence)].sk;
   assert(keys.begin >= 0 && keys.begin < keys.end && keys.end <= rows.end);
-  assert(keys.size() <= (attended ? kJoinedRows : plan_.shape.block_k));
+  assert(problem_.whole_rows || keys.size() <= (attended ? kJoinedRows : plan_.shape.block_k));
   const bool packed = item.slot >= 0 && !problem_.packs_tiles;  // these kernels do not take tiles
   float* slot_v = packed && plan_.pack_v ? SlotV(item.slot) : nullptr;
   if (pairs) {

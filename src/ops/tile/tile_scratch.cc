@@ -7,6 +7,14 @@
 namespace fa::ops {
 namespace {
 
+/// Returns how many keys the scores of a strip have at once.
+int64_t ScoreKeys(const tiling::AttentionProblem& problem, int64_t block_k) {
+  int64_t keys = block_k;
+  if (!problem.whole_rows) return keys;
+  for (const tiling::Sequence& sequence : problem.sequences) keys = std::max(keys, sequence.sk);
+  return keys;
+}
+
 TileScratch Layout(Carver& carver, const tiling::AttentionProblem& problem, int64_t tile_rows, int64_t block_k,
                    bool convert, bool stage_bias, bool tiles) {
   // No strip of a tile is wider than its first, so MostLanes bounds the lanes.
@@ -15,7 +23,8 @@ TileScratch Layout(Carver& carver, const tiling::AttentionProblem& problem, int6
   scratch.panels = carver.Floats(rows, (problem.d + problem.d_rope));
   scratch.state = carver.Floats(rows, problem.dv);
   scratch.backup = carver.Floats(kMaxStripWidth, problem.dv);
-  scratch.scores = carver.Floats(kMaxStripWidth, block_k);
+  scratch.scores = carver.Floats(kMaxStripWidth, ScoreKeys(problem, block_k));
+  if (problem.whole_rows) scratch.queries = carver.Floats(kMaxStripWidth, problem.d + problem.d_rope);
   scratch.stats = carver.Floats(2, rows);
   if (convert) {
     scratch.k_block = carver.Floats(block_k, problem.d);

@@ -14,12 +14,13 @@ inline constexpr int64_t kJoinedRows = 512;
 
 /// A worker's own memory for one tile task, carved from the workspace.
 struct TileScratch {
-  float* panels = nullptr;  ///< packed queries, strip after strip: [d + d_rope][width]
-  float* state = nullptr;   ///< output state, strip after strip: [dv][width]
-  float* backup = nullptr;  ///< [dv][width]: a copy of a strip's state, taken before a block that may have to be
-                            ///< repeated on the exact path
-  float* scores = nullptr;  ///< [block_k][width]
-  float* stats = nullptr;   ///< strip after strip: row_max and row_sum, each [width]
+  float* panels = nullptr;   ///< packed queries, strip after strip: [d + d_rope][width]
+  float* state = nullptr;    ///< output state, strip after strip: [dv][width]
+  float* backup = nullptr;   ///< [dv][width]: a copy of a strip's state, taken before a block that may have to be
+                             ///< repeated on the exact path
+  float* scores = nullptr;   ///< [block_k][width], with whole rows [keys][width]
+  float* queries = nullptr;  ///< with whole rows: [width][d + d_rope], the scaled queries of a strip
+  float* stats = nullptr;    ///< strip after strip: row_max and row_sum, each [width]
   float *k_block = nullptr, *k_rope_block = nullptr, *v_block = nullptr;  ///< converted rows of one key block
   /// Rows that lie in pieces in the caller's tensors, joined: kJoinedRows rows per tensor. joined_k has room for the
   /// joined rows of any tensor.

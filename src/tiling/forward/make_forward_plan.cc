@@ -270,6 +270,13 @@ void Predict(std::span<const int64_t> durations, ForwardPlan& plan) {
   if (simulate && plan.efficiency < kEvenRanges) TryOneList(durations, total, plan);
 }
 
+// Returns the most slots of packed heads (AssignSlots). Up to workers + 1 heads have slots of their own; more heads
+// share as many slots as there are workers.
+int64_t MostSlots(int64_t heads, const AttentionProblem& problem, const Machine& machine) {
+  const int64_t own = machine.workers + 1;
+  return heads <= own || own % problem.heads_kv == 0 ? std::min(heads, own) : machine.workers;
+}
+
 // Raises the numbers of buffers to the most that any lengths of the sequences need. With fewer heads to pack, each head
 // has a slot. Sequences of few rows have parts of keys, and some cut of heads may need all parts. The graph counts
 // tiles of few rows and tiles of many rows, and more packs of fewer keys.
@@ -291,7 +298,7 @@ void RaiseToAnyLengths(const AttentionProblem& problem, const Machine& machine, 
     tasks += static_cast<double>(plan.states);
   }
   if (plan.slot_rows > 0) {
-    plan.kv_slots = std::min<int64_t>(heads, machine.workers + 1);
+    plan.kv_slots = MostSlots(heads, problem, machine);
     tasks += 3.0 * static_cast<double>(heads) + 4.0 * machine.workers;
     if (!plan.graph.has_edges()) plan.graph.successors.push_back(0);
   }
@@ -300,6 +307,10 @@ void RaiseToAnyLengths(const AttentionProblem& problem, const Machine& machine, 
 }
 
 }  // namespace
+
+int64_t FewestPackedRows(const AttentionProblem& problem, int64_t strip_rows) {
+  return problem.whole_rows ? 1 : (kPackStrips - 1) * strip_rows / problem.group() + 1;
+}
 
 ForwardPlan MakeForwardPlan(const AttentionProblem& problem, const Machine& machine) {
   ForwardPlan plan;

@@ -101,6 +101,48 @@ TEST_F(CliInfer, TakesAMaskOfBlocks) {
   }
 }
 
+// Rows with scale 0 see all keys alike, so that the output is the mean of the values, times their scale.
+TEST_F(CliInfer, QueriesOfInt8HaveScalesPerRow) {
+  const auto save = [&](const std::string& name, std::vector<int64_t> shape, int step) {
+    npy::Array array(ElementType::kI8, std::move(shape));
+    int i = 0;
+    for (int8_t& x : array.as<int8_t>()) x = static_cast<int8_t>(step * ++i % 100);
+    npy::Save(Path(name), array);
+    return array;
+  };
+  const auto number = [&](const std::string& name, std::vector<int64_t> shape, float value) {
+    npy::Array array(ElementType::kF32, std::move(shape));
+    for (float& x : array.as<float>()) x = value;
+    npy::Save(Path(name), array);
+  };
+  save("q.npy", {kBatch, kHeads, kRows, kD}, 3);
+  save("k.npy", {kBatch, kHeadsKv, kKeys, kD}, 7);
+  const npy::Array v = save("v.npy", {kBatch, kHeadsKv, kKeys, kD}, 11);
+  number("q_scale.npy", {kBatch, kHeads, kRows}, 0);
+  number("one.npy", {1, 1, 1, 1}, 0.5F);
+  const std::string scales = "--q-scale " + Path("q_scale.npy") + " --k-scale " + Path("one.npy") + " --v-scale " +
+                             Path("one.npy") + " --out-dtype f32";
+  const CliResult result = Run("infer", "out.npy", scales);
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const npy::Array out = npy::Load(Path("out.npy"));
+  for (int64_t b = 0; b < kBatch; ++b) {
+    for (int64_t n = 0; n < kHeads; ++n) {
+      for (int64_t x = 0; x < kD; ++x) {
+        double mean = 0;
+        for (int64_t j = 0; j < kKeys; ++j) {
+          mean += 0.5 / kKeys * v.as<int8_t>()[((b * kHeadsKv + n / 2) * kKeys + j) * kD + x];
+        }
+        EXPECT_NEAR(out.as<float>()[(b * kHeads + n) * kRows * kD + x], mean, 1e-4);
+      }
+    }
+  }
+  EXPECT_EQ(Run("infer", "codes.npy", scales + " --code-dtype f8e4m3").exit_code, 0);
+  EXPECT_THAT(Run("infer", "x.npy", scales + " --code-dtype i4").err,
+              HasSubstr("--code-dtype: 'i4', want i8 or f8e4m3"));
+  EXPECT_THAT(Run("infer", "x.npy", "--q-scale " + Path("q_scale.npy")).err,
+              HasSubstr("--k-scale: missing (--q-scale: given)"));
+}
+
 TEST(CliInferPlan, CountsTheWorkOfAChunkOverPages) {
   const CliResult plan = RunCli("plan infer --shape 2,4,2,64,900,64 --block-size 16 --layout BSND --causal");
   ASSERT_EQ(plan.exit_code, 0) << plan.err;
@@ -111,6 +153,15 @@ TEST(CliInferBench, ChecksAndTimesAChunk) {
   const CliResult bench =
       RunCli("bench infer --shape 1,2,1,20,64,32 --block-size 16 --layout BSND --causal --threads 1 --seconds 0.01");
   EXPECT_EQ(bench.exit_code, 0) << bench.err;
+}
+
+// A single row keeps every key in mode 2.
+TEST(CliInferBench, ChecksAndTimesASingleRow) {
+  for (const char* mode : {"2", "3"}) {
+    const CliResult bench =
+        RunCli(std::string("bench infer --shape 1,2,1,1,64,32 --threads 1 --seconds 0.01 --sparse-mode ") + mode);
+    EXPECT_EQ(bench.exit_code, 0) << mode << ": " << bench.err;
+  }
 }
 
 }  // namespace

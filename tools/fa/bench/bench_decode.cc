@@ -18,13 +18,15 @@ struct DecodeBenchFlags {
 };
 
 /// Times a decode as the operator `op` takes it.
+/// @param prepare     prepare(decode) changes the case first
 /// @param args_of     args_of(args) turns a decode's arguments into the operator's arguments
 /// @param options_of  options_of(decode) gives the operator's options
-template <typename ArgsOf, typename OptionsOf, typename MakePlan>
-void MeasureDecode(const char* op, const DecodeBenchFlags& flags, ArgsOf args_of, OptionsOf options_of,
+template <typename Prepare, typename ArgsOf, typename OptionsOf, typename MakePlan>
+void MeasureDecode(const char* op, const DecodeBenchFlags& flags, Prepare prepare, ArgsOf args_of, OptionsOf options_of,
                    MakePlan make_plan) {
   const std::unique_ptr<Context> context = MakeContext(flags.measure.context);
-  const DecodeCase decode(flags.decode);
+  DecodeCase decode(flags.decode);
+  prepare(decode);
   auto plan = make_plan(args_of(decode.args), options_of(decode), context.get());
   ThrowUnlessOkFromShape(plan.status());
   DecodeData data(decode);
@@ -44,28 +46,28 @@ void MeasureDecode(const char* op, const DecodeBenchFlags& flags, ArgsOf args_of
                     .check = [&] { data.CheckRows(); }});
 }
 
-template <typename ArgsOf, typename OptionsOf, typename MakePlan>
-void AddDecodeBench(CLI::App& bench, const char* op, const char* text, ArgsOf args_of, OptionsOf options_of,
-                    MakePlan make_plan) {
+template <typename Prepare, typename ArgsOf, typename OptionsOf, typename MakePlan>
+void AddDecodeBench(CLI::App& bench, const char* op, const char* text, Prepare prepare, ArgsOf args_of,
+                    OptionsOf options_of, MakePlan make_plan) {
   CLI::App* command = bench.add_subcommand(op, text);
   const auto flags = std::make_shared<DecodeBenchFlags>();
   AddDecodeCaseFlags(*command, flags->decode);
   AddMeasureFlags(*command, flags->measure);
-  command->callback([=] { MeasureDecode(op, *flags, args_of, options_of, make_plan); });
+  command->callback([=] { MeasureDecode(op, *flags, prepare, args_of, options_of, make_plan); });
 }
 
 }  // namespace
 
 void AddBenchDecode(CLI::App& bench) {
   AddDecodeBench(
-      bench, "decode", "Time few queries against long keys; the result is checked first",
+      bench, "decode", "Time few queries against long keys; the result is checked first", [](const DecodeCase&) {},
       [](const DecodeAttentionArgs& args) { return args; }, [](const DecodeCase& decode) { return decode.options; },
       PlanDecodeAttention);
 }
 
 void AddBenchInfer(CLI::App& bench) {
   AddDecodeBench(bench, "infer", "Time a decode step or a chunk, also over pages; the result is checked first",
-                 InferArgsOf, InferOptionsOf, PlanInferAttention);
+                 TakeRuleOfSingleRows, InferArgsOf, InferOptionsOf, PlanInferAttention);
 }
 
 }  // namespace fa::tool

@@ -29,4 +29,10 @@ InferAttentionOptions InferOptionsOf(const DecodeCase& decode) {
   return options;
 }
 
+void TakeRuleOfSingleRows(DecodeCase& decode) {
+  const Mask::Kind kind = decode.options.mask.kind();
+  if (decode.forward.sq != 1 || (kind != Mask::Kind::kCausalTopLeft && kind != Mask::Kind::kBandTopLeft)) return;
+  decode.options.mask = decode.forward.options.mask = Mask::None();
+}
+
 }  // namespace fa::tool

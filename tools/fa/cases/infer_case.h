@@ -11,6 +11,9 @@ namespace fa::tool {
 /// Returns the options of the fused inference that computes a decode. Throws UsageError if it has no such mask.
 [[nodiscard]] InferAttentionOptions InferOptionsOf(const DecodeCase& decode);
 
+/// Lets a single row keep every key in mode 2, and have no band in mode 0, as fused inference does.
+void TakeRuleOfSingleRows(DecodeCase& decode);
+
 }  // namespace fa::tool
 
 #endif  // FA_TOOLS_FA_CASES_INFER_CASE_H_

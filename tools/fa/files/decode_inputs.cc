@@ -79,7 +79,7 @@ Antiquant ParseAntiquant(int64_t mode) {
   return mode == 1 ? Antiquant::kPerToken : Antiquant::kPerTensorOrChannel;
 }
 
-InferenceFiles::InferenceFiles(const DecodeFlags& flags, DecodeAttentionArgs& args) : files(flags.dtype) {
+InferenceFiles::InferenceFiles(const DecodeFlags& flags, DecodeAttentionArgs& args, bool scaled) : files(flags.dtype) {
   if (!flags.actual_seq_lengths.empty()) lengths_q = ParseIntegers("--actual-seq-lengths", flags.actual_seq_lengths);
   if (!flags.actual_seq_lengths_kv.empty()) {
     lengths_kv = ParseIntegers("--actual-seq-lengths-kv", flags.actual_seq_lengths_kv);
@@ -107,7 +107,13 @@ InferenceFiles::InferenceFiles(const DecodeFlags& flags, DecodeAttentionArgs& ar
   args.deq_scale2 = files.Load("--deq-scale2", flags.deq_scale2);
   args.quant_scale2 = files.Load("--quant-scale2", flags.quant_scale2);
   args.quant_offset2 = files.Load("--quant-offset2", flags.quant_offset2);
-  const DType usual = args.q.dtype == DType::kI8 ? DType::kF16 : args.q.dtype;
+  DType usual = args.q.dtype == DType::kI8 ? DType::kF16 : args.q.dtype;
+  if (scaled) {
+    if (args.q_rope.data != nullptr) usual = args.q_rope.dtype;
+    for (const DType other : {DType::kF32, DType::kF16, DType::kBF16}) {
+      if (flags.out_dtype == Name(other)) usual = other;
+    }
+  }
   const bool int8 = flags.out_dtype == "int8" || flags.out_dtype == Name(DType::kI8);
   if (!flags.out_dtype.empty() && !int8 && flags.out_dtype != Name(usual)) {
     throw UsageError(fmt::format("--out-dtype: '{}', want int8 or {}", flags.out_dtype, Name(usual)));

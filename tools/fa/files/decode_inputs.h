@@ -39,7 +39,8 @@ void AddDecodeFlags(CLI::App& command, DecodeFlags& flags);
 /// be copied.
 struct InferenceFiles {
   /// Reads all files except the mask, and fills in `args` except cu_q and lengths_q. Throws UsageError, Failure.
-  InferenceFiles(const DecodeFlags& flags, DecodeAttentionArgs& args);
+  /// @param scaled  whether queries of 8 bits have scales, so that the output may have any float type
+  InferenceFiles(const DecodeFlags& flags, DecodeAttentionArgs& args, bool scaled = false);
   InferenceFiles(const InferenceFiles&) = delete;
   InferenceFiles& operator=(const InferenceFiles&) = delete;
 

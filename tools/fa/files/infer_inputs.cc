@@ -49,6 +49,10 @@ void AddInferFlags(CLI::App& command, InferFlags& flags) {
   command.get_option("--actual-seq-lengths-kv")
       ->description("Keys of each batch element, or of all; packed without pages: prefix sums");
   command.add_option("--heads-kv", flags.heads_kv, "Key heads; compared with the files")->type_name("N");
+  command.add_option("--q-scale", flags.q_scale, "float32 scales of int8 queries, in the shape of --query without D")
+      ->type_name("NPY");
+  command.add_option("--code-dtype", flags.code_dtype, "What int8 files of queries, keys and values hold; default: i8")
+      ->type_name("i8|f8e4m3");
   command.add_option("--k-prefix", flags.k_prefix, "Keys in front of those of every batch element, of batch 1")
       ->type_name("NPY");
   command.add_option("--v-prefix", flags.v_prefix, "Values, likewise")->type_name("NPY");
@@ -60,7 +64,7 @@ void AddInferFlags(CLI::App& command, InferFlags& flags) {
       ->type_name("-inf|inf");
 }
 
-InferInputs::InferInputs(const InferFlags& flags) : read_(flags.decode, args) {
+InferInputs::InferInputs(const InferFlags& flags) : read_(flags.decode, args, !flags.q_scale.empty()) {
   const DecodeFlags& decode = flags.decode;
   options.layout = ParseInferLayout(decode.layout);
   options.heads = HeadNumber(decode.head_num);
@@ -83,6 +87,7 @@ InferInputs::InferInputs(const InferFlags& flags) : read_(flags.decode, args) {
   } else {
     args.lengths_q = read_.lengths_q;
   }
+  args.q_scale = read_.files.Load("--q-scale", flags.q_scale);
   args.k_prefix = read_.files.Load("--k-prefix", flags.k_prefix);
   args.v_prefix = read_.files.Load("--v-prefix", flags.v_prefix);
   if (flags.length_prefix) length_prefix_ = {*flags.length_prefix};
@@ -95,6 +100,7 @@ InferInputs::InferInputs(const InferFlags& flags) : read_(flags.decode, args) {
   take(flags.q_padding, q_padding_, args.q_padding);
   take(flags.kv_padding, kv_padding_, args.kv_padding);
   TakeMask(decode.mask);
+  TakeCodes(flags.code_dtype);
   ReadSizes();
   TakeBlockMask(decode.mask);
 }
@@ -102,6 +108,17 @@ InferInputs::InferInputs(const InferFlags& flags) : read_(flags.decode, args) {
 bool InferInputs::packed() const {
   const Layout layout = InputLayout(options.layout);
   return layout == Layout::kTND || layout == Layout::kNTD;
+}
+
+// Files have no type of their own for f8e4m3.
+void InferInputs::TakeCodes(const std::string& dtype) {
+  if (dtype != "i8" && dtype != Name(DType::kF8E4M3)) {
+    throw UsageError(fmt::format("--code-dtype: '{}', want i8 or {}", dtype, Name(DType::kF8E4M3)));
+  }
+  if (dtype == "i8") return;
+  for (TensorView* codes : {&args.q, &read_.k, &read_.v, &args.k_prefix, &args.v_prefix}) {
+    if (codes->dtype == DType::kI8) codes->dtype = DType::kF8E4M3;
+  }
 }
 
 void InferInputs::TakeMask(const MaskFlags& flags) {

@@ -17,6 +17,7 @@ namespace fa::tool {
 struct InferFlags {
   DecodeFlags decode;
   int64_t heads_kv = 0;
+  std::string q_scale, code_dtype = "i8";
   std::string k_prefix, v_prefix;
   std::optional<int64_t> length_prefix, q_padding, kv_padding;
   std::string lse_without_keys = "-inf";
@@ -45,6 +46,7 @@ class InferInputs {
  private:
   void TakeMask(const MaskFlags& flags);
   void TakeBlockMask(const MaskFlags& flags);
+  void TakeCodes(const std::string& dtype);
   void ReadSizes();
   [[nodiscard]] bool packed() const;
 

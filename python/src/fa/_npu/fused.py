@@ -12,7 +12,7 @@ from torch import Tensor
 from .calls import PROMPT_NAMES, checked
 from .dtypes import typed
 from .inference import MAX_TOKENS, Inference, Lengths, attend, refuse_given
-from .scales import NO_SCALES, SEPARATE, SEPARATE_V2, KeySizes, separate_scales
+from .scales import NO_SCALES, SEPARATE, SEPARATE_V2, KeySizes, scale_of_query, separate_scales
 
 # Argument names: {the library's name: torch_npu's name}.
 FUSED_NAMES = PROMPT_NAMES | {"product_scales": "dequant_scale1", "scale": "scale", "return_lse": "softmax_lse_flag"}
@@ -38,6 +38,8 @@ _FUSED_V2_NAMES = FUSED_NAMES | {
     "quant_scale2": "quant_scale_out",
     "quant_offset2": "quant_offset_out",
     "sink": "learnable_sink",
+    "q_scale": "dequant_scale_query",
+    "quant_scale1": "quant_scale_p",
     "return_lse": "return_softmax_lse",
 }
 _ROPE_SCALES = "rows of query_rope and key_rope are floats"
@@ -111,8 +113,8 @@ def npu_fused_infer_attention_score(
         antiquant_scale, antiquant_offset: scales and offsets of these keys and values. Mode 0 is per tensor or column,
             mode 1 per token. key_antiquant_scale, ... give them separately, and count instead. They have more modes: 2
             per head [Nkv], 3 per token and head [B,Nkv,S], and with block_table 4 per row [blocks,block size] and 5 per
-            row and head [blocks,Nkv,block size]. With block_table, modes 1 and 3 are for both. Packed keys without
-            block_table have only modes 0 and 2.
+            row and head [blocks,Nkv,block size]. Modes 1 and 3 do not meet modes 4 and 5. Packed keys without block_table
+            have only modes 0 and 2.
         query_rope, key_rope: second parts of queries and keys, in the form of query and key, also in pages. Scores are
             then Q K^T + Qr Kr^T.
         query_padding_size, kv_padding_size: int64 [1]. The rows in use end that many rows before the last.
@@ -214,19 +216,45 @@ def npu_fused_infer_attention_score_v2(
         quant_scale_out, quant_offset_out: scales and offsets of an int8 output.
         query_dtype, key_dtype, ...: None, or the tensor's type as torch.dtype or as a number of torch_npu. Numbers of
             float8_e4m3fn read the bytes of an int8 or uint8 tensor as this type.
-        dequant_scale_query, dequant_scale_key_rope, quant_scale_p, query_quant_mode: refused.
+        query_quant_mode, dequant_scale_query: mode 3 is for query, key and value of int8 or of float8_e4m3fn, with
+            float32 scales in the shape of query without D, or in another shape in the same order. With key and value
+            mode 0 there is one scale of keys and of values, and query_rope is divided by these scales. With key mode 3
+            and value mode 2 all are float8_e4m3fn, with scales [blocks,Nkv,block size], or [B,Nkv,S], and [Nkv].
+        quant_scale_p: only for key mode 3: the factor of probabilities before they are rounded, 1 if absent.
+        out_dtype: of queries in mode 3 any float type; otherwise that of query_rope, or float16.
+        dequant_scale_key_rope: refused.
     """
     return attend(_fused_v2(locals()))
 
 
 def _fused_v2(given: dict[str, Any]) -> Inference:
-    refuse_given("query is not quantised per row", dequant_scale_query=given["dequant_scale_query"])
-    refuse_given("query is not quantised per row", query_quant_mode=given["query_quant_mode"] or None)
-    refuse_given("query is not quantised per row", quant_scale_p=given["quant_scale_p"])
+    _check_query_mode(given)
     refuse_given(_ROPE_SCALES, dequant_scale_key_rope=given["dequant_scale_key_rope"])
     given = _typed(given)
+    if given["query_quant_mode"] == 3:
+        if given["key_quant_mode"] == 3 and given["block_table"] is not None:
+            given["key_quant_mode"] = 5  # the rows of pages
+        shape = given["query"], given["input_layout"], given["num_query_heads"]
+        given["dequant_scale_query"] = scale_of_query(given["dequant_scale_query"], *shape)
     own = NO_SCALES | _separate(given, SEPARATE_V2, given["num_query_heads"])
-    return Inference.of(given, _FUSED_V2_NAMES, product_scales=(None, None, None), **own)
+    return Inference.of(given, _FUSED_V2_NAMES, product_scales=(None, given["quant_scale_p"], None), **own)
+
+
+def _check_query_mode(given: dict[str, Any]) -> None:
+    mode, key, value = (given[f"{name}_quant_mode"] for name in ("query", "key", "value"))
+    scaled = mode == 3
+    if mode not in (0, 3):
+        raise ValueError(f"invalid argument: query_quant_mode={mode}, want 0 or 3")
+    if scaled != (given["dequant_scale_query"] is not None):
+        state = "missing, want it with" if scaled else "given, want None with"
+        raise ValueError(f"invalid argument: dequant_scale_query: {state} query_quant_mode={mode}")
+    if scaled and (key, value) not in ((0, 0), (3, 2)):
+        wrong, want = ("value", 2 if key == 3 else 0) if key in (0, 3) else ("key", "0 or 3")
+        got = given[f"{wrong}_quant_mode"]
+        raise ValueError(f"invalid argument: {wrong}_quant_mode={got}, want {want} (query_quant_mode=3)")
+    if given["quant_scale_p"] is not None and not (scaled and key == 3):
+        want = "want None without query_quant_mode=3, key_quant_mode=3"
+        raise ValueError(f"invalid argument: quant_scale_p: given, {want}")
 
 
 def _typed(given: dict[str, Any]) -> dict[str, Any]:

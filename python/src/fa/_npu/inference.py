@@ -19,6 +19,8 @@ from .._torch.infer import InferCall, Lengths, infer_into
 from .dtypes import dtype_of
 
 MAX_TOKENS = 2147483647
+_EIGHT_BITS = torch.int8, torch.float8_e4m3fn
+_FLOATS = torch.float32, torch.float16, torch.bfloat16
 
 PACKED_LAYOUTS = "TND", "NTD", "TND_NTD", "NTD_TND"
 ROWS_AXIS = {"BNSD": 2, "BSND": 1, "BSH": 1, "NSD": 1}  # of the layout's left side
@@ -49,6 +51,7 @@ class Inference(NamedTuple):
     length_prefix: Lengths = None
     block_table: Optional[Tensor] = None
     block_size: int = 0
+    q_scale: Optional[Tensor] = None  # in the shape of the query without D
     k_scale: Optional[Tensor] = None  # the four in the shapes of fa.decode_attention
     v_scale: Optional[Tensor] = None
     k_offset: Optional[Tensor] = None
@@ -90,14 +93,20 @@ class Inference(NamedTuple):
         return out, (*rows, 1)
 
     def result_dtype(self) -> torch.dtype:
-        """Returns the type of the output. Raises ValueError for an out_dtype that differs from it."""
+        """Returns the type of the output. Raises ValueError for an out_dtype that it cannot have."""
+        eight_bits = self.query.dtype in _EIGHT_BITS
         if self.quant_scale2 is not None:
             own = torch.int8
+        elif eight_bits:
+            own = torch.float16 if self.query_rope is None else self.query_rope.dtype
         else:
-            own = torch.float16 if self.query.dtype == torch.int8 else self.query.dtype
-        if self.out_dtype is not None and dtype_of(self.out_dtype, "out_dtype") != own:
-            raise self.refuse("out_dtype", f"={self.out_dtype}, want None or the number of {own}")
-        return own
+            own = self.query.dtype
+        if self.out_dtype is None:
+            return own
+        given = dtype_of(self.out_dtype, "out_dtype")
+        if given == own or (eight_bits and self.quant_scale2 is None and given in _FLOATS):
+            return given
+        raise self.refuse("out_dtype", f"={self.out_dtype}, want None or the number of {own}")
 
     def results(self) -> tuple[Tensor, Tensor]:
         """Allocates the results of the call."""
@@ -199,6 +208,7 @@ def _compute(call: Inference, out: Tensor, lse: Tensor) -> None:
         kv_padding=call.kv_padding,
         k_prefix=_prefix(call, "k_prefix"),
         v_prefix=_prefix(call, "v_prefix"),
+        q_scale=call.q_scale,
         k_scale=call.k_scale,
         v_scale=call.v_scale,
         k_offset=call.k_offset,

@@ -31,8 +31,10 @@ def separate_scales(
         if not paged and mode in _PAGED_MODES:
             raise ValueError(f"invalid argument: {name}={mode}, want 0 to 3 without pages")
     of_sequences = paged and not _TOKEN_MODES.isdisjoint(modes)
-    if of_sequences and modes[0] != modes[1]:
-        raise ValueError(f"invalid argument: {names.modes[1]}={modes[1]}, want {modes[0]} ({names.modes[0]})")
+    if of_sequences and not _PAGED_MODES.isdisjoint(modes):
+        wrong, other = (0, 1) if modes[0] in _PAGED_MODES else (1, 0)
+        reason = f"{names.modes[other]}={modes[other]}"
+        raise ValueError(f"invalid argument: {names.modes[wrong]}={modes[wrong]}, want 0 to 3 ({reason})")
     pairs = tuple(zip(key_scales, value_scales, strict=True))
     for (own, other), pair in zip(zip(names.key, names.value, strict=True), pairs, strict=True):
         if (pair[0] is None) != (pair[1] is None):
@@ -53,12 +55,7 @@ def separate_scales(
     for side, scales, mode, sizes, name in sides:
         for part, scale, called in zip(("scale", "offset"), scales, name, strict=True):
             own[f"{side}_{part}"] = None if scale is None else _of_mode(scale, mode, sizes, called)
-    if not of_sequences:
-        return own
-    # Scales of the tokens of sequences whose keys lie in pages are read in this form only.
-    both = {part: tuple(own[f"{side}_{part}"] for side in "kv") for part in ("scale", "offset")}
-    stacked = {f"antiquant_{part}": _stacked(pair) for part, pair in both.items()}
-    return {**stacked, "antiquant_per_token": True}
+    return {**own, "antiquant_per_token": of_sequences}
 
 
 class KeySizes(NamedTuple):
@@ -153,11 +150,11 @@ def _of_mode(scale: Tensor, mode: int, sizes: KeySizes, name: str) -> Tensor:
     raise ValueError(f"invalid argument: {name}.shape={shape}, want {want} (mode {mode})")
 
 
-def _stacked(pair: tuple[Tensor | None, Tensor | None]) -> Tensor | None:
-    """Returns scales per token of keys and of values, [B, 1|Nkv, S, 1], as one tensor [2, B, S'] or [2, B, Nkv, S'],
-    where S' is the smaller number of rows. The library finds the one that has too few."""
-    if pair[0] is None:
-        return None
-    rows = min(t.shape[2] for t in pair)
-    stacked = torch.stack([t[:, :, :rows, 0] for t in pair])
-    return stacked[:, :, 0] if stacked.shape[2] == 1 else stacked
+def scale_of_query(scale: Tensor, query: Tensor, layout: str, heads: int) -> Tensor:
+    """Returns the scales of query rows in the shape of the query without D. They may also be one row of numbers, or
+    have other dimensions of size 1."""
+    want = [*query.shape[:-1], *([heads] if layout.upper().startswith("BSH") else [])]
+    long = [[size for size in shape if size != 1] for shape in (want, scale.shape)]
+    if long[0] == long[1] or list(scale.shape) == [torch.Size(want).numel()]:
+        return scale.reshape(want)
+    raise ValueError(f"invalid argument: dequant_scale_query.shape={list(scale.shape)}, want {want}")

@@ -32,6 +32,7 @@ class InferCall(NamedTuple):
     kv_padding: Optional[Tensor] = None
     k_prefix: Optional[Tensor] = None
     v_prefix: Optional[Tensor] = None
+    q_scale: Optional[Tensor] = None
     k_scale: Optional[Tensor] = None
     v_scale: Optional[Tensor] = None
     k_offset: Optional[Tensor] = None

@@ -384,6 +384,80 @@ TEST(Infer, TheLargestWorkspaceSufficesForAnyLengths) {
   }
 }
 
+/// The sizes of packed prompts.
+struct PackedSizes {
+  DType dtype;
+  int64_t batch, heads_kv, rows, keys;
+  int threads;
+};
+
+/// Returns `batch` lengths with the sum `all`, of which the first `count` are at least `least` and the first is the
+/// longest.
+std::vector<int64_t> SharesOf(int64_t batch, int64_t all, int64_t count, int64_t least) {
+  std::vector<int64_t> lengths(static_cast<size_t>(batch), 0);
+  std::fill_n(lengths.begin(), count, least);
+  lengths[0] += all - count * least;
+  return lengths;
+}
+
+/// Expects that the largest workspace is at most 1.5 times what some lengths need. These are extremes: one sequence has
+/// nearly all keys, and as many others as possible have enough rows that their heads are packed or their keys cut; or
+/// all have equal shares.
+void ExpectTheLargestWorkspaceIsNeeded(const PackedSizes& sizes) {
+  static const float kNumber = 0;
+  float written = 0;
+  Context* context = ContextOf(DetectIsa(), sizes.threads);
+  const InferAttentionOptions options{.layout = Layout::kTND, .sparse_mode = 3};
+  const TensorView key{&kNumber, sizes.dtype, {sizes.keys, sizes.heads_kv, 128}, {}};
+  InferAttentionArgs args;
+  args.q = {&kNumber, sizes.dtype, {sizes.rows, 4 * sizes.heads_kv, 128}, {}};
+  args.k = args.v = {&key, 1};
+  args.out = {&written, sizes.dtype, args.q.shape, {}};
+  size_t needed = 0;
+  const auto need = [&](int64_t rows, int64_t keys, int64_t count, int64_t least_rows, int64_t least_keys) {
+    if (count * least_rows > rows || count * least_keys > keys) return;
+    const std::vector<int64_t> cu_q = Sums(SharesOf(sizes.batch, rows, count, least_rows));
+    const std::vector<int64_t> cu_kv = Sums(SharesOf(sizes.batch, keys, count, least_keys));
+    args.cu_q = cu_q;
+    args.cu_kv = cu_kv;
+    const auto plan = PlanInferAttention(args, options, context);
+    ASSERT_TRUE(plan.ok()) << plan.status().message();
+    needed = std::max(needed, plan->workspace_bytes());
+  };
+  for (int64_t count = 1; count <= sizes.batch; ++count) {
+    for (const int64_t rows : {int64_t{1}, int64_t{8}, int64_t{16}, int64_t{66}, int64_t{264}, sizes.rows / count}) {
+      for (const int64_t keys : {int64_t{8}, int64_t{513}, sizes.keys / count}) {
+        need(sizes.rows, sizes.keys, count, rows, keys);
+        need(std::min(sizes.rows, count * rows), sizes.keys, count, rows, keys);
+      }
+    }
+  }
+  const std::vector<int64_t> none(static_cast<size_t>(sizes.batch), 0);
+  args.cu_q = args.cu_kv = none;
+  const auto most = InferAttentionMaxWorkspace(args, options, context);
+  ASSERT_TRUE(most.ok()) << most.status().message();
+  EXPECT_GE(*most, needed);
+  EXPECT_LE(static_cast<double>(*most), 1.5 * static_cast<double>(needed))
+      << Name(sizes.dtype) << " B " << sizes.batch << " Nkv " << sizes.heads_kv << " rows " << sizes.rows << " keys "
+      << sizes.keys << " threads " << sizes.threads;
+}
+
+TEST(Infer, TheLargestWorkspaceOfPackedPromptsIsNeeded) {
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    for (const int64_t batch : {1, 2, 8, 32}) {
+      for (const int64_t heads_kv : {1, 2, 8}) {
+        for (const int64_t rows : {300, 2048, 9600}) {
+          for (const int64_t keys : {600, 4096, 16384}) {
+            for (const int threads : {2, 4}) {
+              ExpectTheLargestWorkspaceIsNeeded({dtype, batch, heads_kv, rows, keys, threads});
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
 // One sequence with all rows has more slots of packed keys than three have, and in packed layouts the largest mask.
 TEST(Infer, TheLargestWorkspaceSufficesForOneSequenceWithAllRows) {
   for (const Layout layout : {Layout::kNTD, Layout::kBSND}) {
