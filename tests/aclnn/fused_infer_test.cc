@@ -219,8 +219,7 @@ TEST(FusedInfer, ScalesOfEveryMode) {
     Problem problem(Layout::kBSND);
     const int64_t batch = paged ? kPages : kBatch, rows = paged ? kPage : kKeys, per_row = paged ? 4 : 1;
     if (paged) problem.UsePages({1});
-    problem.keys = {problem.Codes({batch, rows, kHeadsKv, kSize}, dtype)};
-    problem.values = {problem.Codes({batch, rows, kHeadsKv, kSize}, dtype)};
+    problem.keys = problem.values = {problem.Codes({batch, rows, kHeadsKv, kSize}, dtype)};
     ExpectBitsWithScales(problem, problem.Floats({1, 1, 1, 1}), {1}, 0);
     ExpectBitsWithScales(problem, problem.Floats({1, kHeadsKv, 1, kSize}), {kHeadsKv, kSize}, 0);
     ExpectBitsWithScales(problem, problem.Floats({1, kHeadsKv, 1, 1}), {kHeadsKv}, 2);
@@ -228,6 +227,15 @@ TEST(FusedInfer, ScalesOfEveryMode) {
     ExpectBitsWithScales(problem, problem.Floats({batch, kHeadsKv, rows, 1}), {batch, kHeadsKv, rows}, paged ? 5 : 3);
   };
   ForEachCase(check, Axis{"dtype", {DType::kI8, DType::kF8E4M3}}, Axis{"paged", {false, true}});
+}
+
+TEST(FusedInfer, ScalesOfPackedKeys) {
+  for (const DType dtype : {DType::kI8, DType::kF8E4M3}) {
+    Problem problem(Layout::kTND);
+    problem.keys = problem.values = {problem.Codes({kBatch * kKeys, kHeadsKv, kSize}, dtype)};
+    ExpectBitsWithScales(problem, problem.Floats({1, kHeadsKv, 1, kSize}), {kHeadsKv, kSize}, 0);
+    ExpectBitsWithScales(problem, problem.Floats({1, kHeadsKv, 1, 1}), {kHeadsKv}, 2);
+  }
 }
 
 // With one batch element, pages [pages, page size, Nkv * D] are still no keys [Nkv, S, D].
