@@ -131,6 +131,11 @@ def compressed_table(entries):
     return table(header, rows + [["bf16, only read", *(cache_text(entry, None) for entry in columns.values())]])
 
 
+def clock_text(entries):
+    """Returns a sentence on the clock, if it was that of the process."""
+    return " Times are CPU time." if any(entry.get("clock") == "cpu" for entry in entries.values()) else ""
+
+
 def cache_text(entry, side):
     """Returns the milliseconds of a side's best call, and how many times as fast as fa's call with bf16 it is. Without
     a side, returns those of reading bf16."""
@@ -226,7 +231,7 @@ def sections_of(results):
     if compressed := results.get("compressed"):
         yield "Decode with compressed keys and values: N 32/8, one row, D 128", (
             "Milliseconds of a cache's best call. In brackets: how many times as fast as fa's call with bf16 it is "
-            "(benchmarks/compressed_keys.py)." + noise_text(compressed) + "\n\n" + compressed_table(compressed))
+            "(benchmarks/compressed_keys.py)." + clock_text(compressed) + noise_text(compressed) + "\n\n" + compressed_table(compressed))
     yield "Checks", checks_text(results)
     if text := "\n\n".join(filter(None, (peer_facts.left_out_text(results), missing_text(results, most)))):
         yield "What is missing", text
