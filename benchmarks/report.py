@@ -30,7 +30,7 @@ def table(header, rows):
 
 def shape_text(case, most):
     heads = f"{case.heads}" if case.heads == case.heads_kv else f"{case.heads}/{case.heads_kv}"
-    threads = "" if case.threads == most else f", {case.threads} {'threads' if case.threads > 1 else 'thread'}"
+    threads = "" if case.threads == most else f", {counted(case.threads)}"
     return f"{case.shape}: B {case.batch}, N {heads}, S {case.sq}, D {case.d}, {case.mask}{threads}"
 
 
@@ -126,9 +126,15 @@ def compressed_table(entries):
     """Returns a table with a row per cache and a column per case. @param entries  those of compressed_keys.py"""
     columns = {key: entry for key, entry in sorted(entries.items()) if "by" in entry}
     sides = dict.fromkeys(side for entry in columns.values() for side in entry["bytes"])
-    header = ["cache", *(f"{key.rsplit('/', 1)[0]}, {key.rsplit('/', 1)[1]} threads" for key in columns)]
+    header = ["cache", *(f"{key.rsplit('/', 1)[0]}, {counted(entry['threads'])}" for key, entry in columns.items())]
     rows = [[side, *(cache_text(entry, side) for entry in columns.values())] for side in sides]
-    return table(header, rows + [["bf16, only read", *(cache_text(entry, None) for entry in columns.values())]])
+    if all(entry["clock"] == "wall" for entry in columns.values()):  # the read rate is one of wall time
+        rows.append(["bf16, only read", *(cache_text(entry, None) for entry in columns.values())])
+    return table(header, rows)
+
+
+def counted(threads):
+    return f"{threads} {'threads' if threads > 1 else 'thread'}"
 
 
 def clock_text(entries):
@@ -249,9 +255,10 @@ PLOTS = {
 
 def document(results, drawn):
     """Returns the text of the page. @param drawn  names of the plots' files"""
+    more = ", `benchmarks/compressed_keys.py`" if results.get("compressed") else ""
     parts = [f"# fa and its peers: {machine.text_of(results['machine'])}",
-             "`benchmarks/compare.py --set headline,lengths,scaling`, `benchmarks/operators.py`, "
-             "`benchmarks/compressed_keys.py` and `benchmarks/report.py` made this page. [results.json](results.json) also has medians and every peer. "
+             f"`benchmarks/compare.py --set headline,lengths,scaling`, `benchmarks/operators.py`{more} and `benchmarks/report.py` made "
+             "this page. [results.json](results.json) also has medians and every peer. "
              "[benchmarks/README.md](../../../benchmarks/README.md#every-peer) says how it is measured, "
              "[performance.md](../../performance.md#read-a-table) how to read the tables.",
              machine_text(results)]
