@@ -22,10 +22,13 @@ import rounds
 from operator_cases import CASES, TYPES, bound, normal
 from peers.client import restart_unlocked
 
-def seconds_of(call):
-    begin = time.perf_counter()
+CLOCKS = {"wall": time.perf_counter, "cpu": time.process_time}
+
+
+def seconds_of(call, clock="wall"):
+    begin = CLOCKS[clock]()
     call()
-    return time.perf_counter() - begin
+    return CLOCKS[clock]() - begin
 
 
 def distance(got, want):
@@ -53,15 +56,21 @@ def measure(problem, dtype, args, limit):
     if not error <= limit:
         return entry | {"wrong": f"they differ by {error:.3g}, want at most {limit:.3g}"}
     calls = {"fa": problem.own, "torch": lambda: problem.peer(chunk)}
+    return entry | time_in_turn(calls, args)
+
+
+def time_in_turn(calls, args):
+    """Times calls in turn until each has args.rounds quiet rounds.
+    @return {"by": the summary of each call, "foreign": the most CPU time of other programs}, or {"busy": why}"""
     samples, rejected, foreign = {name: [] for name in calls}, dict.fromkeys(calls, 0), 0.0
     for number in range(args.rounds):
         for name in rounds.order_of(list(calls), number):
             for _ in range(args.tries):
                 time.sleep(0.03)
                 before = machine.cpu_use([os.getpid()])
-                taken = [seconds_of(calls[name])]
+                taken = [seconds_of(calls[name], args.clock)]
                 while sum(taken) < args.seconds:
-                    taken.append(seconds_of(calls[name]))
+                    taken.append(seconds_of(calls[name], args.clock))
                 after = machine.cpu_use([os.getpid()])
                 if rounds.is_quiet(before, after, args.foreign):
                     samples[name].append(taken)
@@ -69,37 +78,48 @@ def measure(problem, dtype, args, limit):
                     break
                 rejected[name] += 1
             else:
-                return entry | {"busy": "no quiet round"}
-    entry["foreign"] = foreign
-    entry["by"] = {name: rounds.summarize(samples[name]) | {"rejected": rejected[name]} for name in calls}
-    return entry
+                return {"busy": "no quiet round"}
+    by = {name: rounds.summarize(samples[name]) | {"rejected": rejected[name]} for name in calls}
+    return {"by": by, "foreign": foreign, "clock": args.clock}
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def add_options(parser):
+    """Adds the options that say what is timed, how often, and where the results go."""
     parser.add_argument("--build", default="build/release", help="build folder of mkl_unlock")
     parser.add_argument("--only", default="*", help="a pattern of names")
-    parser.add_argument("--types", default="f32,bf16")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--seconds", type=float, default=0.25, help="of a round")
     parser.add_argument("--rounds", type=int, default=3, help="rounds of each that count")
     parser.add_argument("--tries", type=int, default=8, help="rounds until one counts, before a case is given up")
     parser.add_argument("--foreign", type=float, default=0.1, help="share of one CPU that others may use in a round")
+    parser.add_argument("--clock", default="wall", choices=CLOCKS, help="cpu: of this process, for a busy machine")
     parser.add_argument("--again", action="store_true", help="measure what was measured already")
     parser.add_argument("--out", default="build/benchmarks/results.json")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--types", default="f32,bf16")
+    add_options(parser)
     args = parser.parse_args()
     restart_unlocked("operators", args.build, machine.describe()["vendor"])
     run(args)
 
 
-def run(args):
-    torch.set_num_threads(args.threads)
-    fa.set_default_context(fa.Context(threads=args.threads))
+def results_of(args):
+    """Returns the results of the file args.out, and exits if another machine made them."""
     results = store.load(args.out)
     described = machine.describe()
     if not machine.is_same(results["machine"] or described, described):
         sys.exit(f"operators: {args.out} has results of another machine; name another file with --out")
     results["machine"] = described
+    return results
+
+
+def run(args):
+    torch.set_num_threads(args.threads)
+    fa.set_default_context(fa.Context(threads=args.threads))
+    results = results_of(args)
     measured = results.setdefault("operators", {})
     for name, make in CASES.items():
         for dtype in args.types.split(","):

@@ -30,7 +30,7 @@ def table(header, rows):
 
 def shape_text(case, most):
     heads = f"{case.heads}" if case.heads == case.heads_kv else f"{case.heads}/{case.heads_kv}"
-    threads = "" if case.threads == most else f", {case.threads} {'threads' if case.threads > 1 else 'thread'}"
+    threads = "" if case.threads == most else f", {counted(case.threads)}"
     return f"{case.shape}: B {case.batch}, N {heads}, S {case.sq}, D {case.d}, {case.mask}{threads}"
 
 
@@ -122,8 +122,39 @@ def operator_text(entry):
     return f"{own:.{1 if own < 100 else 0}f} {entry['unit']}, {own / other:.2f}"
 
 
+def compressed_table(entries):
+    """Returns a table with a row per cache and a column per case. @param entries  those of compressed_keys.py"""
+    columns = {key: entry for key, entry in sorted(entries.items()) if "by" in entry}
+    sides = dict.fromkeys(side for entry in columns.values() for side in entry["bytes"])
+    header = ["cache", *(f"{key.rsplit('/', 1)[0]}, {counted(entry['threads'])}" for key, entry in columns.items())]
+    rows = [[side, *(cache_text(entry, side) for entry in columns.values())] for side in sides]
+    if all(entry["clock"] == "wall" for entry in columns.values()):  # the read rate is one of wall time
+        rows.append(["bf16, only read", *(cache_text(entry, None) for entry in columns.values())])
+    return table(header, rows)
+
+
+def counted(threads):
+    return f"{threads} {'threads' if threads > 1 else 'thread'}"
+
+
+def clock_text(entries):
+    """Returns a sentence on the clock, if it was that of the process."""
+    return " Times are CPU time." if any(entry.get("clock") == "cpu" for entry in entries.values()) else ""
+
+
+def cache_text(entry, side):
+    """Returns the milliseconds of a side's best call, and how many times as fast as fa's call with bf16 it is. Without
+    a side, returns those of reading bf16."""
+    if side in entry["wrong"]:
+        return "wrong"
+    own, best = (entry["by"].get(name, {}).get("best") for name in ("fa bf16", side))
+    if side is None:
+        best = entry["bytes"]["fa bf16"] / entry["read_gbytes"] * 1e-9
+    return f"{1e3 * best:.1f} ({own / best:.2f})" if best else "–"
+
+
 # If other programs took a larger share of one CPU than this, the table gets a note. By default compare.py and
-# operators.py accept rounds up to this share.
+# the other programs accept rounds up to this share.
 QUIET = 0.1
 
 
@@ -203,6 +234,10 @@ def sections_of(results):
             "A cell has the rate of fa's best call, and how many times the rate of PyTorch's chunks that is "
             "(benchmarks/operator_cases.py): no library has these as one call." + noise_text(operators) + "\n\n" +
             operators_table(operators, most))
+    if compressed := results.get("compressed"):
+        yield "Decode with compressed keys and values: N 32/8, one row, D 128", (
+            "Milliseconds of a cache's best call. In brackets: how many times as fast as fa's call with bf16 it is "
+            "(benchmarks/compressed_keys.py)." + clock_text(compressed) + noise_text(compressed) + "\n\n" + compressed_table(compressed))
     yield "Checks", checks_text(results)
     if text := "\n\n".join(filter(None, (peer_facts.left_out_text(results), missing_text(results, most)))):
         yield "What is missing", text
@@ -220,8 +255,9 @@ PLOTS = {
 
 def document(results, drawn):
     """Returns the text of the page. @param drawn  names of the plots' files"""
+    more = ", `benchmarks/compressed_keys.py`" if results.get("compressed") else ""
     parts = [f"# fa and its peers: {machine.text_of(results['machine'])}",
-             "`benchmarks/compare.py --set headline,lengths,scaling`, `benchmarks/operators.py` and `benchmarks/report.py` made "
+             f"`benchmarks/compare.py --set headline,lengths,scaling`, `benchmarks/operators.py`{more} and `benchmarks/report.py` made "
              "this page. [results.json](results.json) also has medians and every peer. "
              "[benchmarks/README.md](../../../benchmarks/README.md#every-peer) says how it is measured, "
              "[performance.md](../../performance.md#read-a-table) how to read the tables.",

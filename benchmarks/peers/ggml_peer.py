@@ -10,7 +10,9 @@ import numpy as np
 
 from worker import Unsupported, serve
 
-TYPES = {"f32": 0, "f16": 1, "bf16": 30}  # the numbers of enum ggml_type
+TYPES = {"f32": 0, "f16": 1, "bf16": 30, "q8_0": 8, "q4_0": 2}  # the numbers of enum ggml_type
+BLOCK = 32  # elements of q8_0 and q4_0 that share a scale of two bytes
+BLOCK_BYTES = {"q8_0": 34, "q4_0": 18}
 DESCRIPTION_BYTES = 1 << 20  # enough bytes for the descriptions of tensors and graph
 HERE = os.path.dirname(libggml.__file__)
 FOLDER = next(path for path in (os.path.join(HERE, name) for name in ("lib", "lib64")) if os.path.isdir(path))
@@ -42,6 +44,8 @@ base.ggml_flash_attn_ext.restype = ctypes.c_void_p
 base.ggml_new_graph.argtypes, base.ggml_new_graph.restype = [ctypes.c_void_p], ctypes.c_void_p
 base.ggml_build_forward_expand.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
 base.ggml_get_data.argtypes, base.ggml_get_data.restype = [ctypes.c_void_p], ctypes.c_void_p
+base.ggml_quantize_chunk.argtypes = [ctypes.c_int, *[ctypes.c_void_p] * 2, *[ctypes.c_int64] * 3, ctypes.c_void_p]
+base.ggml_quantize_chunk.restype = ctypes.c_size_t
 cpu.ggml_cpu_init.argtypes = []
 cpu.ggml_graph_plan.argtypes, cpu.ggml_graph_plan.restype = [ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p], Plan
 cpu.ggml_graph_compute.argtypes = [ctypes.c_void_p, ctypes.POINTER(Plan)]
@@ -51,6 +55,11 @@ def instructions():
     """Returns the vector instructions for which the library was built."""
     names = ("avx2", "avx512", "avx512_bf16")
     return ", ".join(name for name in names if getattr(cpu, f"ggml_cpu_has_{name}")()) or "none"
+
+
+def bytes_of(array, dtype):
+    """Returns the bytes that the array's elements take in ggml."""
+    return array.size // BLOCK * BLOCK_BYTES[dtype] if dtype in BLOCK_BYTES else array.nbytes
 
 
 class GgmlPeer:
@@ -67,32 +76,45 @@ class GgmlPeer:
         self.case = case
         q, k, v = (np.load(f"{case['folder']}/{name}.npy") for name in ("q", "k", "v"))
         wide = (q.astype(np.uint32) << 16).view(np.float32) if case["dtype"] == "bf16" else q.astype(np.float32)
-        size = DESCRIPTION_BYTES + 2 * wide.nbytes + k.nbytes + v.nbytes
+        self.build(wide, k, v, case["dtype"], case["threads"])
+
+    def build(self, q, k, v, dtype, threads):
+        """Makes the graph of a call. @param q  f32. @param k, v  [B, N, S, D], f32 where dtype is q8_0 or q4_0"""
+        size = DESCRIPTION_BYTES + 2 * q.nbytes + k.nbytes + v.nbytes
         self.context = base.ggml_init(InitParams(size, None, False))
-        tensors = [self.tensor(wide, "f32"), self.tensor(k, case["dtype"]), self.tensor(v, case["dtype"])]
-        self.blocks = [(base.ggml_get_data(tensor), k.nbytes) for tensor in tensors[1:]]
-        self.out = base.ggml_flash_attn_ext(self.context, *tensors, None, case["d"] ** -0.5, 0, 0)
+        tensors = [self.tensor(q, "f32"), self.tensor(k, dtype), self.tensor(v, dtype)]
+        self.blocks = [(base.ggml_get_data(tensor), bytes_of(k, dtype)) for tensor in tensors[1:]]
+        self.out = base.ggml_flash_attn_ext(self.context, *tensors, None, q.shape[-1] ** -0.5, 0, 0)
         self.graph = base.ggml_new_graph(self.context)
         base.ggml_build_forward_expand(self.graph, self.out)
-        self.plan = cpu.ggml_graph_plan(self.graph, case["threads"], None)
+        self.plan = cpu.ggml_graph_plan(self.graph, threads, None)
         self.work = np.empty(self.plan.work_size, np.uint8)
         self.plan.work_data = self.work.ctypes.data
 
     def tensor(self, array, dtype):
         """Returns a tensor with the array's elements. ggml counts dimensions from the innermost."""
         tensor = base.ggml_new_tensor_4d(self.context, TYPES[dtype], *reversed(array.shape))
-        ctypes.memmove(base.ggml_get_data(tensor), array.ctypes.data, array.nbytes)
+        if dtype in BLOCK_BYTES:
+            columns = array.shape[-1]
+            base.ggml_quantize_chunk(TYPES[dtype], array.ctypes.data, base.ggml_get_data(tensor), 0,
+                                     array.size // columns, columns, None)
+        else:
+            ctypes.memmove(base.ggml_get_data(tensor), array.ctypes.data, array.nbytes)
         return tensor
 
     def call(self):
         if cpu.ggml_graph_compute(self.graph, ctypes.byref(self.plan)) != 0:
             raise RuntimeError("ggml_graph_compute failed")
 
+    def result(self, batch, heads, rows, columns):
+        """Returns a copy of the call's result, f32 [B, N, Sq, D]."""
+        pointer = ctypes.cast(base.ggml_get_data(self.out), ctypes.POINTER(ctypes.c_float))
+        flat = np.ctypeslib.as_array(pointer, (batch * rows * heads * columns,))
+        return flat.reshape(batch, rows, heads, columns).transpose(0, 2, 1, 3).copy()
+
     def save_results(self):
         case = self.case
-        count = case["batch"] * case["sq"] * case["heads"] * case["d"]
-        flat = np.ctypeslib.as_array(ctypes.cast(base.ggml_get_data(self.out), ctypes.POINTER(ctypes.c_float)), (count,))
-        out = flat.reshape(case["batch"], case["sq"], case["heads"], case["d"]).transpose(0, 2, 1, 3).copy()
+        out = self.result(case["batch"], case["heads"], case["sq"], case["d"])
         if case["dtype"] == "bf16":
             bits = out.view(np.uint32)
             out = ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)

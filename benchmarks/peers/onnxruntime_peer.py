@@ -81,28 +81,35 @@ class OnnxRuntimePeer:
         self.bind(model, feeds, {"out": np.empty_like(feeds["q"])})
         return {"note": "MultiHeadAttention"}
 
-    def prepare_group_query(self, q, k, v, past):
+    def prepare_group_query(self, q, k, v, past, cache=None, scales=None):
         """Makes GroupQueryAttention. It writes the new keys into the cache in place. @param past  the number of keys
-        that the cache already has"""
+        that the cache already has. @param cache  the cache's keys and values, if they are not k and v: int8.
+        @param scales  theirs, one per head and column"""
         case = self.case
         new = slice(past, None)
         feeds = {"q": packed(q), "k": packed(k[:, :, new]), "v": packed(v[:, :, new])}
         inputs = [(name, None, array.shape) for name, array in feeds.items()]
+        element = TensorProto.INT8 if cache else None
+        keys, values = cache or (k, v)
+        attributes = {"num_heads": case["heads"], "kv_num_heads": case["heads_kv"]}
         cache = {}
         if past:
-            cache = {"past_k": k, "past_v": v}
-            inputs += [(name, None, array.shape) for name, array in cache.items()]
+            cache = {"past_k": keys, "past_v": values}
+            inputs += [(name, element, array.shape) for name, array in cache.items()]
         else:
             inputs += [None, None]
         lengths = {"lengths": np.full((case["batch"],), case["sk"] - 1, np.int32),
                    "total": np.array([case["sk"]], np.int32)}
         inputs += [(name, TensorProto.INT32, array.shape) for name, array in lengths.items()]
+        if scales:
+            lengths |= {"k_scale": scales[0], "v_scale": scales[1]}
+            inputs += [None] * 5 + [(name, TensorProto.FLOAT, lengths[name].shape) for name in ("k_scale", "v_scale")]
+            attributes |= {"k_quant_type": "PER_CHANNEL", "v_quant_type": "PER_CHANNEL", "kv_cache_bit_width": 8}
         present = (case["batch"], case["heads_kv"], case["sk"], case["d"])
-        outputs = [("out", None, feeds["q"].shape), ("present_k", None, present), ("present_v", None, present)]
-        model = model_of("GroupQueryAttention", case, inputs, outputs,
-                         num_heads=case["heads"], kv_num_heads=case["heads_kv"])
-        results = {"out": np.empty_like(feeds["q"]), "present_k": np.empty(present, k.dtype),
-                   "present_v": np.empty(present, v.dtype)}
+        outputs = [("out", None, feeds["q"].shape), ("present_k", element, present), ("present_v", element, present)]
+        model = model_of("GroupQueryAttention", case, inputs, outputs, **attributes)
+        results = {"out": np.empty_like(feeds["q"]), "present_k": np.empty(present, keys.dtype),
+                   "present_v": np.empty(present, values.dtype)}
         self.bind(model, {**feeds, **cache, **lengths}, results)
         if past:
             for name in ("k", "v"):
@@ -112,10 +119,15 @@ class OnnxRuntimePeer:
     def call(self):
         self.session.run_with_iobinding(self.binding)
 
+    def result(self, batch, heads, rows, columns):
+        """Returns the call's result, [B, N, Sq, D]."""
+        out = self.outputs["out"].numpy().reshape(batch, rows, heads, columns)
+        return np.ascontiguousarray(out.transpose(0, 2, 1, 3))
+
     def save_results(self):
         case = self.case
-        out = self.outputs["out"].numpy().reshape(case["batch"], case["sq"], case["heads"], case["d"])
-        np.save(os.path.join(case["folder"], "out.npy"), np.ascontiguousarray(out.transpose(0, 2, 1, 3)))
+        out = self.result(case["batch"], case["heads"], case["sq"], case["d"])
+        np.save(os.path.join(case["folder"], "out.npy"), out)
 
     def memory(self):
         names = ("past_k", "past_v") if "past_k" in self.feeds else ("k", "v")

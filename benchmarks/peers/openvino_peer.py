@@ -4,7 +4,8 @@ import time
 
 import numpy as np
 import openvino
-from openvino import opset13
+from openvino import opset6, opset13
+from openvino.op.util import Variable, VariableInfo
 
 from worker import Unsupported, serve
 
@@ -132,6 +133,64 @@ class OpenVinoPeer:
 
     def release(self):
         self.requests = []
+
+
+class StatefulAttention:
+    """Attention of one row per sequence over a state, to which each call adds a key. The device keeps the state in the
+    precision that it is told, as it does for language models.
+
+    q is f32 [B, N, 1, D]. k and v are f32 [B, Nkv, S, D], of which the last key is the one that a call adds."""
+
+    def __init__(self, q, k, v, precision, threads):
+        (batch, heads, _, d), heads_kv = q.shape, k.shape[1]
+        new = openvino.PartialShape([batch, heads_kv, 1, d])
+        query, key, value = (opset13.parameter(shape, openvino.Type.f32) for shape in (q.shape, new, new))
+        order = opset13.parameter([batch], openvino.Type.i32)
+        results = []
+        states = [self.state_of(f"past_{name}", row, order, results) for name, row in (("k", key), ("v", value))]
+        if heads != heads_kv:
+            states = [self.repeated(state, heads, heads_kv) for state in states]
+        attention = opset13.scaled_dot_product_attention(query, *states, causal=False)
+        model = openvino.Model([opset13.result(attention)], results, [query, key, value, order])
+        settings = {"INFERENCE_NUM_THREADS": threads, "NUM_STREAMS": 1, "ENABLE_CPU_PINNING": False,
+                    "INFERENCE_PRECISION_HINT": "bf16", "KV_CACHE_PRECISION": precision}
+        compiled = openvino.Core().compile_model(model, "CPU", settings)
+        kinds = {node.get_rt_info()["layerType"].astype(str) for node in compiled.get_runtime_model().get_ordered_ops()}
+        if not any("ScaledDotProductAttention" in kind for kind in kinds):
+            raise RuntimeError(f"OpenVINO does not fuse attention with its state: {kinds}")
+        self.request = compiled.create_infer_request()
+        past = {"past_k": k, "past_v": v}
+        for state in self.request.query_state():
+            state.state = openvino.Tensor(np.ascontiguousarray(past[state.name][:, :, :-1]))
+        self.inputs = [q, *(np.ascontiguousarray(x[:, :, -1:]) for x in (k, v)), np.arange(batch, dtype=np.int32)]
+
+    @staticmethod
+    def state_of(name, row, order, results):
+        """Returns the keys or values of a state with `row` behind them, in the form that the device fuses."""
+        batch, heads, _, d = row.get_partial_shape()
+        shape = openvino.PartialShape([batch, heads, openvino.Dimension(), d])
+        variable = Variable(VariableInfo())
+        info = VariableInfo()
+        info.data_shape, info.data_type, info.variable_id = shape, openvino.Type.f32, name
+        variable.update(info)
+        none = opset13.constant(np.zeros((batch.get_length(), heads.get_length(), 0, d.get_length()), np.float32))
+        past = opset13.gather(opset6.read_value(none, variable), order, opset13.constant(0))
+        whole = opset13.concat([past, row], 2)
+        results.append(opset6.assign(whole, variable))
+        return whole
+
+    @staticmethod
+    def repeated(node, heads, heads_kv):
+        wide = opset13.broadcast(opset13.unsqueeze(node, opset13.constant(2)),
+                                 opset13.constant([1, 1, heads // heads_kv, 1, 1]), broadcast_spec="BIDIRECTIONAL")
+        return opset13.reshape(wide, opset13.constant([0, heads, -1, node.get_output_partial_shape(0)[3].get_length()]), True)
+
+    def __call__(self):
+        self.request.infer(dict(enumerate(self.inputs)), share_inputs=True)
+        return self
+
+    def result(self, *shape):
+        return np.array(self.request.get_output_tensor(0).data, np.float32).reshape(shape)
 
 
 if __name__ == "__main__":

@@ -77,6 +77,15 @@ TEST(FusedInfer, ScalesPerTokenOfAList) {
   }
 }
 
+TEST(FusedInfer, ScalesOfPackedKeys) {
+  for (const DType dtype : {DType::kI8, DType::kF8E4M3}) {
+    Problem problem(Layout::kTND);
+    problem.keys = problem.values = {problem.Codes({kBatch * kKeys, kHeadsKv, kSize}, dtype)};
+    ExpectBitsWithScales(problem, problem.Floats({1, kHeadsKv, 1, kSize}), {kHeadsKv, kSize}, 0);
+    ExpectBitsWithScales(problem, problem.Floats({1, kHeadsKv, 1, 1}), {kHeadsKv}, 2);
+  }
+}
+
 // With one batch element, pages [pages, page size, Nkv * D] are still no keys [Nkv, S, D].
 TEST(FusedInfer, ScalesOfPagesInNsd) {
   Problem problem(Layout::kBNSD);

@@ -290,7 +290,8 @@ void RaiseToAnyLengths(const AttentionProblem& problem, const Machine& machine, 
   if (rows == 0) return;
   const RowCut cut = CutRows(rows, problem.group(), plan.shape.block_q, machine.strip_rows);
   const int64_t heads = core::SaturatedProduct(problem.heads_kv, std::ssize(problem.sequences));
-  double tasks = static_cast<double>(plan.graph.task_count);
+  // Ranges have two joins per packed head, and one list has a single join.
+  double tasks = static_cast<double>(std::ssize(plan.items) + std::ssize(plan.packs)) + 2 * static_cast<double>(heads);
   if (!problem.whole_rows && parts > 0) {
     plan.merges = core::SaturatedProduct(heads, cut.tiles());
     plan.states = core::SaturatedProduct(problem.heads_kv, cut.tiles(), parts);

@@ -183,14 +183,21 @@ class _Compressed(_Growing):
             words = "require a gradient, and codes of 8 bits have none; want torch.no_grad()"
             raise ValueError(f"invalid argument: {name} {words}")
 
-    def joined(self, name: str, new: Tensor) -> Tensor:
-        batch, heads, rows, size = new.shape
-        whole = self.with_room(name, getattr(self, name), new.shape, torch.uint8)
-        codes = whole[..., whole.shape[-2] - rows :, :].view(self.codes)
-        scale = self.fresh[name] = torch.empty((batch, heads, rows, 1), dtype=torch.float32)
-        tokens = new.transpose(1, 2).reshape(batch * rows, heads, size)
+    def compressed(self, key_states: Tensor, value_states: Tensor) -> list[Tensor]:
+        """Returns codes of rows [B, N, S, D] as bytes, and keeps their scales in `fresh`."""
+        batch, heads, rows, _ = key_states.shape
+        tokens = [t.transpose(1, 2).reshape(batch * rows, heads, -1) for t in (key_states, value_states)]
+        codes = [torch.empty(t.shape, dtype=self.codes) for t in (key_states, value_states)]
+        scales = [torch.empty((batch, heads, rows, 1), dtype=torch.float32) for _ in range(2)]
+        self.fresh = dict(zip(("keys", "values"), scales, strict=True))
         places = torch.arange(batch * rows, dtype=torch.int32)
-        scatter_rows(tokens, None, places, codes, key_scale_cache=scale, form="BnNBsD")
+        of_caches = dict(zip(("key_scale_cache", "value_scale_cache"), scales, strict=True))
+        scatter_rows(*tokens, places, *codes, **of_caches, form="BnNBsD")
+        return [t.view(torch.uint8) for t in codes]
+
+    def joined(self, name: str, new: Tensor) -> Tensor:
+        whole = self.with_room(name, getattr(self, name), new.shape, torch.uint8)
+        whole[..., whole.shape[-2] - new.shape[-2] :, :] = new
         return whole
 
     def read(self, name: str, stored: Tensor) -> Tensor:
@@ -203,7 +210,9 @@ def _with_scales(update: Callable) -> Callable:
     def with_scales(self: Any, key_states: Tensor, value_states: Tensor, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
         self.check("keys", key_states)
         self.check("values", value_states)
-        codes = update(self, key_states, value_states)
+        if not self.is_initialized:
+            self.lazy_initialization(key_states, value_states)
+        codes = update(self, *self.compressed(key_states, value_states))
         with torch.no_grad():
             scales = self.scales.update(self.fresh["keys"], self.fresh["values"])
         for of_side, scale in zip(codes, scales, strict=True):

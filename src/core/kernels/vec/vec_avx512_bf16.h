@@ -57,20 +57,9 @@ FA_INLINE F Interleave(const uint16_t* lower, const uint16_t* upper, int64_t n) 
   return AsF(_mm512_or_si512(low, _mm512_slli_epi32(high, 16)));
 }
 
-/// Exchanges group j of r[i] with group i of r[j], where a group is four lanes.
-FA_INLINE void TransposeQuarters(F (&r)[4]) {
-  const F a = _mm512_shuffle_f32x4(r[0], r[1], 0x44), b = _mm512_shuffle_f32x4(r[2], r[3], 0x44);
-  const F c = _mm512_shuffle_f32x4(r[0], r[1], 0xee), d = _mm512_shuffle_f32x4(r[2], r[3], 0xee);
-  r[0] = _mm512_shuffle_f32x4(a, b, 0x88);
-  r[1] = _mm512_shuffle_f32x4(a, b, 0xdd);
-  r[2] = _mm512_shuffle_f32x4(c, d, 0x88);
-  r[3] = _mm512_shuffle_f32x4(c, d, 0xdd);
-}
-
-/// Stores 32 elements, rounded to nearest even: the 16 of x and then the 16 of y.
-FA_INLINE void StoreBF16Words(uint16_t* p, F x, F y) {
-  _mm512_storeu_si512(p, reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(y, x)));
-}
+/// Returns words of 32 elements, rounded to nearest even: the 16 of x and then the 16 of y.
+FA_INLINE F BF16Words(F x, F y) { return AsF(reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(y, x))); }
+FA_INLINE void StoreBF16Words(uint16_t* p, F x, F y) { _mm512_storeu_si512(p, AsI(BF16Words(x, y))); }
 /// Makes words of lower[i] and upper[i] for i < 32. `first` gets the first four of every eight words, and `second` gets
 /// the other four. That takes one operation per vector, on a unit that does not multiply. If upper is null, upper
 /// elements are 0.

@@ -45,44 +45,12 @@ FA_INLINE void WidenByteFloats(const ByteFloats& table, I codes, F& lower, F& up
   lower = AsF(_mm512_unpacklo_epi8(first, second));
   upper = AsF(_mm512_unpackhi_epi8(first, second));
 }
-/// Loads 32 codes, eight in the lower half of every 16 bytes.
-FA_INLINE I LoadCodes32(const void* p) {
-  const __m512i codes = _mm512_castsi256_si512(_mm256_loadu_si256(static_cast<const __m256i*>(p)));
-  return _mm512_permutexvar_epi64(_mm512_setr_epi64(0, 0, 1, 1, 2, 2, 3, 3), codes);
-}
-/// Loads 64 codes: the first 32 as LoadCodes32, the others in the upper halves.
-FA_INLINE I LoadCodes64(const void* p) {
-  return _mm512_permutexvar_epi64(_mm512_setr_epi64(0, 4, 1, 5, 2, 6, 3, 7), _mm512_loadu_si512(p));
-}
-
-/// Loads 32 * N 8-bit floats as bf16. Each table look-up serves all codes.
-template <int N>
-FA_INLINE void LoadByteFloats(const ByteFloats& table, const char* p, F (&x)[N]) {
-  static_assert(N <= 2);
-  F none;
-  if constexpr (N == 1) WidenByteFloats(table, LoadCodes32(p), x[0], none);
-  if constexpr (N == 2) WidenByteFloats(table, LoadCodes64(p), x[0], x[1]);
-}
-/// Loads 32 * N columns of two rows, and does what UnpackWords does. If upper is null, its elements are 0.
-template <int N>
-FA_INLINE void LoadByteFloatPairs(const ByteFloats& table, const char* lower, const char* upper, F (&x)[2 * N]) {
-  static_assert(N <= 2);
-  const I zero = _mm512_setzero_si512();
-  if constexpr (N == 1) {
-    const I a = LoadCodes32(lower), b = upper == nullptr ? zero : LoadCodes32(upper);
-    WidenByteFloats(table, _mm512_unpacklo_epi8(a, b), x[0], x[1]);
-  } else {
-    const I a = LoadCodes64(lower), b = upper == nullptr ? zero : LoadCodes64(upper);
-    WidenByteFloats(table, _mm512_unpacklo_epi8(a, b), x[0], x[1]);
-    WidenByteFloats(table, _mm512_unpackhi_epi8(a, b), x[2], x[3]);
-  }
-}
 
 #else
 
-/// Loads 32 8-bit floats as bf16. Each table look-up serves 64 codes.
-FA_INLINE F LoadByteFloats(const uint16_t (&table)[128], const void* p) {
-  const I codes = _mm512_cvtepi8_epi16(_mm256_loadu_si256(static_cast<const __m256i*>(p)));
+/// Turns the codes in the upper bytes of words into bf16. Each table look-up serves 64 codes.
+FA_INLINE F WidenByteFloats(const uint16_t (&table)[128], I words) {
+  const I codes = _mm512_srai_epi16(words, 8);
   const I lower = _mm512_permutex2var_epi16(_mm512_load_si512(table), codes, _mm512_load_si512(table + 32));
   const I upper = _mm512_permutex2var_epi16(_mm512_load_si512(table + 64), codes, _mm512_load_si512(table + 96));
   const __mmask32 is_upper = _mm512_test_epi16_mask(codes, _mm512_set1_epi16(64));
@@ -91,16 +59,40 @@ FA_INLINE F LoadByteFloats(const uint16_t (&table)[128], const void* p) {
   const I sign = _mm512_set1_epi16(static_cast<int16_t>(0x8000));
   return AsF(_mm512_ternarylogic_epi32(magnitude, codes, sign, kOrOfAnd));
 }
-template <int N>
-FA_INLINE void LoadByteFloats(const ByteFloats& table, const char* p, F (&x)[N]) {
-  FA_UNROLL for (int i = 0; i < N; ++i) x[i] = LoadByteFloats(table.of, p + 32 * i);
-}
-template <int N>
-FA_INLINE void LoadByteFloatPairs(const ByteFloats& table, const char* lower, const char* upper, F (&x)[2 * N]) {
-  FA_UNROLL for (int i = 0; i < N; ++i) {
-    const F b = upper == nullptr ? Zero() : LoadByteFloats(table.of, upper + 32 * i);
-    UnpackWords(LoadByteFloats(table.of, lower + 32 * i), b, x[2 * i], x[2 * i + 1]);
-  }
+/// Turns 64 codes into bf16: those of the lower eight codes of every 16 bytes, and those of the upper eight.
+FA_INLINE void WidenByteFloats(const ByteFloats& table, I codes, F& lower, F& upper) {
+  lower = WidenByteFloats(table.of, _mm512_unpacklo_epi8(codes, codes));
+  upper = WidenByteFloats(table.of, _mm512_unpackhi_epi8(codes, codes));
 }
 
 #endif
+
+/// Loads 32 codes, eight in the lower half of every 16 bytes.
+FA_INLINE I LoadCodes32(const void* p) {
+  const __m512i codes = _mm512_castsi256_si512(_mm256_loadu_si256(static_cast<const __m256i*>(p)));
+  return _mm512_permutexvar_epi64(_mm512_setr_epi64(0, 0, 1, 1, 2, 2, 3, 3), codes);
+}
+
+/// Loads 32 * N 8-bit floats as bf16. Of 64 columns, x[0] has the lower eight of every 16, and x[1] the upper eight.
+template <int N>
+FA_INLINE void LoadByteFloats(const ByteFloats& table, const char* p, F (&x)[N]) {
+  static_assert(N <= 2);
+  F none;
+  if constexpr (N == 1) WidenByteFloats(table, LoadCodes32(p), x[0], none);
+  if constexpr (N == 2) WidenByteFloats(table, _mm512_loadu_si512(p), x[0], x[1]);
+}
+/// Loads 32 * N columns of two rows, whose elements become the halves of words. If upper is null, its elements are 0.
+/// Of 32 columns, the words are in the order of UnpackWords. Of 64, x[i] has four columns of every 16, from 4 i on.
+template <int N>
+FA_INLINE void LoadByteFloatPairs(const ByteFloats& table, const char* lower, const char* upper, F (&x)[2 * N]) {
+  static_assert(N <= 2);
+  const I zero = _mm512_setzero_si512();
+  if constexpr (N == 1) {
+    const I a = LoadCodes32(lower), b = upper == nullptr ? zero : LoadCodes32(upper);
+    WidenByteFloats(table, _mm512_unpacklo_epi8(a, b), x[0], x[1]);
+  } else {
+    const I a = _mm512_loadu_si512(lower), b = upper == nullptr ? zero : _mm512_loadu_si512(upper);
+    WidenByteFloats(table, _mm512_unpacklo_epi8(a, b), x[0], x[1]);
+    WidenByteFloats(table, _mm512_unpackhi_epi8(a, b), x[2], x[3]);
+  }
+}

@@ -54,6 +54,15 @@ FA_INLINE void FromUnpackedOrder(F& a, F& b) {
   b = _mm512_shuffle_f32x4(high, high, 0xd8);
 }
 
+/// Exchanges group j of r[i] with group i of r[j], where a group is four lanes.
+FA_INLINE void TransposeQuarters(F (&r)[4]) {
+  const F a = _mm512_shuffle_f32x4(r[0], r[1], 0x44), b = _mm512_shuffle_f32x4(r[2], r[3], 0x44);
+  const F c = _mm512_shuffle_f32x4(r[0], r[1], 0xee), d = _mm512_shuffle_f32x4(r[2], r[3], 0xee);
+  r[0] = _mm512_shuffle_f32x4(a, b, 0x88);
+  r[1] = _mm512_shuffle_f32x4(a, b, 0xdd);
+  r[2] = _mm512_shuffle_f32x4(c, d, 0x88);
+  r[3] = _mm512_shuffle_f32x4(c, d, 0xdd);
+}
 /// Splits consecutive keys (a, then b) into a vector of the even keys and a vector of the odd keys.
 template <int R>
 FA_INLINE void SplitKeys(F& a, F& b) {
@@ -72,14 +81,26 @@ FA_INLINE void SplitKeys(F& a, F& b) {
   }
   a = even;
 }
-/// Loads 32 integers of 4 bits from 16 bytes. The permutation uses five bits of each word. One of the five is not part
-/// of the integer. So the table has each integer twice.
-FA_INLINE F LoadIntegers4(const void* p) {
+/// Returns the integer of the lower 4 bits of each word. The permutation uses five bits of each word, of which one is
+/// not part of the integer. So the table has each integer twice.
+FA_INLINE F LowerIntegers4(I words) {
   alignas(64) static constexpr int16_t kNumbers[32] = {0, 1, 2, 3, 4, 5, 6, 7, -8, -7, -6, -5, -4, -3, -2, -1,
                                                        0, 1, 2, 3, 4, 5, 6, 7, -8, -7, -6, -5, -4, -3, -2, -1};
+  return AsF(_mm512_permutexvar_epi16(words, _mm512_load_si512(kNumbers)));
+}
+/// Turns words of two integers of 4 bits into the lower integers, and the upper ones.
+FA_INLINE void SplitIntegers4(I words, F& lower, F& upper) {
+  lower = LowerIntegers4(words);
+  upper = LowerIntegers4(_mm512_srli_epi16(words, 4));
+}
+/// Loads 32 bytes as words.
+FA_INLINE I LoadBytes(const void* p) {
+  return _mm512_cvtepu8_epi16(_mm256_loadu_si256(static_cast<const __m256i*>(p)));
+}
+/// Loads 32 integers of 4 bits from 16 bytes.
+FA_INLINE F LoadIntegers4(const void* p) {
   const I bytes = _mm512_cvtepu8_epi32(_mm_loadu_si128(static_cast<const __m128i*>(p)));
-  const I halves = _mm512_or_si512(bytes, _mm512_slli_epi32(bytes, 12));
-  return AsF(_mm512_permutexvar_epi16(halves, _mm512_load_si512(kNumbers)));
+  return LowerIntegers4(_mm512_or_si512(bytes, _mm512_slli_epi32(bytes, 12)));
 }
 /// Loads 32 integers of 8 bits.
 FA_INLINE F LoadIntegers8(const void* p) {
