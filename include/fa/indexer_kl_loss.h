@@ -44,8 +44,8 @@ struct IndexerKLLossOptions {
 ///   P = y / (sum of y + eps);  loss = sum of w (ln max(P, eps) - ln(Y + eps))
 /// where w is y or P. The terms of a row are computed and added in double in their order, and so are the rows. The loss
 /// is rounded once. A NaN in an input gives NaN. Bits do not depend on the number of threads or on strides.
-/// @return kInvalidArgument with the argument's name, or kOutOfMemory. After an error nothing was written. The loss must
-/// not overlap an input. The function is re-entrant. It follows LightningIndexerKLLoss of CANN.
+/// @return kInvalidArgument with the argument's name, or kOutOfMemory. After an error nothing was written. The loss
+/// must not overlap an input. The function is re-entrant. It follows LightningIndexerKLLoss of CANN.
 FA_API Status IndexerKLLoss(const IndexerKLLossArgs& args, const IndexerKLLossOptions& options,
                             Context* context = nullptr);
 

@@ -28,15 +28,14 @@ aclnnStatus aclnnLightningIndexerKLLossGetWorkspaceSize(const aclTensor* targetS
     if (error != ACLNN_SUCCESS) return error;
     const bool of_target = std::string_view(weightType) == "logits";
     if (!of_target && std::string_view(weightType) != "probs") {
-      return Report(fa::Status::InvalidArgument("weightType=\"" + std::string(weightType) +
-                                                "\", want \"logits\" or \"probs\""));
+      return Report(
+          fa::Status::InvalidArgument("weightType=\"" + std::string(weightType) + "\", want \"logits\" or \"probs\""));
     }
     auto operation = std::make_shared<LossOperation>(
         fa::PlanIndexerKLLoss, Names::kIndexerLoss,
         std::vector<Rename>{{"target", "targetScore"}, {"probabilities", "indexProbs"}, {"loss", "loss"}});
     operation->options = {
-        .eps = eps,
-        .weight = of_target ? fa::IndexerKLLossWeight::kTarget : fa::IndexerKLLossWeight::kNormalised};
+        .eps = eps, .weight = of_target ? fa::IndexerKLLossWeight::kTarget : fa::IndexerKLLossWeight::kNormalised};
     operation->Input("targetScore", targetScore, LossOperation::Form::kAnyStride, &Args::target);
     operation->Input("indexProbs", indexProbs, LossOperation::Form::kAnyStride, &Args::probabilities);
     operation->Output("loss", loss, LossOperation::Form::kAnyStride, &Args::loss);

@@ -55,7 +55,7 @@ aclnnStatus aclnnMsaIndexScoreGetWorkspaceSize(
     const fa::Status status = CheckMsaIsFloat(scaleOptional, attenMaskOptional, *mask);
     if (!status.ok()) return Report(status);
     auto operation = std::make_shared<SparseOperation<Args, fa::MsaIndexScoreOptions>>(fa::PlanMsaIndexScore,
-                                                                                      Names::kIndexer, kMsaNames);
+                                                                                       Names::kIndexer, kMsaNames);
     operation->options = {.mask = *mask, .init_blocks = initBlocks, .local_blocks = localBlocks};
     operation->Input("query", query, &Args::q);
     operation->Input("key", key, &Args::k);

@@ -59,15 +59,14 @@ struct ScoreCall {
     std::vector<float> want(score.size(), kNoScore);
     const int64_t sums_q[] = {5, 9}, sums_k[] = {400, 600};
     const std::vector<int64_t> positions(start.begin(), start.end());
-    const Status status = MsaIndexScore({.q = View(q, {kTokens, kHeads, kSize}),
-                                         .k = View(k, {kKeys, 1, kSize}),
-                                         .lengths_q = sums_q,
-                                         .lengths_kv = sums_k,
-                                         .start_loc = positions,
-                                         .score = View(want, {kHeads, kTokens, kColumns})},
-                                        {.mask = static_cast<SparseMask>(sparse_mode),
-                                         .init_blocks = init,
-                                         .local_blocks = local});
+    const Status status =
+        MsaIndexScore({.q = View(q, {kTokens, kHeads, kSize}),
+                       .k = View(k, {kKeys, 1, kSize}),
+                       .lengths_q = sums_q,
+                       .lengths_kv = sums_k,
+                       .start_loc = positions,
+                       .score = View(want, {kHeads, kTokens, kColumns})},
+                      {.mask = static_cast<SparseMask>(sparse_mode), .init_blocks = init, .local_blocks = local});
     EXPECT_TRUE(status.ok()) << status.message();
     return want;
   }
@@ -137,7 +136,8 @@ struct ValueCall {
         aclnnLightningIndexerKLLoss);
   }
 
-  std::vector<float> target = std::vector<float>(120, 0.125F), probs = std::vector<float>(120, 0.0625F), loss = {kNoScore};
+  std::vector<float> target = std::vector<float>(120, 0.125F), probs = std::vector<float>(120, 0.0625F),
+                     loss = {kNoScore};
   double eps = 1e-5;
   int64_t rows = 3;
   std::string weight = "logits";

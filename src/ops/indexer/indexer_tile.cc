@@ -160,9 +160,7 @@ RowBlock IndexerTile::QueriesOf(const tiling::IndexerItem& item, int64_t i, cons
 
 BlockMaxima IndexerTile::MaximaOf(int64_t i, float* scores) const {
   const IndexerShape& shape = program_.shape;
-  return {.maxima = scores + i * program_.row_floats,
-          .block_size = shape.score_block,
-          .blocks = shape.BlocksPerHead()};
+  return {.maxima = scores + i * program_.row_floats, .block_size = shape.score_block, .blocks = shape.BlocksPerHead()};
 }
 
 const float* IndexerTile::KeyScales(const KeyPlace& place, int64_t key, int64_t count, const Scratch& scratch) const {

@@ -120,8 +120,9 @@ TEST(IndexerKLLossValue, ErrorsNameTheArgument) {
   using Args = IndexerKLLossArgs;
   using Options = IndexerKLLossOptions;
   refused("target: missing", [](Args& a, Options&) { a.target = {}; });
-  refused("probabilities.shape[1]=2, want 3 (target.shape[1])",
-          [&](Args& a, Options&) { a.probabilities = View(p, {2, 2}); });
+  refused("probabilities.shape[1]=2, want 3 (target.shape[1])", [&](Args& a, Options&) {
+    a.probabilities = View(p, {2, 2});
+  });
   refused("probabilities.shape=[6], want [2,3] (target.shape)",
           [&](Args& a, Options&) { a.probabilities = View(p, {6}); });
   refused("target.dtype=i32, want f32, f16 or bf16", [](Args& a, Options&) { a.target.dtype = DType::kI32; });
@@ -129,9 +130,9 @@ TEST(IndexerKLLossValue, ErrorsNameTheArgument) {
   refused("eps=-1, want a finite number of at least 0", [](Args&, Options& o) { o.eps = -1; });
   refused("eps=nan, want a finite number of at least 0",
           [](Args&, Options& o) { o.eps = std::numeric_limits<double>::quiet_NaN(); });
-  EXPECT_FALSE(IndexerKLLoss({.target = View(y, {2, 3}), .probabilities = View(p, {2, 3}), .loss = View(y.data(), {1})},
-                             {})
-                   .ok());
+  EXPECT_FALSE(
+      IndexerKLLoss({.target = View(y, {2, 3}), .probabilities = View(p, {2, 3}), .loss = View(y.data(), {1})}, {})
+          .ok());
   EXPECT_EQ(loss, std::vector<float>({7, 7}));
 }
 

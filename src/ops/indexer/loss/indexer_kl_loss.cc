@@ -76,10 +76,10 @@ Result<BoundKLLoss> BindKLLoss(const IndexerKLLossArgs& args, const IndexerKLLos
                     .shape = shape,
                     .target = layout::FilledStride(shape, args.target.stride),
                     .probabilities = layout::FilledStride(shape, args.probabilities.stride),
-                    .options = options};
+                    .options = options,
+                    .planned = ops::KeepPlanned(KLLossTensors(args))};
   bound.columns = shape[shape.rank() - 1];
   for (int dim = 0; dim + 1 < shape.rank(); ++dim) bound.rows *= shape[dim];
-  bound.planned = ops::KeepPlanned(KLLossTensors(args));
   return bound;
 }
 
@@ -168,10 +168,10 @@ class KLLossPlanImpl final : public Plan::ImplFor<IndexerKLLossArgs> {
     auto add_rows = [&](int32_t task, int /*worker*/) {
       const tiling::Interval rows = plan_.RowsOf(task);
       for (int64_t row = rows.begin; row < rows.end; ++row) {
-        losses[row] = LossOfRow({args.target.data, bound_.target_dtype, bound_.shape, bound_.target, row},
-                                {args.probabilities.data, bound_.probabilities_dtype, bound_.shape,
-                                 bound_.probabilities, row},
-                                bound_.columns, bound_.options);
+        losses[row] =
+            LossOfRow({args.target.data, bound_.target_dtype, bound_.shape, bound_.target, row},
+                      {args.probabilities.data, bound_.probabilities_dtype, bound_.shape, bound_.probabilities, row},
+                      bound_.columns, bound_.options);
       }
     };
     FA_RETURN_IF_ERROR(RunGraph(plan_.graph, core::TaskFunction(add_rows), workspace + run_state_));
