@@ -34,13 +34,13 @@ struct MsaIndexScoreArgs {
   TensorView q;  ///< [T1, N1, D]; f32, bf16 or f16
   /// [T2, 1, D], type of q; with block_table, pages of any size: [blocks, page size, 1, D]
   TensorView k;
-  TensorView block_table;  ///< optional, i32 [B, n]: key j lies in page block_table[b][j / page size]
+  TensorView block_table = {};  ///< optional, i32 [B, n]: key j lies in page block_table[b][j / page size]
   /// Inclusive prefix sums of the numbers of rows; a leading 0 is an empty first sequence. For keys in pages,
   /// lengths_kv has one length per sequence instead.
   std::span<const int64_t> lengths_q, lengths_kv;
   /// Optional, one number per sequence: the position of its first query token among its keys. By default it is the
   /// number of keys minus the number of query tokens, or 0 if there are fewer keys.
-  std::span<const int64_t> start_loc;
+  std::span<const int64_t> start_loc = {};
   MutableTensorView score;  ///< f32 [N1, T1, C], where C is at least the number of blocks of the longest sequence
 };
 

@@ -495,7 +495,7 @@ def given_target_gradients(
         results.out_like("dq_index", query_index),
         results.out_like("dk_index", key_index),
         results.out_like("dweights", weights),
-        results.out("softmax_index", target.shape),
+        results.out("softmax_index", (*sparse_indices.shape[:-2], *sparse_indices.shape[-1:])),
     )
     results.out("loss", (1,))
     lists = {"used_q": used_q, "used_kv": used_kv, "residual_kv": residual_kv}

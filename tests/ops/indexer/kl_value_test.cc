@@ -49,8 +49,8 @@ IndexerKLLossOptions LossOptions(double eps, bool of_target) {
   return {.eps = eps, .weight = of_target ? IndexerKLLossWeight::kTarget : IndexerKLLossWeight::kNormalised};
 }
 
-float Run(const TensorView& target, const TensorView& probabilities, const IndexerKLLossOptions& options,
-          Context* context = nullptr) {
+float LossOf(const TensorView& target, const TensorView& probabilities, const IndexerKLLossOptions& options,
+             Context* context = nullptr) {
   float loss = std::numeric_limits<float>::quiet_NaN();
   const Status status =
       IndexerKLLoss({.target = target, .probabilities = probabilities, .loss = View(&loss, {1})}, options, context);
@@ -65,12 +65,12 @@ TEST(IndexerKLLossValue, IsItsDefinitionForAnyThreads) {
     for (const bool of_target : {true, false}) {
       const double want = ExpectedLoss(x, kEntriesOfLoss, eps, of_target);
       const IndexerKLLossOptions options = LossOptions(eps, of_target);
-      const float one = Run(View(x.target, shape), View(x.probabilities, shape), options, ContextOf(DetectIsa(), 1));
+      const float one = LossOf(View(x.target, shape), View(x.probabilities, shape), options, ContextOf(DetectIsa(), 1));
       // All terms are in double, whose errors are far below the one rounding to f32.
       EXPECT_NEAR(one, want, std::fabs(want) * std::numeric_limits<float>::epsilon());
       EXPECT_GT(std::fabs(want), 1e-2);
       for (const int threads : {2, 7, 0}) {
-        EXPECT_EQ(Run(View(x.target, shape), View(x.probabilities, shape), options, ContextOf(DetectIsa(), threads)),
+        EXPECT_EQ(LossOf(View(x.target, shape), View(x.probabilities, shape), options, ContextOf(DetectIsa(), threads)),
                   one);
       }
     }
@@ -89,24 +89,25 @@ TEST(IndexerKLLossValue, TypesAndStridesGiveTheBitsOfTheSameNumbers) {
       turned[static_cast<size_t>(i % kEntries * kRows + i / kEntries)] = bits[at];
     }
     const TensorView y = View(x.probabilities, {2, 3, kEntries});
-    const float want = Run(View(x.target, {2, 3, kEntries}), y, LossOptions(1e-6, true));
-    EXPECT_EQ(Run(View(bits.data(), dtype, {2, 3, kEntries}), y, LossOptions(1e-6, true)), want);
-    EXPECT_EQ(Run(View(turned.data(), dtype, {2, 3, kEntries}, {3, 1, kRows}), y, LossOptions(1e-6, true)), want);
+    const float want = LossOf(View(x.target, {2, 3, kEntries}), y, LossOptions(1e-6, true));
+    EXPECT_EQ(LossOf(View(bits.data(), dtype, {2, 3, kEntries}), y, LossOptions(1e-6, true)), want);
+    EXPECT_EQ(LossOf(View(turned.data(), dtype, {2, 3, kEntries}, {3, 1, kRows}), y, LossOptions(1e-6, true)), want);
     EXPECT_TRUE(std::isfinite(want));
   }
 }
 
 TEST(IndexerKLLossValue, SpecialValues) {
   std::vector<float> y = {0, 0}, p = {0, 0};
-  EXPECT_EQ(Run(View(y, {1, 2}), View(p, {1, 2}), LossOptions(1e-8, true)), 0);
-  EXPECT_EQ(Run(View(y, {0, 2}), View(p, {0, 2}), LossOptions(1e-8, true)), 0);
-  EXPECT_TRUE(std::isnan(Run(View(y, {1, 2}), View(p, {1, 2}), LossOptions(0, true))));
+  EXPECT_EQ(LossOf(View(y, {1, 2}), View(p, {1, 2}), LossOptions(1e-8, true)), 0);
+  EXPECT_EQ(LossOf(View(y, {0, 2}), View(p, {0, 2}), LossOptions(1e-8, true)), 0);
+  EXPECT_TRUE(std::isnan(LossOf(View(y, {1, 2}), View(p, {1, 2}), LossOptions(0, true))));
   y = {1, std::numeric_limits<float>::quiet_NaN()};
-  EXPECT_TRUE(std::isnan(Run(View(y, {2}), View(p, {2}), LossOptions(1e-8, true))));
-  EXPECT_TRUE(std::isnan(Run(View(p, {2}), View(y, {2}), LossOptions(1e-8, true))));
+  EXPECT_TRUE(std::isnan(LossOf(View(y, {2}), View(p, {2}), LossOptions(1e-8, true))));
+  EXPECT_TRUE(std::isnan(LossOf(View(p, {2}), View(y, {2}), LossOptions(1e-8, true))));
   // One entry with all weight: P = 1 / (1 + eps), and the loss is ln(P) - ln(1/2 + eps).
   y = {1, 0}, p = {0.5F, 0.5F};
-  EXPECT_FLOAT_EQ(Run(View(y, {2}), View(p, {2}), LossOptions(0.25, true)), std::log(0.8F / 0.75F));
+  EXPECT_FLOAT_EQ(LossOf(View(y, {2}), View(p, {2}), LossOptions(0.25, true)),
+                  static_cast<float>(std::log(0.8 / 0.75)));
 }
 
 TEST(IndexerKLLossValue, ErrorsNameTheArgument) {

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from .. import _sparse
 from . import autograd
-from .operators import operator, schema_of
+from .operators import operator, schema_of, without_contents
 
 
 class GivenLossCall(NamedTuple):
@@ -33,7 +33,8 @@ class GivenLossCall(NamedTuple):
 def _fake_gradients(*arguments):
     call = GivenLossCall(*arguments)
     tensors = call.query_index, call.key_index, call.weights
-    return *(torch.empty_like(x) for x in tensors), torch.empty_like(call.target, dtype=torch.float32)
+    lists = call.sparse_indices.shape
+    return *without_contents(call.target, *tensors), call.target.new_empty((*lists[:-2], *lists[-1:]), dtype=torch.float32)
 
 
 @operator(
