@@ -110,3 +110,9 @@ def test_a_target_of_another_shape_is_refused():
         grad(*tensors[:4], tensors[4][..., :4], **keywords)
     with pytest.raises(ValueError, match="cu_seqlens_k: missing"):
         grad(*tensors, layout_q="TND", layout_k="TND", cu_seqlens_q=torch.tensor([0, 6]))
+
+
+def test_the_operator_meets_the_rules_of_pytorch():
+    q, k, w, lists, p = make_call("BSND")[0]
+    lengths = torch.tensor(ROWS), torch.tensor(KEYS), None, None, None
+    torch.library.opcheck(torch.ops.fa.given_loss_gradients, (q, k, w, lists, p[:, :, 0], *lengths, "BSND", 3, 1))
