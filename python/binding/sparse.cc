@@ -82,16 +82,38 @@ DenseIndexerLossOptions MakeDenseLossOptions(const std::string& layout, std::opt
           .target = l1 ? IndexerTarget::kL1 : IndexerTarget::kHeadMean};
 }
 
-SparseIndexerLossOptions MakeSparseLossOptions(const std::string& layout, std::optional<double> scale,
-                                               int64_t sparse_mode, const std::string& reduction,
-                                               const std::string& target, bool check_indices) {
+/// The options of the sparse loss, and the lists of its arguments that other operators do not have.
+struct SparseLossOptions : SparseIndexerLossOptions {
+  Lengths used_q, used_kv, residual_kv;
+};
+
+SparseLossOptions MakeSparseLossOptions(const std::string& layout, std::optional<double> scale, int64_t sparse_mode,
+                                        const std::string& reduction, const std::string& target, bool check_indices) {
   const auto shared = MakeDenseLossOptions(layout, scale, sparse_mode, reduction, target);
-  return {.layout = shared.layout,
-          .scale = shared.scale,
-          .mask = shared.mask,
-          .reduction = shared.reduction,
-          .target = shared.target,
-          .check_indices = check_indices};
+  return {{.layout = shared.layout,
+           .scale = shared.scale,
+           .mask = shared.mask,
+           .reduction = shared.reduction,
+           .target = shared.target,
+           .check_indices = check_indices},
+          {},
+          {},
+          {}};
+}
+
+/// The options of a loss with a given target.
+struct GivenLossOptions : SparseLossOptions {};
+
+GivenLossOptions MakeGivenLossOptions(const std::string& layout, int64_t sparse_mode, bool check_indices,
+                                      int64_t cmp_ratio, Lengths used_q, Lengths used_kv, Lengths residual_kv) {
+  return {{{.layout = LayoutOf(layout),
+            .mask = MaskOf(sparse_mode),
+            .target = IndexerTarget::kGiven,
+            .check_indices = check_indices,
+            .cmp_ratio = cmp_ratio},
+           std::move(used_q),
+           std::move(used_kv),
+           std::move(residual_kv)}};
 }
 
 // Fills the members that have the same names in the arguments of attention, its gradients and the losses.
@@ -204,13 +226,17 @@ void FillLoss(CallArrays& arrays, const Lengths& lengths_q, const Lengths& lengt
   args->loss = arrays.Out("loss");
 }
 
-SparseIndexerLossArgs SparseLossArgs(CallArrays& arrays, const SparseIndexerLossOptions& /*options*/,
-                                     const Lengths& lengths_q, const Lengths& lengths_kv) {
+SparseIndexerLossArgs SparseLossArgs(CallArrays& arrays, const SparseLossOptions& options, const Lengths& lengths_q,
+                                     const Lengths& lengths_kv) {
   SparseIndexerLossArgs args;
   FillLoss(arrays, lengths_q, lengths_kv, &args);
   args.sparse_indices = arrays.In("sparse_indices");
   args.sink = arrays.In("sink");
   args.p_head_mean = arrays.In("p_head_mean");
+  args.softmax_index = arrays.Out("softmax_index");
+  args.used_q = options.used_q;
+  args.used_kv = options.used_kv;
+  args.residual_kv = options.residual_kv;
   return args;
 }
 
@@ -260,10 +286,13 @@ void BindDenseIndexerLse(nb::module_& module) {
 }
 
 void BindIndexerLoss(nb::module_& module) {
-  nb::class_<SparseIndexerLossOptions>(module, "SparseIndexerLossOptions")
+  nb::class_<SparseLossOptions>(module, "SparseIndexerLossOptions")
       .def(nb::new_(&MakeSparseLossOptions), nb::kw_only(), "layout"_a, "scale"_a.none(), "sparse_mode"_a,
            "reduction"_a, "target"_a, "check_indices"_a);
-  DefineOperator<SparseIndexerLossOptions, PlanSparseLightningIndexerGradKLLoss, SparseLightningIndexerGradKLLoss>(
+  nb::class_<GivenLossOptions, SparseLossOptions>(module, "GivenIndexerLossOptions")
+      .def(nb::new_(&MakeGivenLossOptions), nb::kw_only(), "layout"_a, "sparse_mode"_a, "check_indices"_a,
+           "cmp_ratio"_a, "used_q"_a, "used_kv"_a, "residual_kv"_a);
+  DefineOperator<SparseLossOptions, PlanSparseLightningIndexerGradKLLoss, SparseLightningIndexerGradKLLoss>(
       module, "sparse_indexer_loss", &SparseLossArgs);
 }
 

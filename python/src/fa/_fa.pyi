@@ -180,6 +180,19 @@ class SparseIndexerLossOptions:
         check_indices: bool,
     ) -> None: ...
 
+class GivenIndexerLossOptions(SparseIndexerLossOptions):
+    def __init__(
+        self,
+        *,
+        layout: str,
+        sparse_mode: int,
+        check_indices: bool,
+        cmp_ratio: int,
+        used_q: list[int],
+        used_kv: list[int],
+        residual_kv: list[int],
+    ) -> None: ...
+
 class DenseIndexerLossOptions:
     def __init__(
         self, *, layout: str, scale: float | None, sparse_mode: int, reduction: str, target: str

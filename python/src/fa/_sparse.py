@@ -72,6 +72,16 @@ class IndexerLoss(NamedTuple):
     """float32, one element."""
 
 
+class GivenLossGradients(NamedTuple):
+    """The gradients of a loss with a given target, and the softmax of the indexer's scores, which is float32 [B, S1, K]
+    and 0 for an entry without a key."""
+
+    dq_index: Any
+    dk_index: Any
+    dweights: Any
+    softmax_index: Any
+
+
 class _Results:
     """The arrays of a call: first its inputs, then the results that the method `out` allocates."""
 
@@ -441,6 +451,59 @@ def sparse_lightning_indexer_grad_kl_loss(
     }
     options = made(_fa.SparseIndexerLossOptions, given)
     return _loss(_fa.sparse_indexer_loss, inputs, options, lengths_q, lengths_kv, context)
+
+
+def given_target_gradients(
+    query_index: Any,
+    key_index: Any,
+    weights: Any,
+    sparse_indices: Any,
+    target: Any,
+    *,
+    layout: str = "BSND",
+    sparse_mode: int = 3,
+    cmp_ratio: int = 1,
+    lengths_q: Iterable[int] | None = None,
+    lengths_kv: Iterable[int] | None = None,
+    used_q: Iterable[int] | None = None,
+    used_kv: Iterable[int] | None = None,
+    residual_kv: Iterable[int] | None = None,
+    check_indices: bool = True,
+    context: Context | None = None,
+) -> GivenLossGradients:
+    """Computes the gradients of a KL loss whose target is given. With p the target and y the softmax of the indexer's
+    scores of a list, a score's gradient is y * sum(p) - p.
+
+    Args:
+        query_index, key_index, weights, sparse_indices: as in `sparse_lightning_indexer_grad_kl_loss`.
+        target: float32 [B, S1, K], TND [T, K]: the probability of each entry of sparse_indices.
+        cmp_ratio, used_q, used_kv, residual_kv: as in `lightning_indexer`.
+
+    Raises:
+        The same errors as `flash_attention`.
+    """
+    check_arrays(query_index=query_index, key_index=key_index, weights=weights, sparse_indices=sparse_indices)
+    results = _Results(
+        query_index,
+        q_index=query_index,
+        k_index=key_index,
+        weights=weights,
+        sparse_indices=sparse_indices,
+        p_head_mean=target,
+    )
+    gradients = GivenLossGradients(
+        results.out_like("dq_index", query_index),
+        results.out_like("dk_index", key_index),
+        results.out_like("dweights", weights),
+        results.out("softmax_index", (*sparse_indices.shape[:-2], *sparse_indices.shape[-1:])),
+    )
+    results.out("loss", (1,))
+    lists = {"used_q": used_q, "used_kv": used_kv, "residual_kv": residual_kv}
+    given = {"layout": layout, "sparse_mode": sparse_mode, "check_indices": check_indices}
+    given |= {"cmp_ratio": integer(cmp_ratio, "cmp_ratio")} | {name: integers(x, name) for name, x in lists.items()}
+    options = made(_fa.GivenIndexerLossOptions, given)
+    results.run(_fa.sparse_indexer_loss, options, lengths_q, lengths_kv, context)
+    return gradients
 
 
 def dense_lightning_indexer_softmax_lse(

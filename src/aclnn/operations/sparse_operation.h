@@ -164,7 +164,8 @@ class SparseOperation final : public PlannedOperation<Args> {
   // Returns the number of rows per sequence. If a tensor's shape does not fit its layout, returns 0, and the library
   // refuses the call.
   [[nodiscard]] int64_t RowsOf(const TensorView& tensor) const {
-    const int dim = options.layout == Layout::kTND ? 0 : 1;
+    int dim = 0;  // operators without a layout have packed rows
+    if constexpr (requires { options.layout; }) dim = options.layout == Layout::kTND ? 0 : 1;
     return tensor.shape.rank() > dim ? std::max<int64_t>(tensor.shape[dim], 0) : 0;
   }
   [[nodiscard]] int64_t KeysOf(const Args& args) const {

@@ -25,7 +25,9 @@ class TensorOperation final : public PlannedOperation<Args> {
   using Form = Operands::Form;
   using Planner = Result<PlanFor<Args>> (*)(const Args&, const Options&, Context*);
 
-  TensorOperation(Planner planner, Names names) : PlannedOperation<Args>(Operands(), names), planner_(planner) {}
+  /// @param own  the names of parameters that only this function has
+  TensorOperation(Planner planner, Names names, std::vector<Rename> own = {})
+      : PlannedOperation<Args>(Operands(), names, std::move(own)), planner_(planner) {}
 
   // Adds a tensor. Parameters are added in the order of the operator's signature. A null tensor is absent, and so is an
   // optional one without elements.

@@ -100,7 +100,10 @@ Result<IndexerShape> BindIndexerShape(const IndexerInputs& inputs, SparseTensors
   } else if (inputs.k_scale.data != nullptr) {
     return Status::InvalidArgument(Arg("k_scale").Says("given, want none without ") + Arg("q_scale"));
   }
-  FA_RETURN_IF_ERROR(tensors.CheckQuerySide("weights", inputs.weights, FloatTypeOf(inputs.weights, shape), {heads}));
+  if (inputs.score_block == 0) {
+    FA_RETURN_IF_ERROR(tensors.CheckQuerySide("weights", inputs.weights, FloatTypeOf(inputs.weights, shape), {heads}));
+    shape.weights = SparseValuesOf(inputs.weights, tensors.packed());
+  }
   auto sequences = BindSparseSequences({.layout = inputs.layout,
                                         .paged = tensors.paged(),
                                         .batch = tensors.batch(),
@@ -121,7 +124,7 @@ Result<IndexerShape> BindIndexerShape(const IndexerInputs& inputs, SparseTensors
   shape.d = tensors.head_size();
   shape.q = SparseRowsOf(inputs.q, tensors.packed());
   shape.k = SparseRowsOf(inputs.k, tensors.packed() && !tensors.paged());
-  shape.weights = SparseValuesOf(inputs.weights, tensors.packed());
+  shape.score_block = inputs.score_block;
   return shape;
 }
 

@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "core/integer.h"
 #include "core/kernels/kernel_types.h"
 #include "fa/lightning_indexer.h"
 #include "fa/status.h"
@@ -32,6 +33,7 @@ struct IndexerInputs {
   TensorView q_scale = {}, k_scale = {};
   std::span<const int64_t> used_q = {}, used_kv = {}, residual_kv = {};
   int64_t cmp_ratio = 1;
+  int64_t score_block = 0;  ///< IndexerShape::score_block; if it is not 0, weights are not read
 };
 
 /// The inputs of an indexer in a run, with their layouts and addresses.
@@ -50,8 +52,13 @@ struct IndexerShape {
   layout::Rows q, k;
   std::optional<QuantizedRow> quantized;  ///< how rows of q and k are stored if they are quantised
   layout::Rows q_scale, k_scale;
+  /// If it is not 0, products get no weights and are not summed over the heads. A token's row then has, per head, the
+  /// largest product of each block of so many keys.
+  int64_t score_block = 0;
   layout::Rows weights;  ///< layout of the weights; the weights of a query token are the row at (b, 0, s)
 
+  /// Returns the number of blocks of the longest sequence, if score_block is not 0.
+  [[nodiscard]] int64_t BlocksPerHead() const { return core::CeilDiv(sequences.max_sk, score_block); }
   /// Returns the heads of a query token as rows, one per head.
   [[nodiscard]] core::kernels::RowBlock Heads(const layout::RowsView& of, const SparseToken& token) const {
     return HeadsAt(of, token.sequence, 0, sequences.Row(token));

@@ -12,6 +12,7 @@
 
 #include "core/integer.h"
 #include "core/run/executor.h"
+#include "core/saturating.h"
 #include "ops/tile/strip.h"
 #include "tiling/sparse/make_indexer_plan.h"
 
@@ -53,8 +54,12 @@ IndexerProgram::IndexerProgram(const IndexerShape& bound_shape, const core::kern
              .d = shape.d,
              .block = kBlockKeys,
              .quantized = shape.quantized},
-      plan(tiling::MakeIndexerPlan(shape.sequences, shape.heads, shape.d, KeyWidth(), machine)),
-      row_floats(RoundUp(shape.sequences.max_sk, KeyWidth())),
+      // Parts of keys begin at blocks, so no two tasks take the maximum of one block.
+      plan(tiling::MakeIndexerPlan(shape.sequences, shape.heads, shape.d,
+                                   shape.score_block > 0 ? std::lcm(KeyWidth(), shape.score_block) : KeyWidth(),
+                                   machine)),
+      row_floats(shape.score_block > 0 ? core::SaturatedProduct(shape.heads, shape.BlocksPerHead())
+                                       : RoundUp(shape.sequences.max_sk, KeyWidth())),
       step_bytes(bytes_of_step),
       scratch_bytes(IndexerTile::ScratchBytes(*this)),
       run_state(workspace.Book("run state", core::RunStateBytes(plan.graph))),
@@ -100,6 +105,9 @@ void IndexerTile::operator()(int32_t task, int worker) const {
   float* scores = program_.plan.cut ? stored + item.first_token * row_floats : scratch.scores;
   const int64_t tokens = item.rows.end - item.rows.begin;
   ReadTokens(item, scratch);
+  if (program_.shape.score_block > 0) {
+    for (int64_t i = 0; i < tokens; ++i) MaximaOf(i, scores).Start(program_.shape.heads, item.keys);
+  }
   if (tokens >= kManyTokens) {
     ScoreKeysAlongLanes(item, scratch, scores);
   } else {
@@ -116,7 +124,7 @@ void IndexerTile::ReadTokens(const tiling::IndexerItem& item, const Scratch& scr
   const int64_t tokens = item.rows.end - item.rows.begin;
   for (int64_t i = 0; i < tokens; ++i) {
     const SparseToken token = Token(item, i);
-    ReadScaledWeights(token, scratch, scratch.weights + i * shape.heads);
+    if (shape.score_block == 0) ReadScaledWeights(token, scratch, scratch.weights + i * shape.heads);
     if (!program_.widens || (tokens < kManyTokens && !shape.quantized)) continue;
     WidenQueries(token, scratch, scratch.queries + i * shape.heads * shape.d * OperandBytes(program_));
   }
@@ -148,6 +156,11 @@ RowBlock IndexerTile::QueriesOf(const tiling::IndexerItem& item, int64_t i, cons
   const bool widened = program_.widens && (shape.quantized || item.rows.size() >= kManyTokens);
   if (!widened) return shape.Heads(rows_.q, Token(item, i));
   return {scratch.queries + i * shape.heads * shape.d * OperandBytes(program_), program_.operand, shape.d};
+}
+
+BlockMaxima IndexerTile::MaximaOf(int64_t i, float* scores) const {
+  const IndexerShape& shape = program_.shape;
+  return {.maxima = scores + i * program_.row_floats, .block_size = shape.score_block, .blocks = shape.BlocksPerHead()};
 }
 
 const float* IndexerTile::KeyScales(const KeyPlace& place, int64_t key, int64_t count, const Scratch& scratch) const {
@@ -187,6 +200,11 @@ void IndexerTile::ScoreKeysAlongLanes(const tiling::IndexerItem& item, const Scr
       const SparseToken token = Token(item, i);
       if (shape.sequences.Limit(token) <= key) continue;
       kernels.scores(QueriesOf(item, i, scratch), shape.heads, scratch.panel, shape.d, false, scratch.tile, nullptr);
+      if (shape.score_block > 0) {
+        const int64_t end = std::min(key + count, shape.sequences.Limit(token));
+        MaximaOf(i, scores).TakeKeysAlongLanes(scratch.tile, shape.heads, kernels.width, {key, end});
+        continue;
+      }
       float* sums = scores + i * program_.row_floats + key;
       program_.kernels.add_heads(scratch.tile, shape.heads, kernels.width, scratch.weights + i * shape.heads, false,
                                  sums);
@@ -218,6 +236,10 @@ void IndexerTile::ScoreHeadsAlongLanes(const tiling::IndexerItem& item, const Sc
     for (int64_t key = item.keys.begin; key < end; key += kBlockKeys) {
       const int64_t count = std::min(kBlockKeys, end - key);
       strips.Scores(KeyRows(place, key, count, scratch), count, scratch.panel, shape.d, false, scratch.tile);
+      if (shape.score_block > 0) {
+        MaximaOf(i, scores).TakeHeadsAlongLanes(strips, scratch.tile, {key, key + count});
+        continue;
+      }
       strips.SumHeads(program_.kernels, scratch.tile, count, weights, /*relu=*/true,
                       scores + i * program_.row_floats + key);
       ScaleScores(KeyScales(place, key, count, scratch), count, scores + i * program_.row_floats + key);

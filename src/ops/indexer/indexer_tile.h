@@ -7,6 +7,7 @@
 #include "core/kernels/indexer/indexer_kernel_types.h"
 #include "core/kernels/kernel_types.h"
 #include "ops/indexer/bind_indexer.h"
+#include "ops/indexer/block_maxima.h"
 #include "ops/plan/carver.h"
 #include "ops/tile/head_strips.h"
 #include "ops/token/gathered_keys.h"
@@ -20,7 +21,8 @@ namespace fa::ops {
 class TokenStep {
  public:
   virtual ~TokenStep() = default;
-  /// @param scores   scores of the keys below the token's limit; the step may overwrite them
+  /// @param scores   scores of the keys below the token's limit, or maxima [head][BlocksPerHead()] of its blocks
+  ///                 (IndexerShape::score_block); the step may overwrite them
   /// @param scratch  memory of one worker, 64-byte aligned, with bytes_of_step bytes (IndexerProgram)
   virtual void operator()(const SparseToken& token, float* scores, std::byte* scratch) const = 0;
 };
@@ -91,6 +93,8 @@ class IndexerTile {
                                                   const Scratch& scratch) const;
   /// Returns the scales of keys, or null if keys have none.
   [[nodiscard]] const float* KeyScales(const KeyPlace& place, int64_t key, int64_t count, const Scratch& scratch) const;
+  /// Returns the maxima of token i of an item, if shape.score_block is not 0.
+  [[nodiscard]] BlockMaxima MaximaOf(int64_t i, float* scores) const;
   void ScoreKeysAlongLanes(const tiling::IndexerItem& item, const Scratch& scratch, float* scores) const;
   void ScoreHeadsAlongLanes(const tiling::IndexerItem& item, const Scratch& scratch, float* scores) const;
   [[nodiscard]] core::kernels::RowBlock KeyRows(const KeyPlace& place, int64_t key, int64_t count,

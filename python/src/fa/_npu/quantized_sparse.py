@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from .._errors import own_names
+from .._torch.given_loss import GivenLossCall, given_loss_gradients
 from .._torch.quantized_sparse import (
     RowsCall,
     SelectionCall,
@@ -446,6 +447,77 @@ def lightning_indexer(
     return _select_second(locals() | {"values": "float32"}, _SECOND_NAMES)
 
 
+_KL_NAMES = _SECOND_NAMES | {
+    "q_index": "q",
+    "k_index": "k",
+    "query_index": "q",
+    "key_index": "k",
+    "p_head_mean": "attn_softmax_l1_norm",
+}
+
+
+@checked
+def sparse_lightning_indexer_kl_loss_grad(
+    q: Tensor,
+    k: Tensor,
+    w: Tensor,
+    sparse_indices: Tensor,
+    attn_softmax_l1_norm: Tensor,
+    *,
+    cu_seqlens_q: Tensor | None = None,
+    cu_seqlens_k: Tensor | None = None,
+    seqused_q: Tensor | None = None,
+    seqused_k: Tensor | None = None,
+    cmp_residual_k: Tensor | None = None,
+    metadata: Tensor | None = None,
+    layout_q: str = "BSND",
+    layout_k: str = "BSND",
+    mask_mode: int = 0,
+    cmp_ratio: int = 1,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Computes the gradients of an indexer whose scores learn given probabilities p of the selected keys. With y the
+    softmax of a list's scores, the gradient of a score is y * sum(p) - p.
+
+    Args:
+        q, k, w, cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, cmp_residual_k, mask_mode: as in `lightning_indexer`.
+        sparse_indices: int32 [B,S1,1,K], or [T,1,K]. A list ends at its first -1.
+        attn_softmax_l1_norm: p of each entry, float32, in the shape of sparse_indices, or without its dimension 1.
+        metadata: not used.
+
+    Returns:
+        dq, dk, dw, and y in the shape of attn_softmax_l1_norm, which is 0 where an entry has no key.
+
+    Raises:
+        ValueError: an argument is wrong.
+    """
+    layout = _layouts(("layout_q", layout_q), ("layout_k", layout_k), None, ())
+    packed = layout == "TND"
+    for name, sums in (("cu_seqlens_q", cu_seqlens_q), ("cu_seqlens_k", cu_seqlens_k)):
+        if packed != (sums is not None):
+            raise ValueError(f"invalid argument: {name}: {'missing' if packed else 'given, want None'} (layout)")
+    shape = attn_softmax_l1_norm.shape
+    has_head = attn_softmax_l1_norm.dim() == sparse_indices.dim() and shape[-2:-1] == (1,)
+    call = GivenLossCall(
+        query_index=q,
+        key_index=k,
+        weights=w,
+        sparse_indices=sparse_indices,
+        target=attn_softmax_l1_norm.squeeze(-2) if has_head else attn_softmax_l1_norm,
+        lengths_q=_sums("cu_seqlens_q", cu_seqlens_q) if packed else seqused_q,
+        lengths_kv=_sums("cu_seqlens_k", cu_seqlens_k) if packed else seqused_k,
+        used_q=seqused_q if packed else None,
+        used_kv=seqused_k if packed else None,
+        residual_kv=cmp_residual_k,
+        layout=layout,
+        sparse_mode=mask_mode,
+        cmp_ratio=cmp_ratio,
+    )
+    lengths = {"lengths_q": "cu_seqlens_q", "lengths_kv": "cu_seqlens_k"}
+    with own_names(_KL_NAMES | (lengths if packed else {"lengths_q": "seqused_q", "lengths_kv": "seqused_k"})):
+        dq, dk, dw, y = given_loss_gradients(*call)
+    return dq, dk, dw, y.view(shape)
+
+
 _QUANT_MODES = {1: torch.float8_e4m3fn, 2: torch.int8}
 _REFUSED_MODES = {3: "MX-quantised float8_e4m3fn", 4: "HiFloat8", 5: "MX-quantised FP4"}
 
@@ -513,4 +585,5 @@ CANN_OPS = {
     "lightning_indexer_metadata": indexer_metadata,
     "quant_lightning_indexer": quant_lightning_indexer,
     "quant_lightning_indexer_metadata": indexer_metadata,
+    "sparse_lightning_indexer_kl_loss_grad": sparse_lightning_indexer_kl_loss_grad,
 }

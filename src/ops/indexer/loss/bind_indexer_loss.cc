@@ -71,15 +71,6 @@ Status BindAttention(const AttentionTensors& inputs, const SparseTensors& tensor
   return Status::Ok();
 }
 
-Status CheckLoss(const MutableTensorView& loss) {
-  if (loss.dtype != DType::kF32) return WrongType("loss", loss.dtype, "f32");
-  FA_RETURN_IF_ERROR(CheckView("loss", loss, /*any_innermost=*/true));
-  int64_t elements = 1;
-  for (const int64_t size : loss.shape) elements *= size;
-  if (elements == 1) return Status::Ok();
-  return Status::InvalidArgument(Arg("loss", ".shape").Is(Text(loss.shape)) + ", want one element");
-}
-
 /// Binds what both losses share: the indexer, its gradients and the options, in this order.
 template <typename Args, typename Options>
 Status BindIndexer(const Args& args, const Options& options, SparseTensors& tensors, BoundIndexerLoss& bound) {
@@ -194,6 +185,15 @@ Status CheckRun(const BoundIndexerLoss& bound, const Args& args) {
 }
 
 }  // namespace
+
+Status CheckLoss(const MutableTensorView& loss) {
+  if (loss.dtype != DType::kF32) return WrongType("loss", loss.dtype, "f32");
+  FA_RETURN_IF_ERROR(CheckView("loss", loss, /*any_innermost=*/true));
+  int64_t elements = 1;
+  for (const int64_t size : loss.shape) elements *= size;
+  if (elements == 1) return Status::Ok();
+  return Status::InvalidArgument(Arg("loss", ".shape").Is(Text(loss.shape)) + ", want one element");
+}
 
 Result<BoundIndexerLoss> BindIndexerLoss(const SparseIndexerLossArgs& args, const SparseIndexerLossOptions& options) {
   BoundIndexerLoss bound;

@@ -74,6 +74,9 @@ struct LossRows {
 [[nodiscard]] LossRows RowsOf(const BoundIndexerLoss& bound, const SparseIndexerLossArgs& args);
 [[nodiscard]] LossRows RowsOf(const BoundIndexerLoss& bound, const DenseIndexerLossArgs& args);
 
+/// Checks the tensor that gets a loss: f32, one element.
+[[nodiscard]] Status CheckLoss(const MutableTensorView& loss);
+
 /// Find every user error of the call that does not depend on addresses or contents.
 [[nodiscard]] Result<BoundIndexerLoss> BindIndexerLoss(const SparseIndexerLossArgs& args,
                                                        const SparseIndexerLossOptions& options);

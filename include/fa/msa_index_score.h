@@ -1,0 +1,73 @@
+#ifndef FA_MSA_INDEX_SCORE_H_
+#define FA_MSA_INDEX_SCORE_H_
+
+/// @file
+/// The scores of blocks of keys from which MiniMax-M3 selects blocks, per query token and head.
+/// @code{.cpp}
+/// std::vector<float> q(64 * 4 * 128), k(1024 * 128), score(4 * 64 * 16);
+/// const int64_t lengths_q[] = {64}, lengths_kv[] = {1024};
+/// return fa::MsaIndexScore({.q = fa::View(q.data(), {64, 4, 128}),
+///                           .k = fa::View(k.data(), {1024, 1, 128}),
+///                           .lengths_q = lengths_q,
+///                           .lengths_kv = lengths_kv,
+///                           .score = fa::View(score.data(), {4, 64, 16})},
+///                          {.init_blocks = 1, .local_blocks = 1});
+/// @endcode
+
+#include <cstdint>
+#include <span>
+
+#include "fa/context.h"
+#include "fa/export.h"
+#include "fa/plan.h"
+#include "fa/sparse_mask.h"
+#include "fa/status.h"
+#include "fa/tensor.h"
+
+namespace fa {
+
+/// The number of keys of a block of MsaIndexScore.
+inline constexpr int64_t kMsaBlockSize = 128;
+
+/// Tensors of the scores. Rows of queries are packed: T1 rows of all sequences. A tensor with null data is absent.
+struct MsaIndexScoreArgs {
+  TensorView q;  ///< [T1, N1, D]; f32, bf16 or f16
+  /// [T2, 1, D], type of q; with block_table, pages of any size: [blocks, page size, 1, D]
+  TensorView k;
+  TensorView block_table = {};  ///< optional, i32 [B, n]: key j lies in page block_table[b][j / page size]
+  /// Inclusive prefix sums of the numbers of rows; a leading 0 is an empty first sequence. For keys in pages,
+  /// lengths_kv has one length per sequence instead.
+  std::span<const int64_t> lengths_q, lengths_kv;
+  /// Optional, one number per sequence: the position of its first query token among its keys. By default it is the
+  /// number of keys minus the number of query tokens, or 0 if there are fewer keys.
+  std::span<const int64_t> start_loc = {};
+  MutableTensorView score;  ///< f32 [N1, T1, C], where C is at least the number of blocks of the longest sequence
+};
+
+/// The options of the scores.
+struct MsaIndexScoreOptions {
+  SparseMask mask = SparseMask::kRightDownCausal;  ///< which keys a query token sees
+  int64_t init_blocks = 0;                         ///< so many first blocks are always selected
+  int64_t local_blocks = 0;                        ///< so many blocks up to the token's own are always selected
+};
+
+/// Writes for head n, query token t of a sequence and block c of 128 of its keys
+///   score[n][t][c] = max of q[t][n] . k[s] over the keys s of the block that the token sees
+/// in f32, or -inf if it sees none. Then blocks c < init_blocks get 1e30. With loc = (start_loc + t) / 128, blocks
+/// loc - local_blocks + 1 to loc get 1e29, even if they have 1e30. Columns behind the sequence's blocks, and rows of no
+/// sequence, are -inf. A NaN among the products makes its block NaN, and -0 becomes +0. The bits do not depend on the
+/// number of threads, the other rows or pages.
+/// @return kInvalidArgument with the argument's name, or kOutOfMemory. After an error nothing was written. The function
+/// is re-entrant. It follows MsaIndexScore of vLLM's plugin for Ascend, without its int8 queries.
+FA_API Status MsaIndexScore(const MsaIndexScoreArgs& args, const MsaIndexScoreOptions& options,
+                            Context* context = nullptr);
+
+/// Plans a call of MsaIndexScore: validates it, cuts it into tiles and lays out its workspace. The function reads
+/// shapes, strides, types, lengths and which tensors are present.
+FA_API Result<PlanFor<MsaIndexScoreArgs>> PlanMsaIndexScore(const MsaIndexScoreArgs& args,
+                                                            const MsaIndexScoreOptions& options,
+                                                            Context* context = nullptr);
+
+}  // namespace fa
+
+#endif  // FA_MSA_INDEX_SCORE_H_

@@ -1,0 +1,48 @@
+#include "ops/indexer/block_score_step.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "core/integer.h"
+
+namespace fa::ops {
+namespace {
+
+// The scores of blocks that are always selected, as on the device: they are above all products of models.
+constexpr float kInitScore = 1e30F, kLocalScore = 1e29F;
+constexpr float kNoKeyScore = -std::numeric_limits<float>::infinity();
+
+}  // namespace
+
+void BlockScoreStep::operator()(const SparseToken& token, float* scores, std::byte* /*scratch*/) const {
+  const SparseSequences& sequences = problem_.shape.sequences;
+  const auto b = static_cast<size_t>(token.sequence);
+  const int64_t size = problem_.shape.score_block;
+  const int64_t blocks = core::CeilDiv(sequences.list[b].sk, size);
+  const int64_t seen = core::CeilDiv(sequences.Limit(token), size);
+  const int64_t init = std::min(problem_.init_blocks, blocks);
+  const int64_t loc = (problem_.start_loc[b] + token.row) / size;
+  const int64_t local_end = std::min(loc + 1, blocks);
+  // A large local_blocks begins below block 0. The sum could not be formed if local_blocks were subtracted from loc.
+  const int64_t local_begin = loc + 1 - std::min(problem_.local_blocks, loc + 1);
+  for (int64_t head = 0; head < problem_.shape.heads; ++head, scores += problem_.shape.BlocksPerHead()) {
+    float* out = Row(head, sequences.Row(token));
+    // Adding 0 makes -0, which one order of equal products could give and another not, +0.
+    for (int64_t c = 0; c < seen; ++c) out[c] = scores[c] + 0.0F;
+    std::fill(out + seen, out + problem_.columns, kNoKeyScore);
+    std::fill(out, out + init, kInitScore);
+    if (local_begin < local_end) std::fill(out + local_begin, out + local_end, kLocalScore);
+  }
+}
+
+void BlockScoreStep::WriteUnusedRows(std::byte* /*scratch*/) const {
+  problem_.shape.sequences.ForUnusedQueries([&](int64_t /*batch*/, tiling::Interval rows) {
+    for (int64_t row = rows.begin; row < rows.end; ++row) {
+      for (int64_t head = 0; head < problem_.shape.heads; ++head) {
+        std::fill_n(Row(head, row), problem_.columns, kNoKeyScore);
+      }
+    }
+  });
+}
+
+}  // namespace fa::ops
