@@ -164,6 +164,7 @@ ERRORS = {
     "num_key_value_heads=1, want 2": {"num_key_value_heads": 1},
     "query has 3 dimensions, want 4": {"query": torch.zeros(3, N, D)},
     "block_shape=[32, 0], want two integers >= 1": {"block_shape": (32, 0)},
+    "block_shape=[], want two integers >= 1": {"block_shape": ()},
     "actual_seq_lengths has 1 entries, want 3": {"actual_seq_lengths": [3]},
     "actual_seq_lengths_kv[1]=301, want 0..300": {"actual_seq_lengths_kv": [3, 301, 4]},
     "block_sparse_mask.shape[2]=5, want 3 (query)": {"block_shape": (64, 40)},
@@ -186,6 +187,9 @@ def test_packed_calls_need_lengths():
     q, k, v, _ = (arranged(parts, "TND") for parts in tensors_of())
     with pytest.raises(ValueError, match="actual_seq_lengths: missing"):
         torch_npu.npu_block_sparse_attention(q, k, v, None, None, num_key_value_heads=NKV)
+    with pytest.raises(ValueError, match="actual_seq_lengths has 0 entries, want at least 1"):
+        lengths = {"actual_seq_lengths": [], "actual_seq_lengths_kv": []}
+        torch_npu.npu_block_sparse_attention(q, k, v, None, None, num_key_value_heads=NKV, **lengths)
     with pytest.raises(ValueError, match=r"actual_seq_lengths\[2\]=99, want 0..98"):
         lengths = {"actual_seq_lengths": [150, 0, 99], "actual_seq_lengths_kv": KEYS}
         torch_npu.npu_block_sparse_attention(q, k, v, None, None, num_key_value_heads=NKV, **lengths)

@@ -46,6 +46,7 @@ class InferInputs {
   void TakeMask(const MaskFlags& flags);
   void TakeBlockMask(const MaskFlags& flags);
   void ReadSizes();
+  [[nodiscard]] int64_t MostKeys() const;
   [[nodiscard]] bool packed() const;
 
   InferenceFiles read_;

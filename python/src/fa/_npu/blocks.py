@@ -31,7 +31,7 @@ _NAMES = TENSOR_NAMES | {
 _GRAD_NAMES = _NAMES | {"out": "attention_out", "softmax_max": "softmax_lse"}
 
 
-def _check_lengths(name: str, lengths: list[int], batch: int, rows: int, packed: bool) -> None:
+def check_lengths(name: str, lengths: list[int], batch: int, rows: int, packed: bool) -> None:
     """Checks lengths of `rows` rows per batch element, or in TND of all of them."""
     if len(lengths) != batch:
         raise ValueError(f"invalid argument: {name} has {len(lengths)} entries, want {batch}")
@@ -64,7 +64,7 @@ def _call(
             raise ValueError(f"invalid argument: {name} has {tensor.dim()} dimensions, want {rank} ({layout})")
     if key.shape[heads] != num_key_value_heads:
         raise ValueError(f"invalid argument: num_key_value_heads={num_key_value_heads}, want {key.shape[heads]} (key)")
-    block = integers(block_shape, "block_shape") or [128, 128]
+    block = [128, 128] if block_shape is None else integers(block_shape, "block_shape")
     if len(block) != 2 or min(block) < 1:
         raise ValueError(f"invalid argument: block_shape={block}, want two integers >= 1")
     used = [integers(given, name) for given, name in zip(lengths, _LENGTHS, strict=True)]  # type: ignore[arg-type]
@@ -73,7 +73,9 @@ def _call(
         if packed and given is None:
             raise ValueError(f"invalid argument: {name}: missing, want one length per sequence (q_input_layout TND)")
         if given is not None:
-            _check_lengths(name, values, batch, tensor.shape[rows], packed)
+            check_lengths(name, values, batch, tensor.shape[rows], packed)
+    if batch == 0 and packed:
+        raise ValueError("invalid argument: actual_seq_lengths has 0 entries, want at least 1")
     return BlockCall(block_sparse_mask, layout, block[0], block[1], used[0], used[1], float(scale_value))
 
 

@@ -16,7 +16,8 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from .._pytorch import function_modes, pop_function_mode, push_function_mode
-from .quantized_sparse import C_ASCEND, CANN_OPS, CUSTOM
+from . import quantized_sparse, selected_blocks
+from .quantized_sparse import CANN_OPS, CUSTOM
 
 
 class _CpuForNpu(TorchFunctionMode):
@@ -66,7 +67,8 @@ def install(force: bool = False) -> None:
     for name in () if real else own.__all__:
         if name.lstrip("_").startswith("npu_"):
             _set_attribute(_undo, torch.ops.npu, name, getattr(own, name))
-    for namespace, functions in () if real else ((torch.ops._C_ascend, C_ASCEND), (torch.ops.custom, CUSTOM)):
+    c_ascend = quantized_sparse.C_ASCEND | selected_blocks.C_ASCEND
+    for namespace, functions in () if real else ((torch.ops._C_ascend, c_ascend), (torch.ops.custom, CUSTOM)):
         for name, function in functions.items():
             _set_attribute(_undo, namespace, name, function)
     if not real:
