@@ -8,6 +8,8 @@
 #include <vector>
 
 #include "fa/flash_attention.h"
+#include "fa/pair_mask.h"
+#include "fa/view.h"
 #include "ops/inference/infer/infer_case.h"
 #include "support/execution/contexts.h"
 
