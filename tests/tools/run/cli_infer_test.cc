@@ -82,39 +82,6 @@ TEST_F(CliInfer, NamesWrongFlags) {
   }
 }
 
-TEST_F(CliInfer, TakesAMaskOfBlocks) {
-  npy::Array blocks(ElementType::kU8, {3, 7});
-  for (size_t i = 0; i < 21; ++i) blocks.as<uint8_t>()[i] = i % 4 == 0 || i < 7 ? 1 : 0;
-  npy::Save(Path("blocks.npy"), blocks);
-  const std::string flags = "--block-shape 2,8 --block-mask " + Path("blocks.npy");
-  ASSERT_EQ(Run("forward", "want.npy", flags).exit_code, 0);
-  ASSERT_EQ(Run("infer", "all.npy", "").exit_code, 0);
-  const CliResult result = Run("infer", "got.npy", flags);
-  ASSERT_EQ(result.exit_code, 0) << result.err;
-  EXPECT_EQ(scratch_.Read("got.npy"), scratch_.Read("want.npy"));
-  EXPECT_NE(scratch_.Read("got.npy"), scratch_.Read("all.npy"));
-  // A band of mode 0 counts together with the mask.
-  const CliResult band = Run("infer", "band.npy", flags + " --pre-tokens 3 --next-tokens 9");
-  ASSERT_EQ(band.exit_code, 0) << band.err;
-  npy::Array dropped(ElementType::kU8, {kRows, kKeys});
-  for (int64_t i = 0; i < kRows; ++i) {
-    for (int64_t j = 0; j < kKeys; ++j) {
-      dropped.as<uint8_t>()[i * kKeys + j] = blocks.as<uint8_t>()[i / 2 * 7 + j / 8] == 0 ? 1 : 0;
-    }
-  }
-  npy::Save(Path("dropped.npy"), dropped);
-  const std::string dense = "--pre-tokens 3 --next-tokens 9 --atten-mask " + Path("dropped.npy");
-  ASSERT_EQ(Run("infer", "dense.npy", dense).exit_code, 0);
-  EXPECT_EQ(scratch_.Read("band.npy"), scratch_.Read("dense.npy"));
-  EXPECT_NE(scratch_.Read("band.npy"), scratch_.Read("got.npy"));
-  EXPECT_THAT(Run("infer", "out.npy", "--block-shape 2,8").err, HasSubstr("--block-shape: needs --block-mask"));
-  EXPECT_THAT(Run("decode", "out.npy", flags).err, HasSubstr("--block-mask: given, want none for decode"));
-  for (const std::string command : {"plan forward", "plan backward", "plan infer", "bench forward"}) {
-    const CliResult planned = RunCli(command + " --shape 2,4,2,5,50,8 " + flags);
-    EXPECT_EQ(planned.exit_code, 0) << command << planned.err;
-  }
-}
-
 // The mask's keys are the prefix in use and those of the longest batch element.
 TEST_F(CliInfer, TakesAMaskOfBlocksWithAPrefixAndWithPages) {
   constexpr int64_t kPrefix = 9, kAll = kPrefix + kKeys;
@@ -147,6 +114,39 @@ TEST_F(CliInfer, TakesAMaskOfBlocksWithAPrefixAndWithPages) {
   const CliResult with_pages = Run("infer", "got.npy", pages + block_flags);
   ASSERT_EQ(with_pages.exit_code, 0) << with_pages.err;
   EXPECT_EQ(scratch_.Read("got.npy"), scratch_.Read("want.npy"));
+}
+
+TEST_F(CliInfer, TakesAMaskOfBlocks) {
+  npy::Array blocks(ElementType::kU8, {3, 7});
+  for (size_t i = 0; i < 21; ++i) blocks.as<uint8_t>()[i] = i % 4 == 0 || i < 7 ? 1 : 0;
+  npy::Save(Path("blocks.npy"), blocks);
+  const std::string flags = "--block-shape 2,8 --block-mask " + Path("blocks.npy");
+  ASSERT_EQ(Run("forward", "want.npy", flags).exit_code, 0);
+  ASSERT_EQ(Run("infer", "all.npy", "").exit_code, 0);
+  const CliResult result = Run("infer", "got.npy", flags);
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_EQ(scratch_.Read("got.npy"), scratch_.Read("want.npy"));
+  EXPECT_NE(scratch_.Read("got.npy"), scratch_.Read("all.npy"));
+  // A band of mode 0 counts together with the mask.
+  const CliResult band = Run("infer", "band.npy", flags + " --pre-tokens 3 --next-tokens 9");
+  ASSERT_EQ(band.exit_code, 0) << band.err;
+  npy::Array dropped(ElementType::kU8, {kRows, kKeys});
+  for (int64_t i = 0; i < kRows; ++i) {
+    for (int64_t j = 0; j < kKeys; ++j) {
+      dropped.as<uint8_t>()[i * kKeys + j] = blocks.as<uint8_t>()[i / 2 * 7 + j / 8] == 0 ? 1 : 0;
+    }
+  }
+  npy::Save(Path("dropped.npy"), dropped);
+  const std::string dense = "--pre-tokens 3 --next-tokens 9 --atten-mask " + Path("dropped.npy");
+  ASSERT_EQ(Run("infer", "dense.npy", dense).exit_code, 0);
+  EXPECT_EQ(scratch_.Read("band.npy"), scratch_.Read("dense.npy"));
+  EXPECT_NE(scratch_.Read("band.npy"), scratch_.Read("got.npy"));
+  EXPECT_THAT(Run("infer", "out.npy", "--block-shape 2,8").err, HasSubstr("--block-shape: needs --block-mask"));
+  EXPECT_THAT(Run("decode", "out.npy", flags).err, HasSubstr("--block-mask: given, want none for decode"));
+  for (const std::string command : {"plan forward", "plan backward", "plan infer", "bench forward"}) {
+    const CliResult planned = RunCli(command + " --shape 2,4,2,5,50,8 " + flags);
+    EXPECT_EQ(planned.exit_code, 0) << command << planned.err;
+  }
 }
 
 TEST(CliInferPlan, CountsTheWorkOfAChunkOverPages) {

@@ -45,6 +45,7 @@ def check_lengths(name: str, lengths: list[int], batch: int, rows: int, packed: 
 def _call(
     query: Tensor,
     key: Tensor,
+    value: Tensor,
     block_sparse_mask: Tensor | None,
     block_shape: Sequence[int] | None,
     layouts: tuple[str, str],
@@ -62,6 +63,9 @@ def _call(
     for name, tensor in (("query", query), ("key", key)):
         if tensor.dim() != rank:
             raise ValueError(f"invalid argument: {name} has {tensor.dim()} dimensions, want {rank} ({layout})")
+    for name, tensor in (("key", key), ("value", value)):
+        if tensor.dtype != query.dtype:
+            raise ValueError(f"invalid argument: {name}.dtype={tensor.dtype}, want {query.dtype} (query.dtype)")
     if key.shape[heads] != num_key_value_heads:
         raise ValueError(f"invalid argument: num_key_value_heads={num_key_value_heads}, want {key.shape[heads]} (key)")
     block = [128, 128] if block_shape is None else integers(block_shape, "block_shape")
@@ -122,9 +126,9 @@ def npu_block_sparse_attention(
     if softmax_lse_flag not in (0, 1):
         raise ValueError(f"invalid argument: softmax_lse_flag={softmax_lse_flag}, want 0 or 1")
     layouts, lengths = (q_input_layout, kv_input_layout), (actual_seq_lengths, actual_seq_lengths_kv)
-    rest = _call(query, key, block_sparse_mask, block_shape, layouts, num_key_value_heads, scale_value, lengths)
+    tensors = query, key, value
+    rest = _call(*tensors, block_sparse_mask, block_shape, layouts, num_key_value_heads, scale_value, lengths)
     with own_names(_NAMES):
-        tensors = query, key, value
         out, lse = call_operator(block_ops.block_sparse_attention, (*tensors, block_sparse_mask), *tensors, *rest)
     return out, lse if softmax_lse_flag == 1 else query.new_empty(0, dtype=torch.float32)
 
@@ -156,11 +160,12 @@ def npu_block_sparse_attention_backward(
         ValueError: an argument is wrong.
     """
     layouts, lengths = (q_input_layout, kv_input_layout), (actual_seq_lengths, actual_seq_lengths_kv)
-    rest = _call(query, key, block_sparse_mask, block_shape, layouts, num_key_value_heads, scale_value, lengths)
+    tensors = query, key, value
+    rest = _call(*tensors, block_sparse_mask, block_shape, layouts, num_key_value_heads, scale_value, lengths)
     if softmax_lse.shape != (*query.shape[:-1], 1):
         want = [*query.shape[:-1], 1]
         raise ValueError(f"invalid argument: softmax_lse.shape={list(softmax_lse.shape)}, want {want}")
     with own_names(_GRAD_NAMES):
-        tensors = query, key, value, attention_out, d_out, softmax_lse
+        given = *tensors, attention_out, d_out, softmax_lse
         operator = block_ops.block_sparse_attention_backward
-        return call_operator(operator, (*tensors, block_sparse_mask), *tensors, *rest)
+        return call_operator(operator, (*given, block_sparse_mask), *given, *rest)

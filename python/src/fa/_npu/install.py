@@ -16,8 +16,8 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from .._pytorch import function_modes, pop_function_mode, push_function_mode
-from . import quantized_sparse, selected_blocks
-from .quantized_sparse import CANN_OPS, CUSTOM
+from . import quantized_sparse as _quantized
+from . import selected_blocks as _selected
 
 
 class _CpuForNpu(TorchFunctionMode):
@@ -35,6 +35,11 @@ class _CpuForNpu(TorchFunctionMode):
 
 _mode = _CpuForNpu()
 _undo: ExitStack | None = None  # not None while installed
+
+# The functions that the device's programs find in other places.
+_C_ASCEND = _quantized.C_ASCEND | _selected.C_ASCEND
+_CUSTOM = _quantized.CUSTOM
+_CANN_OPS = _quantized.CANN_OPS
 
 
 def install(force: bool = False) -> None:
@@ -67,14 +72,13 @@ def install(force: bool = False) -> None:
     for name in () if real else own.__all__:
         if name.lstrip("_").startswith("npu_"):
             _set_attribute(_undo, torch.ops.npu, name, getattr(own, name))
-    c_ascend = quantized_sparse.C_ASCEND | selected_blocks.C_ASCEND
-    for namespace, functions in () if real else ((torch.ops._C_ascend, c_ascend), (torch.ops.custom, CUSTOM)):
+    for namespace, functions in () if real else ((torch.ops._C_ascend, _C_ASCEND), (torch.ops.custom, _CUSTOM)):
         for name, function in functions.items():
             _set_attribute(_undo, namespace, name, function)
     if not real:
         cann, ops = ModuleType("cann_ops_transformer", own.__doc__), ModuleType("cann_ops_transformer.ops", own.__doc__)
-        vars(ops).update(CANN_OPS)
-        vars(cann).update(CANN_OPS, ops=ops)
+        vars(ops).update(_CANN_OPS)
+        vars(cann).update(_CANN_OPS, ops=ops)
         _set_module(_undo, "cann_ops_transformer", cann)
         _set_module(_undo, "cann_ops_transformer.ops", ops)
     push_function_mode(_mode)
