@@ -171,10 +171,11 @@ def npu_sparse_attention_score(
             place, counts = _places(lists[head, token], limit[token], part)
             of_place = torch.repeat_interleave(sequence[token], counts)
             page = block_table[of_place, place // key.shape[1]].to(torch.int64)
-            copies = (tensor[page, place % key.shape[1]] for tensor in (keys, values))
+            row = place % key.shape[1]
             every = torch.arange(-(-int(counts.max()) // part)).expand(len(token), -1)
             ones = [1] * len(token)
-            repeated = _attend(rows[token], *copies, every, ones, counts.tolist(), scale_value, part)
+            copies = keys[page, row], values[page, row]
+            repeated = _attend(rows[token], copies[0], copies[1], every, ones, counts.tolist(), scale_value, part)
             out = out.index_copy(0, token, repeated)
         outputs.append(out)
     return torch.cat(outputs, dim=1)
