@@ -105,7 +105,7 @@ def test_results_and_gradients(layout, dtype, planes):
         naive.append(computed(parts, d_part, keep))
         empty = ~keep.any(-1)
         assert (got[1][b][empty] == torch.inf).all() and (got[0][b][empty] == 0).all() and (got[2][b][empty] == 0).all()
-        # One rounding per product and sum of a score, one of the lse, and those of the exponential and the logarithm.
+        # A score has a rounding per product and sum. The lse, the exponential and the logarithm have their own.
         sizes = SCALE * parts[0].double().abs() @ parts[1].double().abs().repeat_interleave(N // NKV, 1).mT
         lse_of, want = got[1][b][..., 0], exact[b][1]
         bound = 2.0**-24 * (8 + want.abs() + D * sizes.masked_fill(~keep, 0).amax(-1))
@@ -143,7 +143,7 @@ def test_a_null_mask_keeps_every_block_and_the_default_scale_is_zero():
     out, lse = torch_npu.npu_block_sparse_attention(q, k, v, None, None, **call)
     assert lse.shape == (0,)
     mean, size = (t.mean(2, keepdim=True).repeat_interleave(N // NKV, 1) for t in (v.double(), v.double().abs()))
-    assert ((out - mean).abs() <= 2.0**-24 * max(KEYS) * size).all()  # one rounding per key
+    assert ((out - mean).abs() <= 2.0**-24 * max(KEYS) * size).all()  # each key adds a rounding
     every = torch.ones(1, 1, 2, 3, dtype=torch.int8)
     again, _ = torch_npu.npu_block_sparse_attention(q, k, v, every, None, **call)
     assert torch.equal(out, again)

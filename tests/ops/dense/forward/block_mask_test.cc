@@ -305,8 +305,8 @@ void ExpectReference(const BlockCase& c, const BlockProblem& problem, const Bloc
     for (int64_t n = 0; n < kHeads; ++n) {
       for (int64_t i = 0; i < c.sq[b]; ++i, ++row) {
         if (problem.HasKeys(static_cast<int64_t>(b), n, i)) {
-          // One rounding per product and sum of a score, one of the lse, and those of the exponential and the
-          // logarithm.
+          // A score has a rounding per product and sum. The lse has its own, and the exponential and the logarithm
+          // have some.
           const double unit = 0x1p-24 * (8 + std::fabs(want.lse[row]) + want.magnitudes.score_near[row] * kD);
           EXPECT_NEAR(got.lse[row], want.lse[row], unit) << row;
           continue;
