@@ -10,9 +10,8 @@
 /// gets y, or 0 where an entry has no key, in a shape of attnSoftmaxL1Norm.
 ///
 /// TND needs cuSeqLensQ and cuSeqLensK, int32 or int64 [B+1] with a leading 0; BSND takes neither. seqUsedQ and
-/// seqUsedK [B] say how many rows are in use. With maskMode 3, token t sees the keys below (S2 * cmpRatio +
-/// cmpResidualK - S1 + t
-/// + 1) / cmpRatio, and with maskMode 0 every key. metadata is not read.
+/// seqUsedK [B] say how many rows are in use. With maskMode 3, token t sees the keys below
+/// (S2 * cmpRatio + cmpResidualK - S1 + t + 1) / cmpRatio, and with maskMode 0 every key. metadata is not read.
 /// @return 161001 if a required pointer is null, 161002 for every other mistake. aclGetRecentErrMsg() names the
 /// argument.
 #include "aclnn/aclnn_base.h"

@@ -74,7 +74,7 @@ struct SparseIndexerLossArgs {
   MutableTensorView dk_index;  ///< shape and type of k_index
   MutableTensorView dweights;  ///< shape and type of weights
   MutableTensorView loss;      ///< f32, one element
-  /// Optional, f32 [B, S1, K] (TND [T, K]): y of each entry, or 0 if the entry has no key.
+  /// Optional, f32 [B, S1, K] (TND [T, K]): y of each entry, 0 if it has no key or if sinks have all the weight.
   MutableTensorView softmax_index;
 };
 

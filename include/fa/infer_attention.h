@@ -87,10 +87,10 @@ struct InferAttentionOptions {
   int64_t heads = 0;     ///< number of query heads: needed for layouts that begin with BSH, else checked if > 0
   int64_t heads_kv = 0;  ///< number of key heads: checked if > 0
   std::optional<float> scale = {};  ///< default 1/sqrt(D + Drope); any finite value
-  /// 0: `pre` and `next` bound a band aligned top-left, and dense_mask drops pairs. Without dense_mask every pair is
-  /// kept. 1: dense_mask alone. 2: causal, aligned top-left. 3: causal, aligned bottom-right. 4: a band aligned
-  /// bottom-right. 9: a tree of drafts. Each row keeps the keys before the last Sq_b. Of the last Sq_b keys, row i
-  /// keeps what row i of dense_mask does not drop. No device has confirmed this mode.
+  /// 0: `pre` and `next` bound a band aligned top-left, and the mask drops pairs. Without dense_mask and pair_mask
+  /// every pair is kept. 1: the mask alone. 2: causal, aligned top-left. 3: causal, aligned bottom-right. 4: a band
+  /// aligned bottom-right. 9: a tree of drafts. Each row keeps the keys before the last Sq_b. Of the last Sq_b keys,
+  /// row i keeps what row i of dense_mask does not drop. No device has confirmed this mode.
   ///
   /// The bottom-right corner is (Sq_b, P + Sk_b). In layouts with a dimension S and without q_rope, a single row keeps
   /// every key in modes 2 and 3, and has no band in mode 0. It keeps its band in mode 4, which the device ignores

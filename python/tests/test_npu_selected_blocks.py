@@ -1,6 +1,7 @@
 """MiniMax-M3's attention on selected blocks of keys against its definition in float64, and the transposed lists."""
 
 import inspect
+import itertools
 
 import pytest
 import torch
@@ -89,7 +90,7 @@ class Case:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-@pytest.mark.parametrize("block", [16, 128, 7])
+@pytest.mark.parametrize("block", [16, 128, 7, 256, 131])
 def test_score(dtype, block):
     case = Case(dtype, block)
     got = torch_npu.npu_sparse_attention_score(case.q, case.k, case.v, case.lists, case.table, **case.keywords())
@@ -107,13 +108,14 @@ def test_score(dtype, block):
     case.check(fewer, number=number)
 
 
-@pytest.mark.parametrize("block", [16, 128])
+@pytest.mark.parametrize("block", [16, 128, 256])
 def test_prefill_has_the_bits_of_the_score(block):
     case = Case(block=block)
     cu = torch.tensor([0, *ROWS]).cumsum(0)
     blocks = torch.tensor([0, *(-(-keys // block) for keys in KEYS)]).cumsum(0)
     transposed = torch_npu.npu_k2q_csr(case.lists, cu, blocks)
-    lengths = {"actual_seq_lengths": torch.tensor(ROWS), "actual_seq_lengths_kv": torch.tensor(KEYS)}
+    assert all(map(torch.equal, transposed, torch_npu.npu_k2q_csr(case.lists, cu.tolist(), blocks.tolist())))
+    lengths = {"actual_seq_lengths": ROWS, "actual_seq_lengths_kv": torch.tensor(KEYS)}
     got = torch_npu.npu_sparse_attention_score_prefill(
         case.q, case.k, case.v, case.table, *transposed, NKV, SCALE, block, K, 4, **lengths
     )
@@ -157,8 +159,12 @@ ERRORS = {
     "select_idx.shape=": {"select_idx": torch.zeros(NKV, 3, K, dtype=torch.int32)},
     "select_idx.dtype=torch.float32": {"select_idx": torch.zeros(NKV, 3, K)},
     "select_num_idx.shape=": {"select_num_idx": torch.zeros(NKV, 3, dtype=torch.int32)},
-    "block_size=0, want 1..128": {"block_size": 0},
-    "actual_seq_lengths_kv.shape=[1], want [4]": {"actual_seq_lengths_kv": torch.tensor([3])},
+    "block_size=0, want >= 1": {"block_size": 0},
+    "actual_seq_lengths_kv has 1 entries, want 4": {"actual_seq_lengths_kv": torch.tensor([3])},
+    "actual_seq_lengths[1]=-2, want 0..46": {"actual_seq_lengths": torch.tensor([4, -2, 1, 1])},
+    "actual_seq_lengths[2]=90, want 0..44": {"actual_seq_lengths": [5, 1, 90, 1]},
+    "actual_seq_lengths_kv[0]=305, want 0..304": {"actual_seq_lengths_kv": [305, 129, 40, 2]},
+    "block_table.shape=[4], want [B,n]": {"block_table": torch.zeros(4, dtype=torch.int32)},
     "block_table[0][0]=": {"block_table": torch.full((4, 19), 1000, dtype=torch.int32)},
 }
 
@@ -172,14 +178,88 @@ def test_errors_name_the_argument(text):
     assert text in str(caught.value)
 
 
-def test_a_block_twice_is_refused_only_where_it_does_not_fit():
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_block_that_is_listed_twice_counts_twice(dtype):
+    case = Case(dtype)
+    got, exact, naive = [], [], []
+    for b, keys in enumerate(KEYS):
+        first, blocks = sum(ROWS[:b]), -(-keys // case.block)
+        case.lists[:, first : first + ROWS[b]] = chosen(blocks, NKV, ROWS[b], K, seed=b)
+    case.lists[:, :, 2] = -1
+    out = torch_npu.npu_sparse_attention_score(case.q, case.k, case.v, case.lists, case.table, **case.keywords())
+    for b, (rows, keys) in enumerate(zip(ROWS, KEYS)):
+        for head, i in itertools.product(range(NKV), range(rows)):
+            token, limit, group = sum(ROWS[:b]) + i, keys - rows + i + 1, N // NKV
+            entries = [x for x in case.lists[head, token].tolist() if x >= 0]
+            listed = [j for x in entries for j in range(x * case.block, min((x + 1) * case.block, limit))]
+            if not listed:
+                continue
+            heads = slice(head * group, (head + 1) * group)
+            parts = case.q[token, heads], *(t[b][listed, head].expand(group, -1, -1) for t in (case.keys, case.values))
+            for results, of_type in ((exact, torch.float64), (naive, dtype)):
+                q, k, v = (part.to(of_type)[None] for part in parts)
+                results.append(attention(q[:, :, None], k, v, scale=SCALE)[0][0, :, 0])
+            got.append(out[token, heads])
+    error, usual = ((torch.cat(of).double() - torch.cat(exact)).abs().max() for of in (got, naive))
+    assert error <= FACTOR_OUT * usual, (error, usual)
+
+
+def test_a_repeated_block_has_its_bits_whether_or_not_the_list_fits():
     case = Case()
-    case.lists[1, 0, :2] = 0
-    torch_npu.npu_sparse_attention_score(case.q, case.k, case.v, case.lists, case.table, **case.keywords())
-    token = sum(ROWS) - 1  # sees one block
-    case.lists[1, token] = torch.tensor([0, 0, -1, -1, -1, -1])
-    with pytest.raises(ValueError, match=rf"select_idx\[1\]\[{token}\]: more entries than blocks"):
-        torch_npu.npu_sparse_attention_score(case.q, case.k, case.v, case.lists, case.table, **case.keywords())
+    lists = torch.tensor([1, 0, 1], dtype=torch.int32).expand(NKV, 1, -1)
+    call = case.q[:1], case.k, case.v, lists, case.table[:1]
+    rest = {"num_key_value_heads": NKV, "block_size": 16, "actual_seq_lengths": [1]}
+    few, many = (torch_npu.npu_sparse_attention_score(*call, **rest, actual_seq_lengths_kv=[n]) for n in (32, 300))
+    assert torch.equal(few, many)
+
+
+def test_no_sequences_no_heads_and_no_entries():
+    case = Case()
+    rest = case.keywords() | {"actual_seq_lengths": [], "actual_seq_lengths_kv": []}
+    out = torch_npu.npu_sparse_attention_score(case.q, case.k, case.v, case.lists, case.table[:0], **rest)
+    assert out.shape == (case.tokens, N, DV) and (out == 0).all()
+    row_ptr, q_ind, slot = torch_npu.npu_k2q_csr(case.lists, [0], [0])
+    assert row_ptr.tolist() == [[0]] * NKV and (q_ind == -1).all() and (slot == -1).all()
+    row_ptr, q_ind, slot = torch_npu.npu_k2q_csr(case.lists[:0], [0, 49], [0, 19])
+    assert row_ptr.shape == (0, 20) and q_ind.shape == slot.shape == (0, case.tokens * K)
+
+
+def test_it_is_found_where_the_plugin_looks_for_it():
+    torch_npu.install()
+    try:
+        for name in SIGNATURES:
+            assert getattr(torch.ops._C_ascend, name) is getattr(torch_npu, name)
+    finally:
+        torch_npu.uninstall()
+
+
+PREFILL_ERRORS = {
+    "k2q_row_ptr[0]: want a leading 0": {"k2q_row_ptr": lambda t: t.flip(1)},
+    "k2q_row_ptr[1]: want a leading 0": {"k2q_row_ptr": lambda t: t + torch.tensor([[0], [1]])},
+    "at most 2 (k2q_q_indices)": {"k2q_q_indices": lambda t: t[:, :2], "k2q_slot_indices": lambda t: t[:, :2]},
+    "k2q_q_indices.shape=[300], want [2,T*K]": {"k2q_q_indices": lambda t: t[0]},
+    "k2q_slot_indices.shape=[2, 2], want [2, 300]": {"k2q_slot_indices": lambda t: t[:, :2]},
+    "k2q_q_indices[0]: want 0..49 in rows": {"k2q_q_indices": lambda t: t + 50},
+    "k2q_slot_indices[0]: want 0..3 in rows": {"top_k": lambda _: 4},
+    "top_k=-1, want >= 0": {"top_k": lambda _: -1},
+    "block_size=0, want >= 1": {"block_size": lambda _: 0},
+    "actual_seq_lengths[0]=51, want 0..50": {"actual_seq_lengths": lambda _: [51, 0, 0, 0]},
+}
+
+
+@pytest.mark.parametrize("text", PREFILL_ERRORS)
+def test_errors_of_the_prefill_name_the_argument(text):
+    case = Case()
+    blocks = torch.tensor([0, *(-(-keys // case.block) for keys in KEYS)]).cumsum(0)
+    transposed = torch_npu.npu_k2q_csr(case.lists, torch.tensor([0, *ROWS]).cumsum(0), blocks)
+    call = {"query": case.q, "key": case.k, "value": case.v, "block_table": case.table, "top_k": K, "inner_precise": 0}
+    call |= dict(zip(("k2q_row_ptr", "k2q_q_indices", "k2q_slot_indices"), transposed, strict=True))
+    call |= case.keywords()
+    with pytest.raises(ValueError) as caught:
+        torch_npu.npu_sparse_attention_score_prefill(
+            **call | {name: change(call[name]) for name, change in PREFILL_ERRORS[text].items()}
+        )
+    assert text in str(caught.value)
 
 
 def test_wrong_transposed_lists_are_refused():
@@ -191,6 +271,10 @@ def test_wrong_transposed_lists_are_refused():
         torch_npu.npu_k2q_csr(case.lists, cu, blocks, total_rows=3)
     with pytest.raises(ValueError, match=r"cu_seqlens: want \[B\+1\] with a leading 0"):
         torch_npu.npu_k2q_csr(case.lists, cu[1:], blocks[1:])
+    with pytest.raises(ValueError, match=r"cu_seqlens\[4\]=51, want at most 50 \(q2k\)"):
+        torch_npu.npu_k2q_csr(case.lists, [0, 5, 6, 46, 51], blocks)
+    with pytest.raises(ValueError, match=r"cu_block_lens has 4 entries, want 5 \(cu_seqlens\)"):
+        torch_npu.npu_k2q_csr(case.lists, cu, blocks[:-1])
     case.lists[0, 2, 1] = 19
     with pytest.raises(ValueError, match=r"q2k\[0\]\[2\]\[1\]=19, want -1..18"):
         torch_npu.npu_k2q_csr(case.lists, cu, blocks)

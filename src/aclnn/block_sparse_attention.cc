@@ -36,6 +36,12 @@ class BlockSparseOperation final : public PlannedOperation<InferAttentionArgs> {
     const auto mask = call_.MaskOf(operands_.In(slots_.mask, nullptr), /*shape_only=*/true);
     if (!mask.ok()) return mask.status();
     const TensorView k = operands_.In(slots_.k, nullptr), v = operands_.In(slots_.v, nullptr);
+    const DType want = operands_.In(slots_.q, nullptr).dtype;
+    for (const auto& [name, view] : {std::pair{"key", &k}, {"value", &v}}) {
+      if (view->dtype == want) continue;
+      return Status::InvalidArgument(std::string(name) + ".dtype=" + Name(view->dtype) + ", want " + Name(want) +
+                                     " (query.dtype)");
+    }
     return Keep(PlanInferAttention(Args(nullptr, k, v, *mask), options_));
   }
 

@@ -115,10 +115,15 @@ class KLGradOperation final : public PlannedOperation<SparseIndexerLossArgs> {
                                 const CallMemory* memory, std::vector<int64_t>* sums) const {
     const Dims shape = operands_.In(rows, nullptr).shape;
     *sums = tensor.Values(shape.empty() ? 0 : shape[0], operands_, memory);
-    if (memory == nullptr && !sums->empty()) sums->front() = 0;
-    if (!sums->empty() && sums->front() == 0) return Status::Ok();
-    return Status::InvalidArgument(std::string(name) + "[0]=" + (sums->empty() ? "" : std::to_string(sums->front())) +
-                                   ", want 0");
+    if (sums->empty()) return Status::InvalidArgument(std::string(name) + " has 0 entries, want at least 1");
+    if (memory == nullptr) sums->front() = 0;
+    for (size_t b = 0; b < sums->size(); ++b) {
+      const int64_t least = b == 0 ? 0 : (*sums)[b - 1], sum = (*sums)[b];
+      if (b == 0 ? sum == 0 : sum >= least) continue;
+      return Status::InvalidArgument(std::string(name) + "[" + std::to_string(b) + "]=" + std::to_string(sum) +
+                                     ", want " + (b == 0 ? "" : ">= ") + std::to_string(least));
+    }
+    return Status::Ok();
   }
 
   /// Reads one number per packed sequence, 0..most(b), behind a 0 for the empty sequence.

@@ -55,10 +55,10 @@ class Call {
   aclError RunForward() {
     Handles handles;
     const aclTensor *query = Rows(handles, q, rows_, kHeads), *key = Rows(handles, k, keys_, kHeadsKv),
-                    *value = Rows(handles, v, keys_, kHeadsKv);
+                    *value = handles.Tensor(v.data(), value_type, Shape(keys_, kHeadsKv));
     const aclTensor *to = Rows(handles, out, rows_, kHeads), *stats = Lse(handles), *mask = Mask(handles);
-    const aclIntArray *shape = Array(handles, block_shape), *of_q = Array(handles, lengths_q),
-                      *of_kv = Array(handles, lengths_kv);
+    const aclIntArray *shape = Array(handles, block_shape), *of_q = Lengths(handles, lengths_q),
+                      *of_kv = Lengths(handles, lengths_kv);
     const aclTensor* other = given_too ? query : nullptr;
     const bool table = given_too && table_too;
     return RunPhases(
@@ -78,8 +78,8 @@ class Call {
     const aclTensor *to_q = Rows(handles, dq, rows_, kHeads), *to_k = Rows(handles, dk, keys_, kHeadsKv),
                     *to_v = Rows(handles, dv, keys_, kHeadsKv);
     const aclTensor *stats = Lse(handles), *mask = Mask(handles);
-    const aclIntArray *shape = Array(handles, block_shape), *of_q = Array(handles, lengths_q),
-                      *of_kv = Array(handles, lengths_kv);
+    const aclIntArray *shape = Array(handles, block_shape), *of_q = Lengths(handles, lengths_q),
+                      *of_kv = Lengths(handles, lengths_kv);
     return RunPhases(
         [&](uint64_t* size, aclOpExecutor** executor) {
           return aclnnBlockSparseAttentionGradGetWorkspaceSize(dy, without_query ? nullptr : query, key, value, from,
@@ -152,7 +152,8 @@ class Call {
   std::vector<int64_t> block_shape = {32, 33}, lengths_q, lengths_kv;
   std::string layout_q, layout_kv;
   int64_t heads_kv = kHeadsKv, mask_type = 0, page_size = 0, lse_flag = 1, mask_columns = 3;
-  bool given_too = false, table_too = false, without_query = false, wrong_lse = false;
+  aclDataType value_type = ACL_FLOAT;
+  bool given_too = false, table_too = false, without_query = false, wrong_lse = false, no_sequences = false;
 
  private:
   static void Fill(int64_t tokens, std::vector<float>* tensor) {
@@ -180,6 +181,9 @@ class Call {
   }
   static const aclIntArray* Array(Handles& handles, const std::vector<int64_t>& values) {
     return values.empty() ? nullptr : handles.Array(values);
+  }
+  const aclIntArray* Lengths(Handles& handles, const std::vector<int64_t>& values) const {
+    return no_sequences ? handles.Array({}) : Array(handles, values);
   }
 
   int64_t rows_ = 0, keys_ = 0;
@@ -240,6 +244,7 @@ TEST(AclnnBlockSparse, ErrorsNameTheParameter) {
       {"qInputLayout=\"BSH\", want \"TND\", \"BNSD\" or \"BSND\"", [](Call& c) { c.layout_q = "BSH"; }},
       {"kvInputLayout=\"BSND\", want \"BNSD\" (qInputLayout)", [](Call& c) { c.layout_kv = "BSND"; }},
       {"numKeyValueHeads=4, want 2 (key)", [](Call& c) { c.heads_kv = 4; }},
+      {"value.dtype=bf16, want f32 (query.dtype)", [](Call& c) { c.value_type = ACL_BF16; }, true},
       {"blockShape has 1 entries, want 2", [](Call& c) { c.block_shape = {32}; }},
       {"blockShape[1]=0, want >= 1",
        [](Call& c) {
@@ -250,6 +255,7 @@ TEST(AclnnBlockSparse, ErrorsNameTheParameter) {
        [](Call& c) {
          c.lengths_kv = {3, 91};
        }},
+      {"actualSeqLengths has 0 entries, want at least 1", [](Call& c) { c.no_sequences = true; }, false, "TND"},
       {"actualSeqLengths[1]=6, want 0..5",
        [](Call& c) {
          c.lengths_q = {70, 6};

@@ -153,6 +153,16 @@ TEST(AclnnKLLossGrad, ErrorsNameTheParameter) {
       {"cuSeqLensK: missing, want [B+1] (layoutQ TND)", true, [](LossGrad& c) { c.cu_k.clear(); }},
       {"cuSeqLensQ[0]=1, want 0", true, [](LossGrad& c) { c.cu_q[0] = 1; }},
       {"cuSeqLensQ[2]=19", true, [](LossGrad& c) { c.cu_q[2] = 19; }},
+      {"cuSeqLensQ[2]=4, want >= 6", true,
+       [](LossGrad& c) {
+         c.cu_q = {0, 6, 4};
+         c.used_q = {3, 0};
+       }},
+      {"cuSeqLensK[2]=1, want >= 3", true,
+       [](LossGrad& c) {
+         c.cu_k = {0, 3, 1};
+         c.used_k = {3, 0};
+       }},
       {"seqUsedK[1]=8, want 0..7", false,
        [](LossGrad& c) {
          c.used_k = {3, 8};
@@ -176,7 +186,7 @@ TEST(AclnnKLLossGrad, ErrorsNameTheParameter) {
   for (const auto& [text, packed, change] : cases) {
     LossGrad call = packed ? Packed() : LossGrad(false);
     change(call);
-    EXPECT_NE(call.Run(), ACL_SUCCESS) << text;
+    EXPECT_EQ(call.Run(), ACLNN_ERR_PARAM_INVALID) << text;
     EXPECT_THAT(aclGetRecentErrMsg(), HasSubstr(text));
     EXPECT_TRUE(std::isnan(call.dq[0]) && std::isnan(call.y[0])) << text;
   }

@@ -91,7 +91,10 @@ Status ReadBlockLengths(const BlockSparseParameters& parameters, int64_t rows_kv
     auto values = ValuesOf(name, array);
     if (!values.ok()) return values.status();
     *lengths = std::move(*values);
-    if (call.packed() && lengths == &call.lengths_q) call.batch = std::ssize(*lengths);
+    if (call.packed() && lengths == &call.lengths_q) {
+      call.batch = std::ssize(*lengths);
+      if (call.batch == 0) return Status::InvalidArgument(std::string(name) + " has 0 entries, want at least 1");
+    }
     FA_RETURN_IF_ERROR(CheckBlockLengths(name, *lengths, call.batch, rows, call.packed()));
     if (call.packed()) *longest = Accumulate(*lengths);
   }

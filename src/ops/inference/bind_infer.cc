@@ -100,7 +100,8 @@ Status TakeMask(InferBinding& call) {
   }
   // With left padding the device ignores the band.
   const bool padded = call.args.q_padding.data != nullptr || call.args.kv_padding.data != nullptr;
-  if (mode == 0 && mask.data != nullptr && !padded && !IgnoresRules(call)) {
+  const bool has_mask = mask.data != nullptr || call.args.pair_mask != nullptr;
+  if (mode == 0 && has_mask && !padded && !IgnoresRules(call)) {
     call.decode_options.mask = Mask::BandTopLeft(call.options.pre, call.options.next);
   }
   // [B, Sk] for single rows.

@@ -236,7 +236,8 @@ class TileMaker {
 
 }  // namespace
 
-bool ColumnsDescend(const RowRule& rule) { return rule.sq > 0 && rule.Keys(0).end < rule.sk; }
+// Keys behind those of the last row do not count: a sequence has its order whatever rows its tensor has behind it.
+bool ColumnsDescend(const RowRule& rule) { return rule.sq > 0 && rule.Keys(0).end < rule.KeysOfRows({0, rule.sq}).end; }
 
 PairTiles MakePairTiles(const RowRule& rule, const BackwardCut& cut) { return TileMaker(rule, cut).Make(); }
 

@@ -82,6 +82,40 @@ TEST_F(CliInfer, NamesWrongFlags) {
   }
 }
 
+// The mask's keys are the prefix in use and those of the longest batch element.
+TEST_F(CliInfer, TakesAMaskOfBlocksWithAPrefixAndWithPages) {
+  constexpr int64_t kPrefix = 9, kAll = kPrefix + kKeys;
+  Save("k_prefix.npy", {1, kHeadsKv, kPrefix + 2, kD}, Tag::kKRope);
+  Save("v_prefix.npy", {1, kHeadsKv, kPrefix + 2, kD}, Tag::kQRope);
+  npy::Array blocks(ElementType::kU8, {1, 8}), dropped(ElementType::kU8, {kRows, kAll});
+  for (size_t i = 0; i < 8; ++i) blocks.as<uint8_t>()[i] = i % 3 == 0 ? 1 : 0;
+  for (int64_t i = 0; i < kRows * kAll; ++i) dropped.as<uint8_t>()[i] = i % kAll / 8 % 3 == 0 ? 0 : 1;
+  npy::Save(Path("blocks.npy"), blocks);
+  npy::Save(Path("dropped.npy"), dropped);
+  const std::string block_flags = " --block-shape 5,8 --block-mask " + Path("blocks.npy");
+  const std::string dense_flags = " --atten-mask " + Path("dropped.npy");
+  const std::string prefix =
+      "--length-prefix 9 --k-prefix " + Path("k_prefix.npy") + " --v-prefix " + Path("v_prefix.npy");
+  ASSERT_EQ(Run("infer", "want.npy", prefix + dense_flags).exit_code, 0);
+  const CliResult with_prefix = Run("infer", "got.npy", prefix + block_flags);
+  ASSERT_EQ(with_prefix.exit_code, 0) << with_prefix.err;
+  EXPECT_EQ(scratch_.Read("got.npy"), scratch_.Read("want.npy"));
+
+  Save("k.npy", {8, kHeadsKv, 16, kD}, Tag::kK);
+  Save("v.npy", {8, kHeadsKv, 16, kD}, Tag::kV);
+  npy::Array table(ElementType::kI32, {kBatch, 4});
+  for (int32_t i = 0; i < 8; ++i) table.as<int32_t>()[i] = 7 - i;
+  npy::Save(Path("table.npy"), table);
+  const std::string table_flag = "--block-table " + Path("table.npy"),
+                    pages = table_flag + " --actual-seq-lengths-kv 59,41";
+  EXPECT_THAT(Run("infer", "out.npy", table_flag + block_flags).err, HasSubstr("--actual-seq-lengths-kv: missing"));
+  const CliResult dense_pages = Run("infer", "want.npy", pages + dense_flags);
+  ASSERT_EQ(dense_pages.exit_code, 0) << dense_pages.err;
+  const CliResult with_pages = Run("infer", "got.npy", pages + block_flags);
+  ASSERT_EQ(with_pages.exit_code, 0) << with_pages.err;
+  EXPECT_EQ(scratch_.Read("got.npy"), scratch_.Read("want.npy"));
+}
+
 TEST_F(CliInfer, TakesAMaskOfBlocks) {
   npy::Array blocks(ElementType::kU8, {3, 7});
   for (size_t i = 0; i < 21; ++i) blocks.as<uint8_t>()[i] = i % 4 == 0 || i < 7 ? 1 : 0;
@@ -93,6 +127,20 @@ TEST_F(CliInfer, TakesAMaskOfBlocks) {
   ASSERT_EQ(result.exit_code, 0) << result.err;
   EXPECT_EQ(scratch_.Read("got.npy"), scratch_.Read("want.npy"));
   EXPECT_NE(scratch_.Read("got.npy"), scratch_.Read("all.npy"));
+  // A band of mode 0 counts together with the mask.
+  const CliResult band = Run("infer", "band.npy", flags + " --pre-tokens 3 --next-tokens 9");
+  ASSERT_EQ(band.exit_code, 0) << band.err;
+  npy::Array dropped(ElementType::kU8, {kRows, kKeys});
+  for (int64_t i = 0; i < kRows; ++i) {
+    for (int64_t j = 0; j < kKeys; ++j) {
+      dropped.as<uint8_t>()[i * kKeys + j] = blocks.as<uint8_t>()[i / 2 * 7 + j / 8] == 0 ? 1 : 0;
+    }
+  }
+  npy::Save(Path("dropped.npy"), dropped);
+  const std::string dense = "--pre-tokens 3 --next-tokens 9 --atten-mask " + Path("dropped.npy");
+  ASSERT_EQ(Run("infer", "dense.npy", dense).exit_code, 0);
+  EXPECT_EQ(scratch_.Read("band.npy"), scratch_.Read("dense.npy"));
+  EXPECT_NE(scratch_.Read("band.npy"), scratch_.Read("got.npy"));
   EXPECT_THAT(Run("infer", "out.npy", "--block-shape 2,8").err, HasSubstr("--block-shape: needs --block-mask"));
   EXPECT_THAT(Run("decode", "out.npy", flags).err, HasSubstr("--block-mask: given, want none for decode"));
   for (const std::string command : {"plan forward", "plan backward", "plan infer", "bench forward"}) {

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <limits>
 
 #include "flags/failure.h"
@@ -125,7 +126,8 @@ void InferInputs::TakeMask(const MaskFlags& flags) {
   if (flags.causal && flags.sparse_mode) throw UsageError("--causal: cannot be combined with --sparse-mode");
   if (!flags.prefix.empty()) throw UsageError("--prefix: given, want none for infer");
   options.sparse_mode = flags.causal ? 3 : flags.sparse_mode.value_or(0);
-  const bool band = options.sparse_mode == 4 || (options.sparse_mode == 0 && !flags.atten_mask.empty());
+  const bool has_mask = !flags.atten_mask.empty() || !flags.block_mask.empty();
+  const bool band = options.sparse_mode == 4 || (options.sparse_mode == 0 && has_mask);
   if (!band && (flags.pre_tokens || flags.next_tokens)) {
     throw UsageError(fmt::format("{}: sparse mode {} ignores it; for a window use --sparse-mode 4",
                                  flags.pre_tokens ? "--pre-tokens" : "--next-tokens", options.sparse_mode));
@@ -140,13 +142,24 @@ void InferInputs::TakeBlockMask(const MaskFlags& flags) {
     if (!flags.block_shape.empty()) throw UsageError("--block-shape: needs --block-mask");
     return;
   }
-  if (args.block_table.data != nullptr) throw UsageError("--block-mask: given, want none with --block-table");
-  const Dims& k = read_.k.shape;
-  const int64_t heads_kv = options.heads_kv > 0 ? options.heads_kv : 1;  // the number of keys does not depend on it
-  block_mask_ =
-      packed() ? LoadBlockMask(flags, LongestOf(args.cu_q), LongestOf(args.cu_kv))
-               : LoadBlockMask(flags, query.seq, SizesOf("--key", options.layout, {k.begin(), k.end()}, heads_kv).seq);
+  block_mask_ = LoadBlockMask(flags, packed() ? LongestOf(args.cu_q) : query.seq, MostKeys());
   args.pair_mask = &*block_mask_;
+}
+
+// Returns the most keys of a sequence, with those of the prefix.
+int64_t InferInputs::MostKeys() const {
+  if (args.block_table.data != nullptr) {
+    if (args.lengths_kv.empty()) throw UsageError("--actual-seq-lengths-kv: missing (--block-mask with --block-table)");
+    return *std::max_element(args.lengths_kv.begin(), args.lengths_kv.end());
+  }
+  if (packed()) return LongestOf(args.cu_kv);
+  const auto rows = [&](const char* flag, const Dims& shape) {
+    const int64_t heads_kv = options.heads_kv > 0 ? options.heads_kv : 1;  // the number of rows does not depend on it
+    return SizesOf(flag, options.layout, {shape.begin(), shape.end()}, heads_kv).seq;
+  };
+  const int64_t own = rows("--key", read_.k.shape);
+  if (args.k_prefix.data == nullptr) return own;
+  return own + (length_prefix_.empty() ? rows("--k-prefix", args.k_prefix.shape) : length_prefix_[0]);
 }
 
 // If a shape is wrong, some sizes stay unknown here. The library then refuses the call and names the tensor.

@@ -48,6 +48,7 @@ class InferInputs {
   void TakeBlockMask(const MaskFlags& flags);
   void TakeCodes(const std::string& dtype);
   void ReadSizes();
+  [[nodiscard]] int64_t MostKeys() const;
   [[nodiscard]] bool packed() const;
 
   InferenceFiles read_;

@@ -31,7 +31,7 @@ _NAMES = TENSOR_NAMES | {
 _GRAD_NAMES = _NAMES | {"out": "attention_out", "softmax_max": "softmax_lse"}
 
 
-def _check_lengths(name: str, lengths: list[int], batch: int, rows: int, packed: bool) -> None:
+def check_lengths(name: str, lengths: list[int], batch: int, rows: int, packed: bool) -> None:
     """Checks lengths of `rows` rows per batch element, or in TND of all of them."""
     if len(lengths) != batch:
         raise ValueError(f"invalid argument: {name} has {len(lengths)} entries, want {batch}")
@@ -45,6 +45,7 @@ def _check_lengths(name: str, lengths: list[int], batch: int, rows: int, packed:
 def _call(
     query: Tensor,
     key: Tensor,
+    value: Tensor,
     block_sparse_mask: Tensor | None,
     block_shape: Sequence[int] | None,
     layouts: tuple[str, str],
@@ -62,9 +63,12 @@ def _call(
     for name, tensor in (("query", query), ("key", key)):
         if tensor.dim() != rank:
             raise ValueError(f"invalid argument: {name} has {tensor.dim()} dimensions, want {rank} ({layout})")
+    for name, tensor in (("key", key), ("value", value)):
+        if tensor.dtype != query.dtype:
+            raise ValueError(f"invalid argument: {name}.dtype={tensor.dtype}, want {query.dtype} (query.dtype)")
     if key.shape[heads] != num_key_value_heads:
         raise ValueError(f"invalid argument: num_key_value_heads={num_key_value_heads}, want {key.shape[heads]} (key)")
-    block = integers(block_shape, "block_shape") or [128, 128]
+    block = [128, 128] if block_shape is None else integers(block_shape, "block_shape")
     if len(block) != 2 or min(block) < 1:
         raise ValueError(f"invalid argument: block_shape={block}, want two integers >= 1")
     used = [integers(given, name) for given, name in zip(lengths, _LENGTHS, strict=True)]  # type: ignore[arg-type]
@@ -73,7 +77,9 @@ def _call(
         if packed and given is None:
             raise ValueError(f"invalid argument: {name}: missing, want one length per sequence (q_input_layout TND)")
         if given is not None:
-            _check_lengths(name, values, batch, tensor.shape[rows], packed)
+            check_lengths(name, values, batch, tensor.shape[rows], packed)
+    if batch == 0 and packed:
+        raise ValueError("invalid argument: actual_seq_lengths has 0 entries, want at least 1")
     return BlockCall(block_sparse_mask, layout, block[0], block[1], used[0], used[1], float(scale_value))
 
 
@@ -120,9 +126,9 @@ def npu_block_sparse_attention(
     if softmax_lse_flag not in (0, 1):
         raise ValueError(f"invalid argument: softmax_lse_flag={softmax_lse_flag}, want 0 or 1")
     layouts, lengths = (q_input_layout, kv_input_layout), (actual_seq_lengths, actual_seq_lengths_kv)
-    rest = _call(query, key, block_sparse_mask, block_shape, layouts, num_key_value_heads, scale_value, lengths)
+    tensors = query, key, value
+    rest = _call(*tensors, block_sparse_mask, block_shape, layouts, num_key_value_heads, scale_value, lengths)
     with own_names(_NAMES):
-        tensors = query, key, value
         out, lse = call_operator(block_ops.block_sparse_attention, (*tensors, block_sparse_mask), *tensors, *rest)
     return out, lse if softmax_lse_flag == 1 else query.new_empty(0, dtype=torch.float32)
 
@@ -154,11 +160,12 @@ def npu_block_sparse_attention_backward(
         ValueError: an argument is wrong.
     """
     layouts, lengths = (q_input_layout, kv_input_layout), (actual_seq_lengths, actual_seq_lengths_kv)
-    rest = _call(query, key, block_sparse_mask, block_shape, layouts, num_key_value_heads, scale_value, lengths)
+    tensors = query, key, value
+    rest = _call(*tensors, block_sparse_mask, block_shape, layouts, num_key_value_heads, scale_value, lengths)
     if softmax_lse.shape != (*query.shape[:-1], 1):
         want = [*query.shape[:-1], 1]
         raise ValueError(f"invalid argument: softmax_lse.shape={list(softmax_lse.shape)}, want {want}")
     with own_names(_GRAD_NAMES):
-        tensors = query, key, value, attention_out, d_out, softmax_lse
+        given = *tensors, attention_out, d_out, softmax_lse
         operator = block_ops.block_sparse_attention_backward
-        return call_operator(operator, (*tensors, block_sparse_mask), *tensors, *rest)
+        return call_operator(operator, (*given, block_sparse_mask), *given, *rest)

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
+from .._attention import integers
 from .._errors import own_names
 from .._torch.operators import call as call_operator
 from .._torch.sparse_ops import SparseCall, sparse_attention
+from .blocks import check_lengths
 from .calls import TENSOR_NAMES, checked
+from .inference import Lengths
 
 _NAMES = TENSOR_NAMES | {"sparse_indices": "select_idx", "lengths_q": "actual_seq_lengths"}
 _NAMES |= {"lengths_kv": "actual_seq_lengths_kv", "scale": "scale_value"}
+_MOST_KEYS = 128  # of a block of sparse attention
+_LARGEST = (1 << 63) - 1
 
 
 def _wrong_shape(name: str, tensor: Tensor, want: str) -> ValueError:
@@ -24,34 +31,65 @@ def _check_integers(**tensors: Tensor) -> None:
             raise ValueError(f"invalid argument: {name}.dtype={tensor.dtype}, want torch.int32 or torch.int64")
 
 
-def _sequences(tokens: int, lengths: Tensor, lengths_kv: Tensor) -> tuple[Tensor, Tensor]:
-    """Returns for each token the number of its sequence, and how many keys it may see. The numbers of tokens behind the
-    last sequence do not matter."""
-    _check_integers(actual_seq_lengths=lengths, actual_seq_lengths_kv=lengths_kv)
-    if lengths.dim() != 1 or lengths.shape != lengths_kv.shape:
-        raise _wrong_shape("actual_seq_lengths_kv", lengths_kv, f"{list(lengths.shape)} (actual_seq_lengths)")
-    ends = lengths.to(torch.int64).cumsum(0)
+def _lengths(
+    query: Tensor, key: Tensor, block_table: Tensor, lengths: Lengths, lengths_kv: Lengths
+) -> tuple[list[int], list[int]]:
+    """Returns the checked lengths of the sequences."""
+    if block_table.dim() != 2:
+        raise _wrong_shape("block_table", block_table, "[B,n]")
+    rows, keys = integers(lengths, "actual_seq_lengths"), integers(lengths_kv, "actual_seq_lengths_kv")
+    check_lengths("actual_seq_lengths", rows, len(rows), query.shape[0], packed=True)
+    check_lengths("actual_seq_lengths_kv", keys, len(rows), block_table.shape[1] * key.shape[1], packed=False)
+    return rows, keys
+
+
+def _sequences(tokens: int, rows: list[int], keys: list[int]) -> tuple[Tensor, Tensor]:
+    """Returns for each token the number of its sequence, and how many keys it may see. Tokens behind the last sequence
+    have the next number, and see none."""
+    ends = torch.tensor(rows, dtype=torch.int64).cumsum(0)
     token = torch.arange(tokens)
-    sequence = torch.bucketize(token, ends, right=True).clamp_(max=len(lengths) - 1)
-    return sequence, lengths_kv.to(torch.int64)[sequence] - (ends[sequence] - token) + 1
+    sequence = torch.bucketize(token, ends, right=True)
+    behind = torch.cat([torch.tensor(keys, dtype=torch.int64) - ends, torch.tensor([-tokens])])
+    return sequence, (behind[sequence] + token + 1).clamp(min=0)
 
 
-def _lists(select_idx: Tensor, select_num_idx: Tensor | None, seen: Tensor) -> Tensor:
-    """Returns the lists [Nkv,T,K] with the blocks that count in front of -1.
+def _part_of(block_size: int) -> int:
+    """Returns the largest divisor of block_size that sparse attention takes."""
+    return max(size for size in range(1, _MOST_KEYS + 1) if block_size % size == 0)
+
+
+def _lists(select_idx: Tensor, select_num_idx: Tensor | None, seen: Tensor, parts: int) -> Tensor:
+    """Returns lists [Nkv,T,K*parts] of parts of blocks, with those that count in front of -1. Parts that no token sees
+    are left out.
 
     Args:
-        seen: how many blocks each token may see. Blocks from there on do not count.
+        seen: how many parts each token may see. Parts from there on do not count.
+        parts: the number of parts in a block.
     """
     count = (select_idx >= 0).cumsum(-1)
     most = select_idx.shape[-1] if select_num_idx is None else select_num_idx[..., None]
-    counts = (select_idx >= 0) & (count <= most) & (select_idx < seen[:, None])
-    many = counts.sum(-1) > seen.clamp(min=0)
-    if many.any():
-        head, token = many.nonzero()[0].tolist()
-        place = f"select_idx[{head}][{token}]"
-        raise ValueError(f"invalid argument: {place}: more entries than blocks, want each block once")
+    named = (select_idx >= 0) & (count <= most)
+    entries = torch.where(named, select_idx, -1)
+    if parts > 1:
+        some = torch.arange(min(parts, int(seen.max()) if len(seen) else 0))
+        of_block = entries.to(torch.int64).clamp(max=_LARGEST // parts - 1)[..., None] * parts + some
+        entries = torch.where(named[..., None], of_block, -1).flatten(-2)
+    counts = (entries >= 0) & (entries < seen[:, None])
     order = (~counts).to(torch.int8).argsort(dim=-1, stable=True)
-    return torch.where(counts, select_idx, -1).gather(-1, order)
+    return torch.where(counts, entries, -1).gather(-1, order)
+
+
+def _check_pages(query: Tensor, key: Tensor, value: Tensor, heads_kv: int, block_size: int) -> None:
+    if query.dim() != 3:
+        raise _wrong_shape("query", query, "[T,N,D]")
+    for name, tensor, size in (("key", key, "D"), ("value", value, "Dv")):
+        if tensor.dim() != 4 or tensor.shape[2] != heads_kv:
+            raise _wrong_shape(name, tensor, f"[pages,page size,{heads_kv},{size}] (num_key_value_heads)")
+    heads = query.shape[1]
+    if heads_kv < 1 or heads % heads_kv != 0:
+        raise ValueError(f"invalid argument: num_key_value_heads={heads_kv}, want a divisor of {heads}")
+    if block_size < 1:
+        raise ValueError(f"invalid argument: block_size={block_size}, want >= 1")
 
 
 @checked
@@ -66,8 +104,8 @@ def npu_sparse_attention_score(
     q_dequant_scale: Tensor | None = None,
     k_dequant_scale: Tensor | None = None,
     v_dequant_scale: Tensor | None = None,
-    actual_seq_lengths: Tensor,
-    actual_seq_lengths_kv: Tensor,
+    actual_seq_lengths: Tensor | Sequence[int],
+    actual_seq_lengths_kv: Tensor | Sequence[int],
     q_input_layout: str = "TND",
     kv_input_layout: str = "BNSD",
     num_key_value_heads: int = 1,
@@ -82,13 +120,12 @@ def npu_sparse_attention_score(
         query: [T,N,D], packed sequences; float32, bfloat16 or float16.
         key, value: pages [pages,page size,Nkv,D] of any size.
         select_idx: int32 [Nkv,T,K], numbers of blocks of block_size keys inside the sequence. Negative entries are
-            skipped, and so are blocks behind the token.
+            skipped, and so are blocks behind the token. A block that is listed twice counts twice.
         block_table: int32 [B,n].
         select_num_idx: int32 [Nkv,T], how many of the entries that are not negative count; None: all.
         q_dequant_scale, k_dequant_scale, v_dequant_scale: must be None.
-        actual_seq_lengths, actual_seq_lengths_kv: int32 or int64 [B], one length per sequence. The last query sees the
-            last key.
-        block_size: 1 to 128.
+        actual_seq_lengths, actual_seq_lengths_kv: one length per sequence. The last query sees the last key.
+        block_size: any, at least 1.
         q_input_layout, kv_input_layout: must be "TND" and "BNSD".
         top_k, inner_precise: not used.
 
@@ -96,7 +133,7 @@ def npu_sparse_attention_score(
         [T,N,Dv] of the query's type. Rows without keys, and rows behind the last sequence, are 0.
 
     Raises:
-        ValueError: an argument is wrong, or a list has more entries than blocks, as it may with a block listed twice.
+        ValueError: an argument is wrong.
     """
     for name, scale in (("q", q_dequant_scale), ("k", k_dequant_scale), ("v", v_dequant_scale)):
         if scale is not None:
@@ -104,15 +141,8 @@ def npu_sparse_attention_score(
     for name, layout, want in (("q", q_input_layout, "TND"), ("kv", kv_input_layout, "BNSD")):
         if layout != want:
             raise ValueError(f'invalid argument: {name}_input_layout="{layout}", want "{want}"')
-    if query.dim() != 3:
-        raise _wrong_shape("query", query, "[T,N,D]")
-    if key.dim() != 4 or key.shape[2] != num_key_value_heads:
-        raise _wrong_shape("key", key, f"[pages,page size,{num_key_value_heads},D] (num_key_value_heads)")
-    if value.dim() != 4 or value.shape[2] != num_key_value_heads:
-        raise _wrong_shape("value", value, f"[pages,page size,{num_key_value_heads},Dv] (num_key_value_heads)")
-    tokens, heads = query.shape[:2]
-    if num_key_value_heads < 1 or heads % num_key_value_heads != 0:
-        raise ValueError(f"invalid argument: num_key_value_heads={num_key_value_heads}, want a divisor of {heads}")
+    _check_pages(query, key, value, num_key_value_heads, block_size)
+    tokens = query.shape[0]
     _check_integers(select_idx=select_idx)
     if select_idx.dim() != 3 or select_idx.shape[:2] != (num_key_value_heads, tokens):
         raise _wrong_shape("select_idx", select_idx, f"[{num_key_value_heads},{tokens},K]")
@@ -120,12 +150,43 @@ def npu_sparse_attention_score(
         _check_integers(select_num_idx=select_num_idx)
         if select_num_idx.shape != select_idx.shape[:2]:
             raise _wrong_shape("select_num_idx", select_num_idx, f"[{num_key_value_heads},{tokens}]")
-    if not 1 <= block_size <= 128:
-        raise ValueError(f"invalid argument: block_size={block_size}, want 1..128")
-    _, limit = _sequences(tokens, actual_seq_lengths, actual_seq_lengths_kv)
-    lists = _lists(select_idx, select_num_idx, -(-limit // block_size))
-    lengths = actual_seq_lengths, actual_seq_lengths_kv
-    return _attend(query, key, value, lists, block_table, lengths, scale_value, block_size)
+    lengths = _lengths(query, key, block_table, actual_seq_lengths, actual_seq_lengths_kv)
+    if not lengths[0]:
+        return query.new_zeros(*query.shape[:2], value.shape[3])
+    sequence, limit = _sequences(tokens, *lengths)
+    part = _part_of(block_size)
+    seen = -(-limit // part)
+    lists = _lists(select_idx, select_num_idx, seen, block_size // part)
+    # Sparse attention reads no more entries than the token sees blocks. A list with more of them repeats blocks.
+    repeats = (lists >= 0).sum(-1) > seen
+    read = torch.where(repeats[..., None], -1, lists)
+    group = query.shape[1] // num_key_value_heads
+    outputs = []
+    for head in range(num_key_value_heads):
+        keys, values = key[:, :, head : head + 1], value[:, :, head : head + 1]
+        rows = query[:, head * group : (head + 1) * group]
+        out = _attend(rows, keys, values, read[head], *lengths, scale_value, part, block_table)
+        if repeats[head].any():
+            token = repeats[head].nonzero()[:, 0]
+            place, counts = _places(lists[head, token], limit[token], part)
+            of_place = torch.repeat_interleave(sequence[token], counts)
+            page = block_table[of_place, place // key.shape[1]].to(torch.int64)
+            row = place % key.shape[1]
+            every = torch.arange(-(-int(counts.max()) // part)).expand(len(token), -1)
+            ones = [1] * len(token)
+            copies = keys[page, row], values[page, row]
+            repeated = _attend(rows[token], copies[0], copies[1], every, ones, counts.tolist(), scale_value, part)
+            out = out.index_copy(0, token, repeated)
+        outputs.append(out)
+    return torch.cat(outputs, dim=1)
+
+
+def _places(lists: Tensor, limit: Tensor, part: int) -> tuple[Tensor, Tensor]:
+    """Returns the keys of lists, ascending in each list, one list after the other, and their number in each list."""
+    blocks = lists.to(torch.int64)[..., None]
+    keys = blocks * part + torch.arange(part)
+    ordered = torch.where((blocks >= 0) & (keys < limit[:, None, None]), keys, -1).flatten(1).sort(-1).values
+    return ordered[ordered >= 0], (ordered >= 0).sum(-1)
 
 
 def _attend(
@@ -133,47 +194,43 @@ def _attend(
     key: Tensor,
     value: Tensor,
     lists: Tensor,
-    block_table: Tensor,
-    lengths: tuple[Tensor, Tensor],
+    rows: list[int],
+    keys: list[int],
     scale: float,
-    block_size: int,
+    part: int,
+    block_table: Tensor | None = None,
 ) -> Tensor:
-    """Calls sparse attention for each key head, whose query heads share a list."""
-    group = query.shape[1] // key.shape[2]
-    outputs = []
-    for head in range(key.shape[2]):
-        call = SparseCall(
-            query_rope=None,
-            key_rope=None,
-            sink=None,
-            sparse_indices=lists[head, :, None],
-            block_table=block_table,
-            lengths_q=lengths[0].to(torch.int64).cumsum(0),
-            lengths_kv=lengths[1],
-            layout="TND",
-            scale=scale,
-            block_size=block_size,
-            sparse_mode=3,
-        )
-        heads = slice(head * group, (head + 1) * group)
-        tensors = query[:, heads], key[:, :, head : head + 1], value[:, :, head : head + 1]
-        with own_names(_NAMES):
-            outputs.append(call_operator(sparse_attention, (*tensors, *call[:7]), *tensors, *call)[0])
-    return torch.cat(outputs, dim=1)
+    """Calls sparse attention with one key head. Without pages, keys are packed."""
+    ends = [torch.tensor(lengths, dtype=torch.int64) for lengths in (rows, keys)]
+    call = SparseCall(
+        query_rope=None,
+        key_rope=None,
+        sink=None,
+        sparse_indices=lists[:, None],
+        block_table=block_table,
+        lengths_q=ends[0].cumsum(0),
+        lengths_kv=ends[1].cumsum(0) if block_table is None else ends[1],
+        layout="TND",
+        scale=scale,
+        block_size=part,
+        sparse_mode=3,
+    )
+    with own_names(_NAMES):
+        return call_operator(sparse_attention, (query, key, value, *call[:7]), query, key, value, *call)[0]
 
 
-def _check_sums(**sums: Tensor) -> None:
-    _check_integers(**sums)
-    for name, tensor in sums.items():
-        if tensor.dim() != 1 or len(tensor) < 1 or tensor[0] != 0 or (tensor.diff() < 0).any():
-            raise ValueError(f"invalid argument: {name}: want [B+1] with a leading 0, none smaller than the one before")
+def _sums(name: str, given: Lengths) -> Tensor:
+    sums = torch.tensor(integers(given, name), dtype=torch.int64)
+    if len(sums) < 1 or sums[0] != 0 or (sums.diff() < 0).any():
+        raise ValueError(f"invalid argument: {name}: want [B+1] with a leading 0, none smaller than the one before")
+    return sums
 
 
 @checked
 def npu_k2q_csr(
     q2k: Tensor,
-    cu_seqlens: Tensor,
-    cu_block_lens: Tensor,
+    cu_seqlens: Tensor | Sequence[int],
+    cu_block_lens: Tensor | Sequence[int],
     order_method: int = 0,
     total_rows: int = -1,
     max_kv: int = -1,
@@ -184,7 +241,7 @@ def npu_k2q_csr(
 
     Args:
         q2k: int32 [H,T,K], blocks inside the sequence. Negative entries name no block.
-        cu_seqlens, cu_block_lens: int32 or int64 [B+1], prefix sums of queries and of blocks.
+        cu_seqlens, cu_block_lens: [B+1], prefix sums of queries and of blocks.
         order_method: 0 orders rows by sequence, then by block; 1 by block, then by sequence.
         total_rows: the number of rows; -1: that of all blocks.
         max_kv, use_simt: not used.
@@ -198,40 +255,42 @@ def npu_k2q_csr(
         ValueError: an argument is wrong.
     """
     _check_integers(q2k=q2k)
-    _check_sums(cu_seqlens=cu_seqlens, cu_block_lens=cu_block_lens)
     if q2k.dim() != 3:
         raise _wrong_shape("q2k", q2k, "[H,T,K]")
-    if cu_seqlens.shape != cu_block_lens.shape:
-        raise _wrong_shape("cu_block_lens", cu_block_lens, f"{list(cu_seqlens.shape)} (cu_seqlens)")
+    sums, block_sums = _sums("cu_seqlens", cu_seqlens), _sums("cu_block_lens", cu_block_lens)
+    if len(sums) != len(block_sums):
+        entries_of = f"{len(block_sums)} entries, want {len(sums)} (cu_seqlens)"
+        raise ValueError(f"invalid argument: cu_block_lens has {entries_of}")
     if order_method not in (0, 1):
         raise ValueError(f"invalid argument: order_method={order_method}, want 0 or 1")
     heads, tokens, entries = q2k.shape
-    blocks = cu_block_lens.to(torch.int64).diff()
-    rows = int(cu_block_lens[-1]) if total_rows < 0 else total_rows
-    if rows < cu_block_lens[-1]:
-        raise ValueError(f"invalid argument: total_rows={total_rows}, want at least {int(cu_block_lens[-1])}")
-    token = torch.arange(tokens)
-    sequence = torch.bucketize(token, cu_seqlens[1:].to(torch.int64), right=True)
-    inside = sequence < len(blocks)
-    sequence = sequence.clamp(max=max(len(blocks) - 1, 0))
-    named = (q2k >= 0) & inside[:, None]
-    wrong = named & (q2k >= blocks[sequence][:, None])
+    if sums[-1] > tokens:
+        raise ValueError(f"invalid argument: cu_seqlens[{len(sums) - 1}]={int(sums[-1])}, want at most {tokens} (q2k)")
+    blocks = block_sums.diff()
+    rows = int(block_sums[-1]) if total_rows < 0 else total_rows
+    if rows < block_sums[-1]:
+        raise ValueError(f"invalid argument: total_rows={total_rows}, want at least {int(block_sums[-1])}")
+    # Tokens behind the last sequence have the next number.
+    sequence = torch.bucketize(torch.arange(tokens), sums[1:], right=True)
+    named = (q2k >= 0) & (sequence < len(blocks))[:, None]
+    blocks_of = torch.nn.functional.pad(blocks, (0, 1))[sequence]
+    wrong = named & (q2k >= blocks_of[:, None])
     if wrong.any():
         head, at, slot = wrong.nonzero()[0].tolist()
-        got, last = int(q2k[head, at, slot]), int(blocks[sequence[at]]) - 1
+        got, last = int(q2k[head, at, slot]), int(blocks_of[at]) - 1
         raise ValueError(f"invalid argument: q2k[{head}][{at}][{slot}]={got}, want -1..{last}")
-    row = q2k.to(torch.int64) + cu_block_lens.to(torch.int64)[sequence][:, None]
+    row = q2k.to(torch.int64) + block_sums[sequence][:, None]
     if order_method == 1:
         # The number of a block is how many blocks are of a lower level, or of its level in an earlier sequence.
         of_row = torch.repeat_interleave(torch.arange(len(blocks)), blocks)
-        level = torch.arange(len(of_row)) - cu_block_lens.to(torch.int64)[of_row]
+        level = torch.arange(len(of_row)) - block_sums[of_row]
         place = (level * len(blocks) + of_row).argsort().argsort()
         row = torch.where(named, place[torch.where(named, row, 0)], row) if len(place) else row
-    flat = torch.where(named, row, rows).reshape(heads, -1)
+    flat = torch.where(named, row, rows).reshape(heads, tokens * entries)
     order = flat.argsort(dim=-1, stable=True)
     used = flat.gather(-1, order) < rows
-    counts = torch.stack([torch.bincount(of, minlength=rows + 1)[:rows] for of in flat]) if heads else flat[:, :0]
-    row_ptr = torch.nn.functional.pad(counts.cumsum(-1), (1, 0)).to(torch.int32)
+    counts = flat.new_zeros(heads, rows + 1).scatter_add(-1, flat, torch.ones_like(flat))
+    row_ptr = torch.nn.functional.pad(counts[:, :rows].cumsum(-1), (1, 0)).to(torch.int32)
     q_ind = torch.where(used, order // max(entries, 1) + q_global_offset, -1).to(torch.int32)
     return row_ptr, q_ind, torch.where(used, order % max(entries, 1), -1).to(torch.int32)
 
@@ -251,8 +310,8 @@ def npu_sparse_attention_score_prefill(
     top_k: int,
     inner_precise: int,
     *,
-    actual_seq_lengths: Tensor | None = None,
-    actual_seq_lengths_kv: Tensor | None = None,
+    actual_seq_lengths: Tensor | Sequence[int] | None = None,
+    actual_seq_lengths_kv: Tensor | Sequence[int] | None = None,
 ) -> Tensor:
     """Computes `npu_sparse_attention_score` from the lists that `npu_k2q_csr` has transposed, with its order_method 0.
 
@@ -261,7 +320,7 @@ def npu_sparse_attention_score_prefill(
         k2q_row_ptr, k2q_q_indices, k2q_slot_indices: results of `npu_k2q_csr`, with rows by sequence and block.
         top_k: the number of entries in a list.
         inner_precise: not used.
-        actual_seq_lengths, actual_seq_lengths_kv: int32 or int64 [B], needed.
+        actual_seq_lengths, actual_seq_lengths_kv: one length per sequence, needed.
 
     Returns:
         [T,N,Dv] of the query's type.
@@ -273,21 +332,34 @@ def npu_sparse_attention_score_prefill(
         name = "actual_seq_lengths" if actual_seq_lengths is None else "actual_seq_lengths_kv"
         raise ValueError(f"invalid argument: {name}: missing, want one length per sequence")
     _check_integers(k2q_row_ptr=k2q_row_ptr, k2q_q_indices=k2q_q_indices, k2q_slot_indices=k2q_slot_indices)
-    tokens, heads = query.shape[0], num_key_value_heads
-    sequence, _ = _sequences(tokens, actual_seq_lengths, actual_seq_lengths_kv)
-    first = torch.nn.functional.pad((-(-actual_seq_lengths_kv.to(torch.int64) // block_size)).cumsum(0), (1, 0))
-    rows = int(first[-1])
-    if k2q_row_ptr.dim() != 2 or k2q_row_ptr.shape[0] != heads or k2q_row_ptr.shape[1] < rows + 1:
-        raise _wrong_shape("k2q_row_ptr", k2q_row_ptr, f"[{heads},{rows + 1}]")
+    heads = num_key_value_heads
+    _check_pages(query, key, value, heads, block_size)
+    if top_k < 0:
+        raise ValueError(f"invalid argument: top_k={top_k}, want >= 0")
+    tokens = query.shape[0]
+    rows, keys = _lengths(query, key, block_table, actual_seq_lengths, actual_seq_lengths_kv)
+    sequence, _ = _sequences(tokens, rows, keys)
+    ends = (-(-torch.tensor(keys, dtype=torch.int64) // block_size)).cumsum(0)
+    first = torch.cat([ends.new_zeros(1), ends, ends[-1:]])  # tokens behind the last sequence have no blocks
+    blocks = int(first[-1])
+    if k2q_row_ptr.dim() != 2 or k2q_row_ptr.shape[0] != heads or k2q_row_ptr.shape[1] < blocks + 1:
+        raise _wrong_shape("k2q_row_ptr", k2q_row_ptr, f"[{heads},{blocks + 1}]")
+    if k2q_q_indices.dim() != 2 or k2q_q_indices.shape[0] != heads:
+        raise _wrong_shape("k2q_q_indices", k2q_q_indices, f"[{heads},T*K]")
+    if k2q_slot_indices.shape != k2q_q_indices.shape:
+        raise _wrong_shape("k2q_slot_indices", k2q_slot_indices, f"{list(k2q_q_indices.shape)} (k2q_q_indices)")
     select_idx = torch.full((heads, tokens, top_k), -1, dtype=torch.int32)
     for head in range(heads):
         pointers = k2q_row_ptr[head].to(torch.int64)
-        count = int(pointers[-1])
+        count, most = int(pointers[-1]), k2q_q_indices.shape[1]
+        if pointers[0] != 0 or (pointers.diff() < 0).any() or count > most:
+            want = f"a leading 0, none smaller than the one before, and at most {most} (k2q_q_indices)"
+            raise ValueError(f"invalid argument: k2q_row_ptr[{head}]: want {want}")
         row = torch.repeat_interleave(torch.arange(len(pointers) - 1), pointers.diff())
         token, slot = (t[head, :count].to(torch.int64) for t in (k2q_q_indices, k2q_slot_indices))
-        if ((token < 0) | (token >= tokens) | (slot < 0) | (slot >= top_k)).any():
-            want = f"queries below {tokens} and slots below {top_k}"
-            raise ValueError(f"invalid argument: k2q_q_indices[{head}]: want {want}")
+        for name, places, size in (("k2q_q_indices", token, tokens), ("k2q_slot_indices", slot, top_k)):
+            if ((places < 0) | (places >= size)).any():
+                raise ValueError(f"invalid argument: {name}[{head}]: want 0..{size - 1} in rows")
         block = row - first[sequence[token]]
         if ((block < 0) | (row >= first[sequence[token] + 1])).any():
             raise ValueError(f"invalid argument: k2q_row_ptr[{head}]: a row has a query of another sequence")
@@ -304,3 +376,11 @@ def npu_sparse_attention_score_prefill(
         scale_value=scale_value,
         block_size=block_size,
     )
+
+
+# The functions that vLLM's plugin looks up in torch.ops._C_ascend: {name: function}.
+C_ASCEND = {
+    "npu_sparse_attention_score": npu_sparse_attention_score,
+    "npu_k2q_csr": npu_k2q_csr,
+    "npu_sparse_attention_score_prefill": npu_sparse_attention_score_prefill,
+}

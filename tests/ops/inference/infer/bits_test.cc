@@ -8,6 +8,8 @@
 #include <vector>
 
 #include "fa/flash_attention.h"
+#include "fa/pair_mask.h"
+#include "fa/view.h"
 #include "ops/inference/infer/infer_case.h"
 #include "support/execution/contexts.h"
 
@@ -47,6 +49,60 @@ TEST_P(InferBits, DoNotDependOnLayoutAndCache) {
       for (const Layout layout : kPaddedLayouts) check(layout, cache, 16);
       for (const Layout layout : kPackedLayouts) check(layout, cache, 50);
     }
+  }
+}
+
+/// Expects the results of the call's dense_mask if the same pairs are a PairMask. Some pairs must be dropped.
+void ExpectPairMaskBits(const InferProblem& problem, const InferAttentionOptions& options, Context* context) {
+  InferAttentionArgs args = problem.args();
+  const auto run = [&] {
+    const Status status = InferAttention(args, options, context);
+    EXPECT_TRUE(status.ok()) << status.message();
+    return problem.Outputs();
+  };
+  const ForwardOutputs want = run();
+  const auto pairs = PairMask::FromBytes(args.dense_mask, /*drops=*/true);
+  ASSERT_TRUE(pairs.ok()) << pairs.status().message();
+  args.dense_mask = {};
+  EXPECT_NE(run().out, want.out) << problem.infer_case();
+  args.pair_mask = &*pairs;
+  const ForwardOutputs got = run();
+  EXPECT_EQ(got.out, want.out) << problem.infer_case();
+  EXPECT_EQ(got.lse, want.lse) << problem.infer_case();
+}
+
+TEST_P(InferBits, OfAPairMaskAreThoseOfADenseMask) {
+  int n = 0;
+  const auto check = [&](Layout layout, Cache cache, int64_t prefix) {
+    InferCase c =
+        MakeInferCase(4, 1, {1, 90, 0, 17}, {prefix + 700, prefix + 300, prefix + 5, prefix}, kFloats[n++ % 3]);
+    c.dense.dense_mask = MaskForm::kPerBatch;
+    c.layout = layout;
+    c.cache = cache;
+    c.prefix_rows = prefix;
+    c.spare_q = n % 2 * 3;  // a mask larger than the longest sequences
+    c.spare_k = n % 2 * 140;
+    const InferProblem problem(c);
+    ExpectPairMaskBits(problem, problem.options(), ContextOf(GetParam(), 2));
+  };
+  for (const Cache cache : kCaches) {
+    check(Layout::kBSND_NBSD, cache, 0);
+    if (cache != Cache::kList) check(Layout::kTND, cache, 0);
+  }
+  for (const Layout layout : {Layout::kBNSD, Layout::kBSH}) check(layout, Cache::kOneTensor, 133);
+}
+
+TEST_P(InferBits, OfAPairMaskWithABandAreThoseOfADenseMaskWithIt) {
+  InferCase c = MakeInferCase(4, 2, {90, 1, 40}, {300, 200, 33});
+  c.dense.dense_mask = MaskForm::kPerBatch;
+  for (const Layout layout : {Layout::kBNSD, Layout::kTND}) {
+    c.layout = layout;
+    const InferProblem problem(c);
+    InferAttentionOptions options = problem.options();
+    ASSERT_EQ(options.sparse_mode, 0);
+    options.pre = 30;
+    options.next = 20;
+    ExpectPairMaskBits(problem, options, ContextOf(GetParam(), 2));
   }
 }
 
@@ -121,7 +177,13 @@ TEST_P(InferBits, OfAPrefixOfFourBitsAreThoseOfConcatenatedKeys) {
     v[i] = 2246822519U * static_cast<uint32_t>(i + 1);
   }
   const float scale = 0.25F;
-  const auto run = [&](Layout layout, int64_t prefix) {
+  std::vector<uint8_t> dropped(kRows * kKeys);
+  for (size_t i = 0; i < dropped.size(); ++i) dropped[i] = i % 3 == 0 ? 1 : 0;
+  const TensorView mask = View(dropped, {kRows, kKeys});
+  const auto pairs = PairMask::FromBytes(mask, /*drops=*/true);
+  ASSERT_TRUE(pairs.ok());
+  const auto run = [&](Layout layout, int64_t prefix, const TensorView& dense_mask = {},
+                       const PairMask* pair_mask = nullptr) {
     std::vector<float> out(q.size());
     const bool fused = layout == Layout::kBSH;
     const auto rows = [&](const void* data, DType dtype, int64_t count, int64_t columns) {
@@ -141,6 +203,8 @@ TEST_P(InferBits, OfAPrefixOfFourBitsAreThoseOfConcatenatedKeys) {
       args.v_prefix = keys(v, 0, prefix);
     }
     args.k_scale = args.v_scale = {&scale, DType::kF32, {1, 1, 1, 1}, {}};
+    args.dense_mask = dense_mask;
+    args.pair_mask = pair_mask;
     args.out = {out.data(), DType::kF32, args.q.shape, {}};
     const InferAttentionOptions options{.layout = layout, .heads = kHeads, .heads_kv = kHeads, .scale = 0.1F};
     const Status status = InferAttention(args, options, ContextOf(GetParam()));
@@ -148,7 +212,13 @@ TEST_P(InferBits, OfAPrefixOfFourBitsAreThoseOfConcatenatedKeys) {
     return out;
   };
   const std::vector<float> want = run(Layout::kBSND, 0);
-  for (const Layout layout : {Layout::kBSND, Layout::kBSH}) EXPECT_EQ(run(layout, kPrefix), want) << Name(layout);
+  const std::vector<float> masked = run(Layout::kBSND, 0, mask);
+  EXPECT_NE(masked, want);
+  EXPECT_EQ(run(Layout::kBSND, 0, {}, &*pairs), masked);
+  for (const Layout layout : {Layout::kBSND, Layout::kBSH}) {
+    EXPECT_EQ(run(layout, kPrefix), want) << Name(layout);
+    EXPECT_EQ(run(layout, kPrefix, {}, &*pairs), masked) << Name(layout);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Levels, InferBits, ::testing::ValuesIn(IsaLevels()),
