@@ -131,7 +131,7 @@ def _attention_options(*values: Any) -> _fa.SparseAttentionOptions:
 
 
 def _checked_format(row_format: Any, q: Any) -> list[int]:
-    """Returns (columns, rope, tile). Raises ValueError if the rope columns do not fit q, whose outputs have the rest."""
+    """Returns (columns, rope, tile). Raises ValueError if q has fewer columns than the rope part."""
     numbers = integers(row_format, "row_format")
     if len(numbers) != 3:
         raise argument_error(ValueError, "row_format", f"={tuple(numbers)}, want (columns, rope, tile)")
