@@ -4,8 +4,7 @@
 /// aclnnSparseFlashAttention (aclnn_sparse_flash_attention.h) with rows of quantised keys, which are values too.
 ///
 /// - query is [B,S1,N1,D + ropeHeadDim] (TND [T1,N1,D + ropeHeadDim]), and out is [B,S1,N1,Dv] with Dv <= D.
-/// - key is int8 or float8 e4m3. A row has D numbers, then ropeHeadDim columns of query's type, then one float scale
-/// per
+/// - key is int8 or float8 e4m3. A row has D numbers, ropeHeadDim columns of query's type, and one float scale per
 ///   tileSize numbers, with no gaps. tileSize is at least 1, and the last tile may be shorter.
 /// - Each number is multiplied by its scale in float. The first Dv columns are the values.
 /// - value is key, or a tensor of the same type and row format whose first Dv columns are the values.

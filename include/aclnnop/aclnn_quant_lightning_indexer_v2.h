@@ -5,10 +5,8 @@
 /// aclnn_quant_lightning_indexer.h.
 ///
 /// - quantMode 1: q and k are float8 e4m3. quantMode 2: they are int8. Modes 3 to 5 are refused.
-/// - qDescale and kDescale have the shapes and types of queryDequantScale and keyDequantScale there. w is float,
-/// float16
-///   or bfloat16.
-/// - sparseValues is float, float16 or bfloat16.
+/// - qDescale and kDescale have the shapes and types of queryDequantScale and keyDequantScale there.
+/// - w and sparseValues are float, float16 or bfloat16.
 /// @return 161001 if a required pointer is null, 161002 for every other mistake. aclGetRecentErrMsg() names the
 /// argument.
 #include "aclnn/aclnn_base.h"

@@ -78,7 +78,7 @@ struct KeyRowFormat {
 
   /// Returns the bytes of a row, for queries of this type.
   [[nodiscard]] constexpr int64_t Bytes(DType q) const {
-    const int64_t scales = tile > 0 ? (columns + tile - 1) / tile : 0;
+    const int64_t scales = tile > 0 && columns > 0 ? 1 + (columns - 1) / tile : 0;
     return columns + rope * static_cast<int64_t>(SizeOf(q)) + scales * static_cast<int64_t>(sizeof(float));
   }
   friend constexpr bool operator==(const KeyRowFormat&, const KeyRowFormat&) = default;

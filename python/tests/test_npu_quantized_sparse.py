@@ -168,6 +168,27 @@ def test_mistakes_of_rows_are_named():
     refused(r"key_dtype=290 \(HiFloat8\) is not served", key_dtype=290)
     refused('layout_kv="PA_BSND", want BSND', layout_kv="PA_BSND")
     refused(r"sparse_mode=4, want 0 or 3", sparse_mode=4)
+    refused(r"value.dtype=f8e4m3, want i8", value_dtype=292)
+    refused(r"value.dtype=f8e4m3, want i8", value_dtype=292, layout_query="bsnd", layout_kv="bsnd")
+    whole = query
+    for query, message in (
+        (whole[0, 0, 0, 0], r"query.shape=\[\], want 4 dimensions \(BSND\)"),
+        (whole[0], r"query.shape=\[2,3,40\], want 4 dimensions \(BSND\)"),
+        (whole[..., :0], r"query.shape\[3\]=0, want >= 1"),
+    ):
+        refused(message)
+
+
+def test_mistakes_of_row_formats_are_named():
+    q, k = torch.randn(1, 2, 3, 8), torch.zeros(1, 9, 1, 24, dtype=torch.int8)
+    lists = torch.zeros(1, 2, 1, 4, dtype=torch.int32)
+    for row_format, message in (
+        ((4, 44, 1), r"row_format.rope=44, want 0\.\.8 \(q.shape\[3\]\)"),
+        ((4, -1, 1), r"row_format.rope=-1, want 0\.\.8 \(q.shape\[3\]\)"),
+        ((4, 4), r"row_format=\(4, 4\), want \(columns, rope, tile\)"),
+    ):
+        with pytest.raises(ValueError, match="^invalid argument: " + message):
+            fa.sparse_flash_attention(q, k, None, lists, row_format=row_format)
 
 
 def indexer_scores(query, key, weights, q_scale, k_scale):
@@ -291,6 +312,97 @@ def test_the_quantised_indexer_of_vllm_counts_original_tokens():
             check_selection(indices[part, 0], values[part, 0], scores, limits)
 
 
+@pytest.mark.parametrize("tokens", [[6, 6], [9, 7], [8, 8], [3, 13]])
+def test_the_quantised_indexer_of_vllm_takes_sums_of_tokens(tokens):
+    torch.manual_seed(6)
+    ratio, sq = 4, [1, 2]
+    sk = [count // ratio for count in tokens]
+    query, key = draw_codes((3, 8, 64), torch.int8), draw_codes((sum(sk), 1, 64), torch.int8)
+    weights, q_scale, k_scale = torch.randn(3, 8).half(), torch.rand(3, 8).half(), torch.rand(sum(sk), 1).half()
+    given = {"layout_query": "TND", "layout_key": "TND", "sparse_count": 3, "cmp_ratio": ratio, "return_value": True}
+    ends = torch.tensor([tokens[0], sum(tokens)], dtype=torch.int32)
+    indices, values = CUSTOM["npu_quant_lightning_indexer"](
+        query,
+        key,
+        weights,
+        q_scale,
+        k_scale,
+        actual_seq_lengths_query=torch.tensor([1, 3], dtype=torch.int32),
+        actual_seq_lengths_key=ends,
+        **given,
+    )
+    for b, part in enumerate([slice(0, 1), slice(1, 3)]):
+        rows = slice(sum(sk[:b]), sum(sk[: b + 1]))
+        scores = indexer_scores(query[part], key[rows, 0], weights[part], q_scale[part], k_scale[rows, 0])
+        limits = [(tokens[b] - sq[b] + t + 1) // ratio for t in range(sq[b])]
+        check_selection(indices[part, 0], values[part, 0], scores, limits)
+
+
+def quantised_case(codes, batch=2, sq=4, sk=21):
+    torch.manual_seed(7)
+    query, key = draw_codes((batch, sq, 8, 64), codes), draw_codes((batch, sk, 1, 64), codes)
+    return query, key, torch.randn(batch, sq, 8), torch.rand(batch, sq, 8), torch.rand(batch, sk)
+
+
+@pytest.mark.parametrize("codes", CODES)
+def test_bits_do_not_depend_on_layouts_pages_and_neighbours(codes):
+    tensors, sq, sk = quantised_case(codes), [3, 4], [21, 13]
+    used = {"seqused_q": torch.tensor(sq), "seqused_k": torch.tensor(sk)}
+    given = {"mask_mode": 3, "cmp_ratio": 4, "cmp_residual_k": torch.tensor([3, 0]), "return_value": 1}
+    indexer, mode = CANN_OPS["quant_lightning_indexer"], 2 if codes == torch.int8 else 1
+    padded = indexer(*tensors, 6, mode, **given, **used)
+    packed = [t.flatten(0, 1) for t in tensors]
+    sums = {"cu_seqlens_q": torch.tensor([0, 4, 8]), "cu_seqlens_k": torch.tensor([0, 21, 42])}
+    in_tnd = indexer(*packed, 6, mode, layout_q="TND", layout_k="TND", **given, **sums, **used)
+    table = torch.tensor([[5, 0, 2], [1, 4, 3]], dtype=torch.int32)
+    pages, scales = torch.zeros(6, 8, 1, 64).to(codes), torch.full((6, 8), math.nan)
+    for b in range(2):
+        for row in range(sk[b]):
+            page = table[b, row // 8], row % 8
+            pages[page], scales[page] = tensors[1][b, row], tensors[4][b, row]
+    paged = {"block_table": table, "layout_k": "PA_BBND"}
+    in_pages = indexer(tensors[0], pages, *tensors[2:4], scales, 6, mode, **paged, **given, **used)
+    cu_q = {"cu_seqlens_q": sums["cu_seqlens_q"], "layout_q": "TND"}
+    both = indexer(packed[0], pages, *packed[2:4], scales, 6, mode, **paged, **given, **cu_q, **used)
+    for b in range(2):
+        rows = slice(4 * b, 4 * b + sq[b])
+        one = {name: value[b : b + 1] for name, value in (used | {"cmp_residual_k": given["cmp_residual_k"]}).items()}
+        alone = indexer(*(t[b : b + 1] for t in tensors), 6, mode, **(given | one))
+        for i in range(2):
+            want = padded[i][b, : sq[b]]
+            assert torch.equal(in_tnd[i][rows], want) and torch.equal(both[i][rows], want)
+            assert torch.equal(in_pages[i][b, : sq[b]], want) and torch.equal(alone[i][0, : sq[b]], want)
+    with pytest.raises(ValueError, match='layout_k="PA_BSND", want PA_BBND'):
+        indexer(tensors[0], pages, *tensors[2:4], scales, 6, mode, block_table=table, layout_k="PA_BSND", **used)
+
+
+@pytest.mark.parametrize("codes", CODES)
+def test_bits_of_rows_do_not_depend_on_layouts_pages_and_neighbours(codes):
+    torch.manual_seed(8)
+    query = torch.randn(2, 3, 4, 40, dtype=torch.bfloat16)
+    rows, _ = rows_of((2, 20, 1), codes, torch.bfloat16, columns=32, rope=8, tile=16)
+    lists = torch.stack([torch.randperm(18)[:12] for _ in range(6)]).view(2, 3, 1, 12).int()
+    given = {"tile_size": 16, "rope_head_dim": 8, "sparse_mode": 0}
+    attend_rows = torch_npu.npu_kv_quant_sparse_flash_attention
+    want = attend_rows(query, rows, rows, lists, 0.2, 2, 2, **given)
+    table = torch.tensor([[7, 2, 4], [1, 5, 0]], dtype=torch.int32)
+    pages = torch.zeros(8, 8, 1, rows.shape[-1], dtype=torch.int8).view(codes)
+    for b in range(2):
+        for row in range(20):
+            pages[table[b, row // 8], row % 8] = rows[b, row]
+    paged = {"block_table": table, "layout_kv": "PA_BSND", "actual_seq_lengths_kv": [20, 20]}
+    assert torch.equal(attend_rows(query, pages, pages, lists, 0.2, 2, 2, **given, **paged), want)
+    tnd = {"layout_query": "TND", "layout_kv": "TND", "actual_seq_lengths_query": [3, 6]}
+    packed = [t.flatten(0, 1) for t in (query, rows, lists)]
+    out = attend_rows(
+        packed[0], packed[1], packed[1], packed[2], 0.2, 2, 2, **given, **tnd, actual_seq_lengths_kv=[20, 40]
+    )
+    assert torch.equal(out, want.flatten(0, 1))
+    for b in range(2):
+        one = [t[b : b + 1] for t in (query, rows, rows, lists)]
+        assert torch.equal(attend_rows(*one, 0.2, 2, 2, **given)[0], want[b])
+
+
 def test_mistakes_of_indexers_are_named():
     query, key = torch.zeros(1, 3, 2, 16, dtype=torch.int8), torch.zeros(1, 9, 1, 16, dtype=torch.int8)
     weights, q_scale, k_scale = torch.ones(1, 3, 2), torch.ones(1, 3, 2), torch.ones(1, 9, 1)
@@ -317,6 +429,19 @@ def test_mistakes_of_indexers_are_named():
     refused("cu_seqlens_q: missing", second, *packed, 4, 2, **tnd)
     sums = {"cu_seqlens_q": torch.tensor([1, 3]), "cu_seqlens_k": torch.tensor([0, 9])}
     refused(r"cu_seqlens_q=\[1, 3\], want prefix sums that begin with 0", second, *packed, 4, 2, **tnd, **sums)
+    for cu_q, cu_k, message in (
+        ([0, 3, 2], [0, 9, 9], r"cu_seqlens_q\[2\]=2, want >= 3 \(cu_seqlens_q\[1\]\)"),
+        ([0, 2, 50], [0, 9, 9], r"cu_seqlens_q\[2\]=50, want <= 3 \(query.shape\[0\]\)"),
+        ([0, 3], [0, 10], r"cu_seqlens_k\[1\]=10, want <= 9 \(key.shape\[0\]\)"),
+        ([0, 1, 3], [0, 5, 6, 9], r"cu_seqlens_k has 4 entries, want 3 \(cu_seqlens_q\)"),
+        ([0], [0], r"cu_seqlens_q has 1 entry, want \[B\+1\] for 3 rows"),
+    ):
+        sums = {"cu_seqlens_q": torch.tensor(cu_q), "cu_seqlens_k": torch.tensor(cu_k)}
+        refused(message, second, *packed, 4, 2, **tnd, **sums)
+    lengths = {"actual_seq_lengths_query": torch.tensor([3]), "actual_seq_lengths_key": torch.tensor([99])}
+    compressed = lengths | {"layout_query": "TND", "layout_key": "TND", "cmp_ratio": 4}
+    message = r"keys of actual_seq_lengths_key\[0\]=24, want <= 9 \(key.shape\[0\]\)"
+    refused(message, CUSTOM["npu_quant_lightning_indexer"], *packed, **compressed)
     refused("cmp_ratio=0, want 1", second, *quant, 4, 2, cmp_ratio=0)
     refused("mask_mode=4, want 0 or 3", second, *quant, 4, 2, mask_mode=4)
     residual = torch.tensor([4])
@@ -324,6 +449,67 @@ def test_mistakes_of_indexers_are_named():
     refused("return_value=2, want 0 or 1", second, *quant, 4, 2, return_value=2)
     refused("max_seqlen_q=-2, want >= -1", second, *quant, 4, 2, max_seqlen_q=-2)
     refused("topk=0, want >= 1", second, *quant, 0, 2)
+
+
+def test_metadata_operators_check_their_arguments():
+    zeros = torch.zeros(1024, dtype=torch.int32)
+    lengths = {"actual_seq_lengths_query": torch.tensor([2, 4]), "actual_seq_lengths_key": torch.tensor([50, 23])}
+    of_vllm = {"num_heads_q": 64, "num_heads_k": 1, "head_dim": 128, "query_quant_mode": 0, "key_quant_mode": 0}
+    of_vllm |= lengths | {"batch_size": 2, "max_seqlen_q": 2, "max_seqlen_k": 50, "layout_query": "TND"}
+    of_vllm |= {"layout_key": "PA_BSND", "sparse_count": 512, "sparse_mode": 3, "cmp_ratio": 4, "device": "npu:0"}
+    of_vllm |= {"pre_tokens": (1 << 63) - 1, "next_tokens": (1 << 63) - 1}
+    of_cann = {"num_heads_q": 64, "num_heads_k": 1, "head_dim": 128, "topk": 512, "layout_q": "TND"}
+    of_cann |= {"layout_k": "PA_BBND", "cu_seqlens_q": torch.tensor([0, 2, 4]), "seqused_k": torch.tensor([12, 5])}
+
+    def refused(message, function, given, kind=ValueError, **wrong):
+        with pytest.raises(kind, match=message):
+            function(**(given | wrong))
+
+    vllm = C_ASCEND["npu_vllm_quant_lightning_indexer_metadata"]
+    assert torch.equal(vllm(**of_vllm), zeros)
+    refused("num_heads_q: want an integer", vllm, of_vllm, TypeError, num_heads_q="many")
+    refused("unexpected keyword argument 'spam'", vllm, of_vllm, TypeError, spam=3)
+    refused('layout_query="nope", want BSND or TND', vllm, of_vllm, layout_query="nope")
+    refused('layout_key="PA_BBND", want TND or PA_BSND', vllm, of_vllm, layout_key="PA_BBND")
+    refused("num_heads_k=2, want 1", vllm, of_vllm, num_heads_k=2)
+    refused("query_quant_mode=1, want 0", vllm, of_vllm, query_quant_mode=1)
+    refused("sparse_mode=4, want 0 or 3", vllm, of_vllm, sparse_mode=4)
+    refused("sparse_count=0, want >= 1", vllm, of_vllm, sparse_count=0)
+    refused("batch_size=-1, want >= 0", vllm, of_vllm, batch_size=-1)
+    refused("cmp_ratio=0, want 1", vllm, of_vllm, cmp_ratio=0)
+    wrong = torch.ones(2)
+    refused("actual_seq_lengths_key.dtype=torch.float32", vllm, of_vllm, actual_seq_lengths_key=wrong)
+    refused(r"query.shape=\[1,2\], want 1", vllm, of_vllm, actual_seq_lengths_query=torch.ones(1, 2).int())
+    cann, quantised = CANN_OPS["lightning_indexer_metadata"], CANN_OPS["quant_lightning_indexer_metadata"]
+    assert torch.equal(cann(**of_cann), zeros)
+    assert torch.equal(quantised(**of_cann, quant_mode=2), zeros)
+    for function, given in ((cann, of_cann), (quantised, of_cann | {"quant_mode": 1})):
+        refused("topk=0, want >= 1", function, given, topk=0)
+        refused("mask_mode=1, want 0 or 3", function, given, mask_mode=1)
+        refused("max_seqlen_k=-2, want >= -1", function, given, max_seqlen_k=-2)
+        refused("cu_seqlens_q=.*, want prefix sums", function, given, cu_seqlens_q=torch.tensor([1, 2]))
+        refused('layout_k="BSND", want TND or PA_BBND', function, given, layout_k="BSND")
+        refused("cmp_residual_k.dtype", function, given, cmp_residual_k=wrong)
+    refused("quant_mode=4, want 1 or 2", quantised, of_cann, quant_mode=4)
+
+
+def test_the_calls_of_deepseek_v4_for_the_device():
+    query, key, weights, q_scale, k_scale = quantised_case(torch.int8, batch=1)
+    given = {"layout_query": "TND", "layout_key": "PA_BSND", "sparse_count": 5, "sparse_mode": 3, "cmp_ratio": 4}
+    given |= {"query_quant_mode": 0, "key_quant_mode": 0}
+    given |= {"actual_seq_lengths_query": torch.tensor([4]), "actual_seq_lengths_key": torch.tensor([86])}
+    tensors = {"query": query[0], "weights": weights[0], "query_dequant_scale": q_scale[0]}
+    paged = {"key": key, "key_dequant_scale": k_scale, "block_table": torch.zeros(1, 1, dtype=torch.int32)}
+    torch_npu.install()
+    try:
+        custom = torch.ops.custom
+        sizes = {"num_heads_q": 8, "num_heads_k": 1, "head_dim": 64}
+        metadata = custom.npu_quant_lightning_indexer_metadata(**given, **sizes)
+        indices, _ = custom.npu_quant_lightning_indexer(**tensors, **paged, **given, metadata=metadata)
+    finally:
+        torch_npu.uninstall()
+    scores = indexer_scores(query[0], key[0, :, 0], weights[0], q_scale[0], k_scale[0])
+    check_selection(indices[:, 0], None, scores, [min(21, (86 - 4 + t + 1) // 4) for t in range(4)])
 
 
 def test_install_gives_the_names_of_other_packages():

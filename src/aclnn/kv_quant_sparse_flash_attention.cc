@@ -32,25 +32,24 @@ Status CheckOnlyValues(std::initializer_list<OnlyValue> values) {
   return Status::Ok();
 }
 
-/// Returns whether values are the first columns of the keys: value is null, or is key's memory with key's shape.
+/// Returns whether value is key's memory with key's shape and type.
 bool ValueIsKey(const aclTensor* key, const aclTensor* value) {
-  if (value == nullptr) return true;
   const auto k = FindTensor(key), v = FindTensor(value);
   return k != nullptr && v != nullptr && k->data == v->data && k->offset == v->offset && k->shape == v->shape &&
          k->stride == v->stride && k->dtype == v->dtype;
 }
 
-/// Returns the row format for a query of D columns. If query has no columns, the library refuses the query.
+/// Returns the row format for a query of D columns. The library refuses a query without columns or of another rank.
 Result<KeyRowFormat> RowFormatOf(const aclTensor* query, int64_t tile_size, int64_t rope_head_dim) {
   const auto found = FindTensor(query);
   const int rank = found == nullptr ? 0 : found->shape.rank();
-  const int64_t d = rank == 0 || rank > Dims::kMaxRank ? 1 : found->shape[rank - 1];
-  if (rope_head_dim < 0 || rope_head_dim >= std::max<int64_t>(d, 1)) {
-    return Status::InvalidArgument("ropeHeadDim=" + std::to_string(rope_head_dim) + ", want 0.." +
-                                   std::to_string(std::max<int64_t>(d, 1) - 1) + " (query.shape[" +
-                                   std::to_string(rank - 1) + "])");
-  }
+  const int64_t d = rank == 3 || rank == 4 ? found->shape[rank - 1] : 0;
   if (tile_size < 1) return Status::InvalidArgument("tileSize=" + std::to_string(tile_size) + ", want at least 1");
+  if (d < 1) return KeyRowFormat{.columns = 1, .tile = tile_size};
+  if (rope_head_dim < 0 || rope_head_dim >= d) {
+    return Status::InvalidArgument("ropeHeadDim=" + std::to_string(rope_head_dim) + ", want 0.." +
+                                   std::to_string(d - 1) + " (query.shape[" + std::to_string(rank - 1) + "])");
+  }
   return KeyRowFormat{.columns = d - rope_head_dim, .rope = rope_head_dim, .tile = tile_size};
 }
 

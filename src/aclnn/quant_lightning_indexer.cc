@@ -13,24 +13,23 @@ namespace fa::aclnn {
 namespace {
 
 using IndexerOperation = SparseOperation<LightningIndexerArgs, LightningIndexerOptions>;
-using IndexerCallArgs = LightningIndexerArgs;
 
 constexpr Rename kQuantIndexerNames[] = {
     {"sparse_indices", "out"}, {"q_scale", "queryDequantScale"}, {"k_scale", "keyDequantScale"}};
 
-// The names of the second versions. lengths_q and lengths_kv are other parameters with BSND, TND and pages.
-#define FA_SECOND_NAMES(lengths_q_name, lengths_kv_name)                                               \
-  {                                                                                                    \
-    {"q", "q"}, {"k", "k"}, {"weights", "w"}, {"q_scale", "qDescale"}, {"k_scale", "kDescale"},        \
-        {"lengths_q", lengths_q_name}, {"lengths_kv", lengths_kv_name}, {"used_q", "sequsedQ"},        \
-        {"used_kv", "sequsedK"}, {"residual_kv", "cmpResidualK"}, {"index_offset", "outputIdxOffset"}, \
-        {"mask", "maskMode"}, {"cmp_ratio", "cmpRatio"}, {                                             \
-      "layout", "layoutQ"                                                                              \
-    }                                                                                                  \
+// The names of the second versions. lengths_q and lengths_kv are other parameters with BSND, TND and pages. Prefix sums
+// have a leading 0, which the library does not get.
+#define FA_SECOND_NAMES(...)                                                                                 \
+  {                                                                                                          \
+    __VA_ARGS__, {"q", "q"}, {"k", "k"}, {"weights", "w"}, {"q_scale", "qDescale"}, {"k_scale", "kDescale"}, \
+        {"used_q", "sequsedQ"}, {"used_kv", "sequsedK"}, {"residual_kv", "cmpResidualK"},                    \
+        {"index_offset", "outputIdxOffset"}, {"mask", "maskMode"}, {"cmp_ratio", "cmpRatio"}, {              \
+      "layout", "layoutQ"                                                                                    \
+    }                                                                                                        \
   }
-constexpr Rename kPaddedNames[] = FA_SECOND_NAMES("sequsedQ", "sequsedK");
-constexpr Rename kPackedNames[] = FA_SECOND_NAMES("cuSeqlensQ", "cuSeqlensK");
-constexpr Rename kPackedPagesNames[] = FA_SECOND_NAMES("cuSeqlensQ", "sequsedK");
+constexpr Rename kPaddedNames[] = FA_SECOND_NAMES({"lengths_q", "sequsedQ"}, {"lengths_kv", "sequsedK"});
+constexpr Rename kPackedNames[] = FA_SECOND_NAMES({"lengths_q", "cuSeqlensQ", 1}, {"lengths_kv", "cuSeqlensK", 1});
+constexpr Rename kPackedPagesNames[] = FA_SECOND_NAMES({"lengths_q", "cuSeqlensQ", 1}, {"lengths_kv", "sequsedK"});
 #undef FA_SECOND_NAMES
 
 std::span<const Rename> SecondNames(const SparseLayouts& layouts) {
@@ -86,7 +85,7 @@ aclnnStatus PrepareSecond(const SecondVersion& call, uint64_t* workspace_size, a
   if (const Status status = CheckSecond(call, *layouts); !status.ok()) return Report(status);
   auto operation = std::make_shared<IndexerOperation>(PlanLightningIndexer, Names::kIndexer, SecondNames(*layouts));
   operation->options = {.layout = layouts->layout, .mask = *mask, .cmp_ratio = call.cmp_ratio};
-  using Args = IndexerCallArgs;
+  using Args = LightningIndexerArgs;
   operation->QuantizedInput("q", call.q, &Args::q);
   operation->QuantizedInput("k", call.k, &Args::k);
   operation->Input("w", call.w, &Args::weights);

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from . import _fa
 from ._attention import NAMES, check_arrays, compute, empty_like_of, integer, integers
 from ._context import chosen_context, torch_of
-from ._errors import made
+from ._errors import argument_error, made
 from ._fa import Context
 
 
@@ -130,6 +130,18 @@ def _attention_options(*values: Any) -> _fa.SparseAttentionOptions:
     return made(_fa.SparseAttentionOptions, dict(zip(names, values, strict=True)))
 
 
+def _checked_format(row_format: Any, q: Any) -> list[int]:
+    """Returns (columns, rope, tile). Raises ValueError if q has fewer columns than the rope part."""
+    numbers = integers(row_format, "row_format")
+    if len(numbers) != 3:
+        raise argument_error(ValueError, "row_format", f"={tuple(numbers)}, want (columns, rope, tile)")
+    last = len(q.shape) - 1
+    if last >= 0 and not 0 <= numbers[1] <= q.shape[last]:
+        want = f"={numbers[1]}, want 0..{q.shape[last]} ("
+        raise argument_error(ValueError, "row_format.rope", want, ("q", ".shape", f"[{last}]"), ")")
+    return numbers
+
+
 def sparse_flash_attention(
     q: Any,
     k: Any,
@@ -194,7 +206,7 @@ def sparse_flash_attention(
         sink=sink,
         block_table=block_table,
     )
-    columns, rope, tile = (0, 0, 0) if row_format is None else integers(row_format, "row_format")
+    columns, rope, tile = (0, 0, 0) if row_format is None else _checked_format(row_format, q)
     size = v.shape[-1] if v is not None and row_format is None else q.shape[-1] - rope
     if value_size is not None and (v is None or row_format is not None):
         size = integer(value_size, "value_size")

@@ -1,6 +1,7 @@
 #include "aclnn/operations/names.h"
 
 #include <algorithm>
+#include <charconv>
 #include <span>
 #include <string>
 
@@ -274,13 +275,27 @@ std::string_view ParameterOf(Names names, std::string_view argument) {
   return argument;
 }
 
+namespace {
+
+/// Returns an index such as "[2]" with its first number raised by `first`.
+std::string RaisedIndex(std::string_view index, int64_t first) {
+  int64_t number = 0;
+  const char* const begin = index.data() + 1;
+  const auto [rest, error] = std::from_chars(begin, index.data() + index.size(), number);
+  if (error != std::errc()) return std::string(index);
+  return "[" + std::to_string(number + first) + std::string(index.substr(static_cast<size_t>(rest - index.data())));
+}
+
+}  // namespace
+
 Status Renamed(const Status& status, Names names, std::span<const Rename> own) {
   if (status.what().mentions().empty()) return status;
   const auto say = [&](std::string_view argument, std::string_view member, std::string_view index) {
     const auto is_own = [&](const Rename& rename) { return rename.from == argument; };
     const auto found = std::find_if(own.begin(), own.end(), is_own);
     const std::string_view parameter = found != own.end() ? found->to : ParameterOf(names, argument);
-    return std::string(parameter).append(member).append(index);
+    const int64_t first = found != own.end() && member.empty() && !index.empty() ? found->first : 0;
+    return std::string(parameter).append(member).append(first == 0 ? std::string(index) : RaisedIndex(index, first));
   };
   std::string text = status.what().Retold(say);
   // If `text` ends with " or ", as in "want dropMask or ", the parameter after it does not exist. Then the " or " is

@@ -14,10 +14,10 @@ namespace fa::aclnn {
 /// Returns the integers of a dense i32 or i64 tensor of one dimension.
 [[nodiscard]] std::vector<int64_t> IntegersOf(const TensorView& tensor);
 
-/// Removes the first entry of prefix sums, which must be 0. The other entries must not decrease.
+/// Removes the first entry of prefix sums, which must be 0. If there are rows, more entries must follow.
 /// @param known  whether the entries are the tensor's; otherwise they only stand for its length
 /// @return kInvalidArgument: "cuSeqlensQ[0]=2, want 0"
-[[nodiscard]] Status DropLeadingZero(const char* name, bool known, std::vector<int64_t>& sums);
+[[nodiscard]] Status DropLeadingZero(const char* name, bool known, int64_t rows, std::vector<int64_t>& sums);
 
 /// The number of rows in use of each sequence of a call. The lengths of an array are known in the first phase, those of
 /// a tensor only when the stream reaches the operator.

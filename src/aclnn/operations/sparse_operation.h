@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -93,7 +94,7 @@ class SparseOperation final : public PlannedOperation<Args> {
   void SumsKv(const char* name, const aclTensor* tensor) { SetSums(name, tensor, lengths_kv_, sums_kv_); }
   /// Adds a tensor of integers, one per sequence. The first phase plans without them.
   void Integers(const char* name, const aclTensor* tensor, std::span<const int64_t> Args::*member) {
-    integers_.emplace_back(SequenceLengths(name, tensor, operands_), member);
+    integers_.push_back({name, SequenceLengths(name, tensor, operands_), member});
   }
 
   Options options;
@@ -103,8 +104,8 @@ class SparseOperation final : public PlannedOperation<Args> {
     if (!missing_.empty()) return Status::InvalidArgument(missing_);
     if (!lengths_q_.status().ok()) return lengths_q_.status();
     if (!lengths_kv_.status().ok()) return lengths_kv_.status();
-    for (const auto& [list, member] : integers_) {
-      if (!list.status().ok()) return list.status();
+    for (const PerSequence& integers : integers_) {
+      if (!integers.list.status().ok()) return integers.list.status();
     }
     Args args = TensorsOf(nullptr);
     const Lengths lengths(*this, nullptr, args);
@@ -131,22 +132,40 @@ class SparseOperation final : public PlannedOperation<Args> {
     Lengths(const SparseOperation& operation, const CallMemory* memory, Args& args)
         : q(operation.lengths_q_.Values(operation.RowsOf(QueriesOf(args)), operation.operands_, memory)),
           kv(operation.lengths_kv_.Values(operation.KeysOf(args), operation.operands_, memory)) {
-      if (operation.sums_q_ != nullptr) status = DropLeadingZero(operation.sums_q_, memory != nullptr, q);
-      if (operation.sums_kv_ != nullptr && status.ok()) {
-        status = DropLeadingZero(operation.sums_kv_, memory != nullptr, kv);
-      }
+      status = DropZeros(operation, memory != nullptr, args);
       args.lengths_q = q;
       args.lengths_kv = kv;
-      if (memory == nullptr) return;
       others.reserve(operation.integers_.size());  // spans point into the lists
-      for (const auto& [list, member] : operation.integers_) {
-        if (!list.in_tensor()) continue;
-        args.*member = others.emplace_back(list.Values(0, operation.operands_, memory));
+      for (const auto& [name, list, member] : operation.integers_) {
+        if (!list.in_tensor() || !status.ok()) continue;
+        std::vector<int64_t> values = list.Values(0, operation.operands_, memory);
+        if (const auto batch = operation.BatchOf(args); batch && std::ssize(values) != *batch) {
+          status = WrongCount(name, std::ssize(values), *batch, "batch");
+        }
+        if (memory != nullptr) args.*member = others.emplace_back(std::move(values));
       }
+    }
+    [[nodiscard]] Status DropZeros(const SparseOperation& operation, bool known, const Args& args) {
+      const char *of_q = operation.sums_q_, *of_kv = operation.sums_kv_;
+      if (of_q != nullptr) FA_RETURN_IF_ERROR(DropLeadingZero(of_q, known, operation.RowsOf(QueriesOf(args)), q));
+      if (of_kv != nullptr) FA_RETURN_IF_ERROR(DropLeadingZero(of_kv, known, operation.KeysOf(args), kv));
+      if (of_q == nullptr || of_kv == nullptr || kv.size() == q.size()) return Status::Ok();
+      return WrongCount(of_kv, std::ssize(kv) + 1, std::ssize(q) + 1, of_q);
+    }
+    [[nodiscard]] static Status WrongCount(const char* name, int64_t got, int64_t want, const char* source) {
+      return Status::InvalidArgument(std::string(name) + " has " + std::to_string(got) + " entries, want " +
+                                     std::to_string(want) + " (" + source + ")");
     }
     std::vector<int64_t> q, kv;
     std::vector<std::vector<int64_t>> others;
     Status status;
+  };
+
+  /// A tensor of integers, one per sequence.
+  struct PerSequence {
+    const char* name;
+    SequenceLengths list;
+    std::span<const int64_t> Args::*member;
   };
 
   void SetSums(const char* name, const aclTensor* tensor, SequenceLengths& lengths, const char*& sums) {
@@ -184,6 +203,15 @@ class SparseOperation final : public PlannedOperation<Args> {
       return RowsOf(args.k_index);
     }
   }
+  /// Returns the number of sequences, if it does not depend on contents of tensors. `args` has its lengths.
+  [[nodiscard]] std::optional<int64_t> BatchOf(const Args& args) const {
+    if (sums_q_ != nullptr) return std::ssize(args.lengths_q);
+    if constexpr (requires { options.layout; }) {
+      const Dims& queries = QueriesOf(args).shape;
+      if (options.layout == Layout::kBSND && queries.rank() > 0) return queries[0];
+    }
+    return {};
+  }
   /// Returns the queries of the attention, or the indexer's queries if the operator has no attention.
   [[nodiscard]] static const TensorView& QueriesOf(const Args& args) {
     if constexpr (requires { args.q; }) {
@@ -200,7 +228,7 @@ class SparseOperation final : public PlannedOperation<Args> {
   std::vector<std::pair<Operands::Slot, MutableTensorView Args::*>> outputs_;
   SequenceLengths lengths_q_, lengths_kv_;
   const char *sums_q_ = nullptr, *sums_kv_ = nullptr;  ///< the name of the lengths if they are sums with a leading 0
-  std::vector<std::pair<SequenceLengths, std::span<const int64_t> Args::*>> integers_;
+  std::vector<PerSequence> integers_;
   std::string missing_;
 };
 

@@ -21,6 +21,11 @@ Status CheckPresent(const char* name, const TensorView& tensor) {
   return Status::InvalidArgument(Arg(name).Says("missing"));
 }
 
+Status WrongRank(const char* name, const Dims& shape, int want, const char* form) {
+  return Status::InvalidArgument(Arg(name, ".shape").Is(Text(shape)) + ", want " + std::to_string(want) +
+                                 " dimensions (" + form + ")");
+}
+
 }  // namespace
 
 Status CheckHeadSize(const char* name, int dim, int64_t size) {
@@ -49,8 +54,7 @@ Status SparseTensors::BindQuery(const char* name, const TensorView& q, bool quan
   }
   const int rank = leading() + 2;
   if (q.shape.rank() != rank) {
-    return Status::InvalidArgument(Arg(name, ".shape").Is(Text(q.shape)) + ", want " + std::to_string(rank) +
-                                   " dimensions (" + Name(layout_) + ")");
+    return WrongRank(name, q.shape, rank, Name(layout_));
   }
   FA_RETURN_IF_ERROR(CheckView(name, q));
   if (q.shape[rank - 2] == 0) return WrongSize(name, rank - 2, 0, "want >= 1");
@@ -86,8 +90,7 @@ Status SparseTensors::BindKey(const char* name, const TensorView& k, WantedSize 
   if (k.dtype != dtype) return WrongType(name, k.dtype, TypeOf(query_, dtype));
   const int rank = packed() && !paged() ? 3 : 4;
   if (k.shape.rank() != rank) {
-    return Status::InvalidArgument(Arg(name, ".shape").Is(Text(k.shape)) + ", want " + std::to_string(rank) +
-                                   " dimensions (" + (paged() ? "pages" : Name(layout_)) + ")");
+    return WrongRank(name, k.shape, rank, paged() ? "pages" : Name(layout_));
   }
   FA_RETURN_IF_ERROR(CheckView(name, k));
   if (!packed() && !paged()) {
@@ -111,8 +114,7 @@ Status SparseTensors::CheckShape(const char* name, const TensorView& tensor, std
   FA_RETURN_IF_ERROR(CheckPresent(name, tensor));
   const int rank = static_cast<int>(leading.size() + trailing.size());
   if (tensor.shape.rank() != rank) {
-    return Status::InvalidArgument(Arg(name, ".shape").Is(Text(tensor.shape)) + ", want " + std::to_string(rank) +
-                                   " dimensions (" + Name(layout_) + ")");
+    return WrongRank(name, tensor.shape, rank, Name(layout_));
   }
   FA_RETURN_IF_ERROR(CheckView(name, tensor));
   int dim = 0;
@@ -137,7 +139,12 @@ Status SparseTensors::CheckQuerySide(const char* name, const TensorView& tensor,
 Status SparseTensors::CheckKeySide(const char* name, const TensorView& tensor, DType dtype,
                                    std::initializer_list<WantedSize> trailing) const {
   if (tensor.dtype != dtype) return WrongType(name, tensor.dtype, TypeOf(key_, dtype));
-  if (paged()) return CheckShape(name, tensor, {{blocks_, {key_, 0}}, {page_rows_, {key_, 1}}}, trailing);
+  if (paged()) {
+    const int rank = 2 + static_cast<int>(trailing.size());
+    FA_RETURN_IF_ERROR(CheckPresent(name, tensor));
+    if (tensor.shape.rank() != rank) return WrongRank(name, tensor.shape, rank, "pages");
+    return CheckShape(name, tensor, {{blocks_, {key_, 0}}, {page_rows_, {key_, 1}}}, trailing);
+  }
   if (packed()) return CheckShape(name, tensor, {{k_rows_, {key_, 0}}}, trailing);
   return CheckShape(name, tensor, {{batch_, {query_, 0}}, {k_rows_, {key_, 1}}}, trailing);
 }

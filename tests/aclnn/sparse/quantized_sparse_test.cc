@@ -145,7 +145,13 @@ const Mistake<KvQuant> kRowMistakes[] = {
     {"Layouts", ACLNN_ERR_PARAM_INVALID, "layoutKv=\"TND\", want \"BSND\" (layoutQuery) or \"PA_BSND\"",
      [](auto* p, auto*) { p->layout_kv = "TND"; }},
     {"NoTable", ACLNN_ERR_PARAM_INVALID, "blockTable: missing", [](auto* p, auto*) { p->layout_kv = "PA_BSND"; }},
-    {"HiFloat8", ACLNN_ERR_PARAM_INVALID, "key",
+    {"QueryOfNoDimensions", ACLNN_ERR_PARAM_INVALID, "query.shape=[], want 4 dimensions",
+     [](auto* p, Handles* h) { p->query = h->Tensor(Anything(), ACL_BF16, {}); }},
+    {"QueryWithoutColumns", ACLNN_ERR_PARAM_INVALID, "query.shape[3]=0, want",
+     [](auto* p, Handles* h) {
+       p->query = h->Tensor(Anything(), ACL_BF16, {2, 7, 3, 0});
+     }},
+    {"HiFloat8", ACLNN_ERR_PARAM_INVALID, "key: aclDataType 34 (HIFLOAT8) is not supported",
      [](auto* p, Handles* h) {
        p->key = p->value = h->Tensor(Anything(), ACL_HIFLOAT8, {2, 40, 1, 68});
      }},
@@ -334,6 +340,13 @@ const Mistake<Indexer> kQuantMistakes[] = {
      [](auto* p, Handles* h) {
        p->k_scale = h->Tensor(Anything(), ACL_FLOAT, {2, 39});
      }},
+    {"ScalesInFourDimensions", ACLNN_ERR_PARAM_INVALID, "keyDequantScale.shape=[3,16,1,1], want 3 dimensions (pages)",
+     [](auto* p, Handles* h) {
+       p->k = h->Tensor(Anything(), ACL_INT8, {3, 16, 1, 16});
+       p->k_scale = h->Tensor(Anything(), ACL_FLOAT, {3, 16, 1, 1});
+       p->table = h->Tensor(Anything(), ACL_INT32, {2, 3});
+       p->layout_k = "PA_BSND";
+     }},
     {"FloatsWithScales", ACLNN_ERR_PARAM_INVALID, "query.dtype=f16, want i8 or f8e4m3 (queryDequantScale)",
      [](auto* p, Handles* h) {
        p->q = h->Tensor(Anything(), ACL_FLOAT16, {2, 7, 4, 16});
@@ -379,12 +392,30 @@ const Mistake<Indexer> kSecondMistakes[] = {
      }},
     {"LengthsOfAnotherType", ACLNN_ERR_PARAM_INVALID, "sequsedK.dtype=f32, want i32 or i64",
      [](auto* p, Handles* h) { p->used_k = h->Tensor(Anything(), ACL_FLOAT, {2}); }},
+    {"ResidualsOfOtherSequences", ACLNN_ERR_PARAM_INVALID, "cmpResidualK has 3 entries, want 2 (batch)",
+     [](auto* p, Handles* h) { p->residual = h->Tensor(Anything(), ACL_INT32, {3}); }},
     {"ResidualOfAnotherType", ACLNN_ERR_PARAM_INVALID, "cmpResidualK.dtype=f32, want i32 or i64",
      [](auto* p, Handles* h) { p->residual = h->Tensor(Anything(), ACL_FLOAT, {2}); }},
 };
 
 TEST(AclnnQuantLightningIndexerV2, MistakesAreNamedInTheFirstPhase) {
   ExpectRefusals(kSecondMistakes, IndexerCall(UsualIndexer(DType::kI8)));
+}
+
+// Numbers of entries are known in the first phase.
+const Mistake<Indexer> kPackedMistakes[] = {
+    {"UsedOfOtherSequences", ACLNN_ERR_PARAM_INVALID, "sequsedQ has 3 entries, want 2 (batch)",
+     [](auto* p, Handles* h) { p->used_q = h->Tensor(Anything(), ACL_INT32, {3}); }},
+    {"SumsOfOtherSequences", ACLNN_ERR_PARAM_INVALID, "cuSeqlensK has 4 entries, want 3 (cuSeqlensQ)",
+     [](auto* p, Handles* h) { p->cu_k = h->Tensor(Anything(), ACL_INT32, {4}); }},
+    {"OnlyTheZero", ACLNN_ERR_PARAM_INVALID, "cuSeqlensQ has 1 entry, want [B+1] for 10 rows",
+     [](auto* p, Handles* h) { p->cu_q = h->Tensor(Anything(), ACL_INT32, {1}); }},
+};
+
+TEST(AclnnLightningIndexerV2, MistakesOfPackedSequencesAreNamedInTheFirstPhase) {
+  IndexerCase c = UsualIndexer(std::nullopt);
+  c.tokens.layout = Layout::kTND;
+  ExpectRefusals(kPackedMistakes, IndexerCall(c));
 }
 
 struct BadContents {
@@ -398,7 +429,11 @@ const BadContents kBadContents[] = {
      [](auto* p, Handles* h) {
        p->cu_q = LengthTensor(std::vector<int64_t>{1, 7, 10}, ACL_INT32, *h);
      }},
-    {"cuSeqlensK[2]=39, want at least 40",
+    {"cuSeqlensQ[2]=50, want <= 10 (q.shape[0])",
+     [](auto* p, Handles* h) {
+       p->cu_q = LengthTensor(std::vector<int64_t>{0, 2, 50}, ACL_INT32, *h);
+     }},
+    {"cuSeqlensK[2]=39, want >= 40 (cuSeqlensK[1])",
      [](auto* p, Handles* h) {
        p->cu_k = LengthTensor(std::vector<int64_t>{0, 40, 39}, ACL_INT32, *h);
      }},

@@ -136,8 +136,8 @@ ExpectedOutput ExpectHeadMean(const reference::SparseProblem& p, const reference
 }
 
 /// Adds what rounded rows of keys may change. If each element of K^ may be off by the fraction u, a score may be off by
-/// e = u times the sum of the magnitudes of its terms, and a probability by the factor exp(2 e) for the row's largest
-/// e. The values are off by u too.
+/// e = u times the sum of the magnitudes of its terms. A probability is then off by the factor exp(2 e), for the row's
+/// largest e. The values are off by u too.
 void AllowRoundedRows(const SparseCall& call, const reference::SparseResult& want,
                       std::vector<ExpectedOutput>& expected) {
   const reference::SparseProblem& p = call.values();

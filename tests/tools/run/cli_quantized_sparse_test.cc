@@ -113,6 +113,8 @@ TEST_F(CliQuantized, ForwardWritesTheBytesOfTheLibrary) {
     };
     refused(" --tile 8 --rope-columns 4", "--key: shape[3]=56, want 64 (bytes per row)");
     refused(" --tile -1 --rope-columns 4", "--tile: -1, want at least 1");
+    refused(" --tile 0", "--tile: 0, want at least 1");
+    refused(" --rope-columns 4", "--rope-columns requires --tile");
     refused(" --tile 16 --rope-columns 40", "--rope-columns: 40, want 0..35");
     refused("", "want f32 (dtype of --query)");
   }
@@ -175,6 +177,8 @@ TEST_F(CliQuantized, BenchChecksItsResultAndPlanSaysTheRows) {
   EXPECT_THAT(RunCli("plan sparse-forward --rows int4").err, HasSubstr("--rows: 'int4', want int8 or e4m3"));
   EXPECT_THAT(RunCli("plan sparse-forward --rows int8 --separate-value").err, HasSubstr("--separate-value: given"));
   EXPECT_THAT(RunCli("plan sparse-forward --rows int8 --tile 0").err, HasSubstr("--tile: 0, want at least 1"));
+  EXPECT_THAT(RunCli("plan sparse-forward --tile 16").err, HasSubstr("--tile requires --rows"));
+  EXPECT_EQ(RunCli("plan sparse-forward --rows int8 --tile 9223372036854775807").exit_code, 0);
 }
 
 }  // namespace

@@ -91,10 +91,10 @@ void AddPagesFlag(CLI::App& command, SparseCaseFlags& flags) {
 }
 
 void AddRowsFlags(CLI::App& command, SparseCaseKind kind, SparseCaseFlags& flags) {
-  command.add_option("--rows", flags.rows, "Type of quantised keys; default: keys are not quantised")
-      ->type_name("int8|e4m3");
+  CLI::Option* rows = command.add_option("--rows", flags.rows, "Type of quantised keys; default: not quantised");
+  rows->type_name("int8|e4m3");
   if (kind != SparseCaseKind::kAttention) return;
-  command.add_option("--tile", flags.tile, "With --rows: numbers per scale; default: 128")->type_name("N");
+  command.add_option("--tile", flags.tile, "With --rows: numbers per scale; default: 128")->type_name("N")->needs(rows);
 }
 
 SparseCase::SparseCase(SparseCaseKind kind, const SparseCaseFlags& flags)

@@ -5,6 +5,16 @@
 #include "flags/flag_values.h"
 
 namespace fa::tool {
+namespace {
+
+void AddTileFlags(CLI::App& command, SparseFlags& flags, const char* text) {
+  CLI::Option* tile = command.add_option("--tile", flags.tile, text)->type_name("N");
+  command.add_option("--rope-columns", flags.rope_columns, "With --tile: rope columns of a row; default: 0")
+      ->type_name("N")
+      ->needs(tile);
+}
+
+}  // namespace
 
 Layout SparseLayout(const SparseFlags& flags) {
   const Layout layout = ParseLayout(flags.layout);
@@ -17,6 +27,11 @@ SparseMask MaskOf(const SparseFlags& flags) {
     if (flags.sparse_mode == static_cast<int64_t>(mask)) return mask;
   }
   throw UsageError(fmt::format("--sparse-mode: {}, want 0 or 3", flags.sparse_mode));
+}
+
+int64_t KeyTileOf(const SparseFlags& flags) {
+  if (flags.tile && *flags.tile < 1) throw UsageError(fmt::format("--tile: {}, want at least 1", *flags.tile));
+  return flags.tile.value_or(0);
 }
 
 int64_t CountOf(const SparseFlags& flags) {
@@ -54,12 +69,8 @@ void AddSequenceFlags(CLI::App& command, SparseFlags& flags) {
 }
 
 void AddSharedKvRowFlags(CLI::App& command, SparseFlags& flags) {
-  command
-      .add_option("--tile", flags.tile,
-                  "Keys are rows of uint8: rope columns, e4m3 numbers, a scale of one byte (e8m0) per N numbers")
-      ->type_name("N");
-  command.add_option("--rope-columns", flags.rope_columns, "With --tile: rope columns of a row; default: 0")
-      ->type_name("N");
+  AddTileFlags(command, flags,
+               "Keys are rows of uint8: rope columns, e4m3 numbers, a scale of one byte (e8m0) per N numbers");
 }
 
 void AddSharedKvFlags(CLI::App& command, SparseFlags& flags) {
@@ -107,12 +118,8 @@ void AddCountFlag(CLI::App& command, SparseFlags& flags) {
 }
 
 void AddRowFormatFlags(CLI::App& command, SparseFlags& flags) {
-  command
-      .add_option("--tile", flags.tile,
-                  "Keys are rows of int8 or uint8 (e4m3): numbers, rope columns, a float32 scale per N numbers")
-      ->type_name("N");
-  command.add_option("--rope-columns", flags.rope_columns, "With --tile: rope columns of a row; default: 0")
-      ->type_name("N");
+  AddTileFlags(command, flags,
+               "Keys are rows of int8 or uint8 (e4m3): numbers, rope columns, a float32 scale per N numbers");
 }
 
 void AddCompressionFlags(CLI::App& command, SparseFlags& flags) {

@@ -32,7 +32,8 @@ struct SparseFlags {
   int64_t sparse_count = 1;
   std::string reduction = "sum", target = "head-mean";
   SharedKvFlags shared;
-  int64_t tile = 0, rope_columns = 0;  ///< KeyRowFormat; tile 0: keys are not quantised
+  std::optional<int64_t> tile;  ///< KeyRowFormat; without it keys are not quantised
+  int64_t rope_columns = 0;
   int64_t cmp_ratio = 1;
   std::string residual_kv, used_q, used_kv;
 };
@@ -57,6 +58,8 @@ void AddLossFlags(CLI::App& command, SparseFlags& flags);
 
 // These functions parse the values of flags, and throw UsageError.
 [[nodiscard]] int64_t CountOf(const SparseFlags& flags);
+/// Returns the tile of quantised rows, or 0 if keys are not quantised.
+[[nodiscard]] int64_t KeyTileOf(const SparseFlags& flags);
 [[nodiscard]] Layout SparseLayout(const SparseFlags& flags);
 [[nodiscard]] SparseMask MaskOf(const SparseFlags& flags);
 [[nodiscard]] LossReduction ReductionOf(const SparseFlags& flags);
@@ -69,7 +72,7 @@ void ReadOptions(const SparseFlags& flags, Options& options) {
   if constexpr (requires { options.mask; }) options.mask = MaskOf(flags);
   if constexpr (requires { options.ori_mask; }) {
     const SharedKvFlags& shared = flags.shared;
-    options.row_format = {.rope = flags.rope_columns, .tile = flags.tile};
+    options.row_format = {.rope = flags.rope_columns, .tile = KeyTileOf(flags)};
     options.ori_mask = static_cast<SparseMask>(shared.ori_mask);
     options.cmp_mask = static_cast<SparseMask>(shared.cmp_mask);
     options.window_left = shared.window_left;

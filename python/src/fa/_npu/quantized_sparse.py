@@ -20,10 +20,24 @@ from .._torch.quantized_sparse import (
 )
 from .calls import TENSOR_NAMES, checked
 from .dtypes import typed
+from .indexer_metadata import (
+    lightning_indexer_metadata,
+    npu_quant_lightning_indexer_metadata,
+    quant_lightning_indexer_metadata,
+)
+from .sparse_checks import (
+    INDEXER_PAGES,
+    SECOND_INDEXER_PAGES,
+    at_least,
+    layout_of,
+    only,
+    say_with_zeros,
+    shape_text,
+    sums_without_zeros,
+)
 
 _MAX_TOKENS = 9223372036854775807
 _Lengths = Tensor | Sequence[int] | None
-_METADATA_SIZE = 1024
 
 # Argument names: {the library's name: the face's name}.
 _ROW_NAMES = TENSOR_NAMES | {
@@ -67,27 +81,14 @@ _QUANT_SECOND_NAMES = _SECOND_NAMES | {
 }
 
 
-def _only(**values: tuple[int, tuple[int, ...]]) -> None:
-    """Raises ValueError for the first argument whose value is none of the values that it may have."""
-    for name, (got, allowed) in values.items():
-        if got not in allowed:
-            raise ValueError(f"invalid argument: {name}={got}, want {' or '.join(map(str, allowed))}")
-
-
 def _as_tensor(lengths: _Lengths) -> Tensor | None:
     return lengths if lengths is None or isinstance(lengths, Tensor) else torch.tensor(lengths, dtype=torch.int64)
-
-
-def _layout(name: str, layout: str) -> str:
-    if layout.upper() not in ("BSND", "TND"):
-        raise ValueError(f'invalid argument: {name}="{layout}", want BSND or TND')
-    return layout.upper()
 
 
 def _layouts(query: tuple[str, str], key: tuple[str, str], block_table: Tensor | None, pages: tuple[str, ...]) -> str:
     """Returns the layout of the queries. Raises ValueError unless keys have it too, or with a block_table one of the
     names of pages. `query` and `key` are the names and the values of the arguments."""
-    layout = _layout(*query)
+    layout = layout_of(*query)
     allowed = (layout,) if block_table is None else pages
     if key[1].upper() not in allowed:
         reason = query[0] if block_table is None else "with block_table"
@@ -97,13 +98,14 @@ def _layouts(query: tuple[str, str], key: tuple[str, str], block_table: Tensor |
 
 def _is_key(key: Tensor, value: Tensor) -> bool:
     return value is key or (
-        value.data_ptr() == key.data_ptr() and value.shape == key.shape and value.stride() == key.stride()
+        value.data_ptr() == key.data_ptr()
+        and (value.dtype, value.shape, value.stride()) == (key.dtype, key.shape, key.stride())
     )
 
 
 def _attend_rows(given: dict) -> tuple[Tensor, Tensor, Tensor]:
     """Computes npu_kv_quant_sparse_flash_attention and its statistics from the arguments of either form."""
-    _only(
+    only(
         key_quant_mode=(given["key_quant_mode"], (2,)),
         value_quant_mode=(given["value_quant_mode"], (2,)),
         attention_mode=(given["attention_mode"], (0, 2)),
@@ -112,11 +114,17 @@ def _attend_rows(given: dict) -> tuple[Tensor, Tensor, Tensor]:
     for name in ("key_dequant_scale", "value_dequant_scale"):
         if given[name] is not None:
             raise ValueError(f"invalid argument: {name}: given, want None: scales lie in the rows of key")
-    query, rope = given["query"], given["rope_head_dim"]
-    if not 0 <= rope < query.shape[-1]:
-        last = query.dim() - 1
+    layout = _layouts(
+        ("layout_query", given["layout_query"]), ("layout_kv", given["layout_kv"]), given["block_table"], INDEXER_PAGES
+    )
+    query, rope, last = given["query"], given["rope_head_dim"], 2 if layout == "TND" else 3
+    if query.dim() != last + 1:
+        raise ValueError(f"invalid argument: query.shape={shape_text(query)}, want {last + 1} dimensions ({layout})")
+    if query.shape[last] == 0:
+        raise ValueError(f"invalid argument: query.shape[{last}]=0, want >= 1")
+    if not 0 <= rope < query.shape[last]:
         raise ValueError(
-            f"invalid argument: rope_head_dim={rope}, want 0..{query.shape[-1] - 1} (query.shape[{last}])"
+            f"invalid argument: rope_head_dim={rope}, want 0..{query.shape[last] - 1} (query.shape[{last}])"
         )
     key = typed(given["key"], given.get("key_dtype"), "key_dtype")
     value = typed(given["value"], given.get("value_dtype"), "value_dtype")
@@ -127,12 +135,7 @@ def _attend_rows(given: dict) -> tuple[Tensor, Tensor, Tensor]:
         block_table=given["block_table"],
         lengths_q=_as_tensor(given["actual_seq_lengths_query"]),
         lengths_kv=_as_tensor(given["actual_seq_lengths_kv"]),
-        layout=_layouts(
-            ("layout_query", given["layout_query"]),
-            ("layout_kv", given["layout_kv"]),
-            given["block_table"],
-            ("PA_BSND",),
-        ),
+        layout=layout,
         scale=given["scale_value"],
         block_size=given["sparse_block_size"],
         sparse_mode=given["sparse_mode"],
@@ -233,15 +236,9 @@ def kv_quant_sparse_flash_attention_of_vllm(
     return out, softmax_max.new_empty(0), softmax_sum.new_empty(0)
 
 
-def _count(name: str, count: int) -> int:
-    if count < 1:
-        raise ValueError(f"invalid argument: {name}={count}, want >= 1")
-    return count
-
-
 def _select_quantized(given: dict) -> tuple[Tensor, Tensor]:
     """Computes the indexer of quantised keys from the arguments of its forms of torch_npu, custom and _C_ascend."""
-    _only(query_quant_mode=(given["query_quant_mode"], (0,)), key_quant_mode=(given["key_quant_mode"], (0,)))
+    only(query_quant_mode=(given["query_quant_mode"], (0,)), key_quant_mode=(given["key_quant_mode"], (0,)))
     query = typed(given["query"], given.get("query_dtype"), "query_dtype")
     key = typed(given["key"], given.get("key_dtype"), "key_dtype")
     assert query is not None and key is not None
@@ -249,8 +246,9 @@ def _select_quantized(given: dict) -> tuple[Tensor, Tensor]:
         ("layout_query", given["layout_query"]),
         ("layout_key", given["layout_key"]),
         given["block_table"],
-        ("PA_BSND",),
+        INDEXER_PAGES,
     )
+    at_least(1, sparse_count=given["sparse_count"])
     call = SelectionCall(
         q_scale=given["query_dequant_scale"],
         k_scale=given["key_dequant_scale"],
@@ -262,12 +260,12 @@ def _select_quantized(given: dict) -> tuple[Tensor, Tensor]:
         used_kv=None,
         residual_kv=given.get("residual"),
         layout=layout,
-        sparse_count=_count("sparse_count", given["sparse_count"]),
+        sparse_count=given["sparse_count"],
         sparse_mode=given["sparse_mode"],
         cmp_ratio=given.get("cmp_ratio", 1),
         values="float32" if given.get("return_value") else "",
     )
-    with own_names(_QUANT_NAMES):
+    with own_names(_QUANT_NAMES | given.get("names", {})):
         return indexer_selection(query, key, given["weights"], *call)
 
 
@@ -341,55 +339,50 @@ def quant_lightning_indexer_of_vllm(
 ) -> tuple[Tensor, Tensor]:
     """Computes `npu_quant_lightning_indexer` for compressed keys, as torch.ops._C_ascend and torch.ops.custom do.
 
-    actual_seq_lengths_key counts the tokens that keys stand for, so a batch element has that number divided by
-    cmp_ratio of keys, and the remainder follows its last key.
+    actual_seq_lengths_key counts the tokens that keys stand for. So a sequence has its tokens divided by cmp_ratio of
+    keys, and the remainder follows its last key.
 
     Returns:
         sparse_indices, and the scores as float32, which have no elements without return_value.
     """
     given = dict(locals())
-    if cmp_ratio > 1 and actual_seq_lengths_key is not None:
-        given["actual_seq_lengths_key"] = actual_seq_lengths_key // cmp_ratio
-        given["residual"] = actual_seq_lengths_key % cmp_ratio
+    ends = _as_tensor(actual_seq_lengths_key)
+    if cmp_ratio > 1 and ends is not None and ends.dim() == 1:
+        packed = layout_key.upper() == "TND"  # then the numbers are prefix sums
+        tokens = ends.diff(prepend=ends.new_zeros(1)) if packed else ends
+        keys = tokens // cmp_ratio
+        given["actual_seq_lengths_key"] = keys.cumsum(0) if packed else keys
+        given["residual"] = tokens % cmp_ratio
+        given["names"] = {"lengths_kv": "keys of actual_seq_lengths_key"}
     return _select_quantized(given)
-
-
-def _sums(name: str, sums: Tensor | None) -> Tensor | None:
-    """Returns prefix sums without their leading 0."""
-    if sums is None:
-        return None
-    if sums.dim() != 1 or sums.numel() == 0 or int(sums[0]) != 0:
-        raise ValueError(f"invalid argument: {name}={sums.tolist()}, want prefix sums that begin with 0")
-    return sums[1:]
 
 
 def _select_second(given: dict, names: dict[str, str]) -> tuple[Tensor, Tensor]:
     """Computes the second version of the indexers. `given` has the names of `lightning_indexer`."""
-    _only(return_value=(int(given["return_value"]), (0, 1)))
-    if given["max_seqlen_q"] < -1:
-        raise ValueError(f"invalid argument: max_seqlen_q={given['max_seqlen_q']}, want >= -1")
+    only(return_value=(int(given["return_value"]), (0, 1)))
+    at_least(-1, max_seqlen_q=given["max_seqlen_q"])
+    at_least(1, topk=given["topk"])
     table = given["block_table"]
-    layout = _layouts(
-        ("layout_q", given["layout_q"]), ("layout_k", given["layout_k"]), table, ("PA_BBND", "PA_BSND")
-    )
+    layout = _layouts(("layout_q", given["layout_q"]), ("layout_k", given["layout_k"]), table, SECOND_INDEXER_PAGES)
     cu_q, cu_k = given["cu_seqlens_q"], given["cu_seqlens_k"]
     packed_keys = layout == "TND" and table is None
     for name, sums, wanted in (("cu_seqlens_q", cu_q, layout == "TND"), ("cu_seqlens_k", cu_k, packed_keys)):
         if wanted != (sums is not None):
             raise ValueError(f"invalid argument: {name}: {'missing' if wanted else 'given, want None'} (layout)")
+    sums_q, sums_k = sums_without_zeros(given["q"], cu_q, given["k"], cu_k)
     used_q, used_k = given["seqused_q"], given["seqused_k"]
     call = SelectionCall(
         q_scale=given.get("q_scale"),
         k_scale=given.get("k_scale"),
         index_offset=given["output_idx_offset"],
         block_table=table,
-        lengths_q=used_q if layout == "BSND" else _sums("cu_seqlens_q", cu_q),
-        lengths_kv=_sums("cu_seqlens_k", cu_k) if packed_keys else used_k,
+        lengths_q=used_q if layout == "BSND" else sums_q,
+        lengths_kv=sums_k if packed_keys else used_k,
         used_q=used_q if layout == "TND" else None,
         used_kv=used_k if packed_keys else None,
         residual_kv=given["cmp_residual_k"],
         layout=layout,
-        sparse_count=_count("topk", given["topk"]),
+        sparse_count=given["topk"],
         sparse_mode=given["mask_mode"],
         cmp_ratio=given["cmp_ratio"],
         values=given["values"] if given["return_value"] else "",
@@ -398,7 +391,7 @@ def _select_second(given: dict, names: dict[str, str]) -> tuple[Tensor, Tensor]:
         "lengths_q": "cu_seqlens_q" if layout == "TND" else "seqused_q",
         "lengths_kv": "cu_seqlens_k" if packed_keys else "seqused_k",
     }
-    with own_names(names | lengths):
+    with own_names(names | lengths, say_with_zeros):
         return indexer_selection(given["q"], given["k"], given["w"], *call)
 
 
@@ -495,6 +488,7 @@ def sparse_lightning_indexer_kl_loss_grad(
     for name, sums in (("cu_seqlens_q", cu_seqlens_q), ("cu_seqlens_k", cu_seqlens_k)):
         if packed != (sums is not None):
             raise ValueError(f"invalid argument: {name}: {'missing' if packed else 'given, want None'} (layout)")
+    sums_q, sums_k = sums_without_zeros(q, cu_seqlens_q, k, cu_seqlens_k)
     shape = attn_softmax_l1_norm.shape
     has_head = attn_softmax_l1_norm.dim() == sparse_indices.dim() and shape[-2:-1] == (1,)
     call = GivenLossCall(
@@ -503,8 +497,8 @@ def sparse_lightning_indexer_kl_loss_grad(
         weights=w,
         sparse_indices=sparse_indices,
         target=attn_softmax_l1_norm.squeeze(-2) if has_head else attn_softmax_l1_norm,
-        lengths_q=_sums("cu_seqlens_q", cu_seqlens_q) if packed else seqused_q,
-        lengths_kv=_sums("cu_seqlens_k", cu_seqlens_k) if packed else seqused_k,
+        lengths_q=sums_q if packed else seqused_q,
+        lengths_kv=sums_k if packed else seqused_k,
         used_q=seqused_q if packed else None,
         used_kv=seqused_k if packed else None,
         residual_kv=cmp_residual_k,
@@ -513,7 +507,9 @@ def sparse_lightning_indexer_kl_loss_grad(
         cmp_ratio=cmp_ratio,
     )
     lengths = {"lengths_q": "cu_seqlens_q", "lengths_kv": "cu_seqlens_k"}
-    with own_names(_KL_NAMES | (lengths if packed else {"lengths_q": "seqused_q", "lengths_kv": "seqused_k"})):
+    if not packed:
+        lengths = {"lengths_q": "seqused_q", "lengths_kv": "seqused_k"}
+    with own_names(_KL_NAMES | lengths, say_with_zeros):
         dq, dk, dw, y = given_loss_gradients(*call)
     return dq, dk, dw, y.view(shape)
 
@@ -560,7 +556,7 @@ def quant_lightning_indexer(
     """
     if quant_mode in _REFUSED_MODES:
         raise ValueError(f"invalid argument: quant_mode={quant_mode} ({_REFUSED_MODES[quant_mode]}) is not served")
-    _only(quant_mode=(quant_mode, tuple(_QUANT_MODES)))
+    only(quant_mode=(quant_mode, tuple(_QUANT_MODES)))
     if query.dtype != _QUANT_MODES[quant_mode]:
         raise ValueError(f"invalid argument: query.dtype={query.dtype}, want {_QUANT_MODES[quant_mode]} (quant_mode)")
     given = dict(locals())
@@ -568,22 +564,20 @@ def quant_lightning_indexer(
     return _select_second(given | {"values": "bfloat16"}, _QUANT_SECOND_NAMES)
 
 
-def indexer_metadata(*arguments: object, **keywords: object) -> Tensor:
-    """Returns the work split that the device's indexers take, which no operator reads here: zeros, int32 [1024]."""
-    return torch.zeros(_METADATA_SIZE, dtype=torch.int32)
-
-
 # The functions that other packages of the device offer: {name: function}.
 C_ASCEND = {
     "npu_kv_quant_sparse_flash_attention": kv_quant_sparse_flash_attention_of_vllm,
     "npu_vllm_quant_lightning_indexer": quant_lightning_indexer_of_vllm,
-    "npu_vllm_quant_lightning_indexer_metadata": indexer_metadata,
+    "npu_vllm_quant_lightning_indexer_metadata": npu_quant_lightning_indexer_metadata,
 }
-CUSTOM = {"npu_quant_lightning_indexer": quant_lightning_indexer_of_vllm}
+CUSTOM = {
+    "npu_quant_lightning_indexer": quant_lightning_indexer_of_vllm,
+    "npu_quant_lightning_indexer_metadata": npu_quant_lightning_indexer_metadata,
+}
 CANN_OPS = {
     "lightning_indexer": lightning_indexer,
-    "lightning_indexer_metadata": indexer_metadata,
+    "lightning_indexer_metadata": lightning_indexer_metadata,
     "quant_lightning_indexer": quant_lightning_indexer,
-    "quant_lightning_indexer_metadata": indexer_metadata,
+    "quant_lightning_indexer_metadata": quant_lightning_indexer_metadata,
     "sparse_lightning_indexer_kl_loss_grad": sparse_lightning_indexer_kl_loss_grad,
 }

@@ -16,7 +16,7 @@ using Backward = SparseAttentionGradArgs;
 // Returns a view with the output's shape. If there is no tensor of values, all columns of the keys are the values,
 // except rope columns of quantised rows.
 TensorView Out(const SparseShapes<Forward>& call) {
-  if (call.flags.tile != 0) {
+  if (call.flags.tile) {
     return call.PerToken(call.args.q.dtype, {call.query.heads, call.query.d - call.flags.rope_columns});
   }
   const TensorView& values = call.args.v.data != nullptr ? call.args.v : call.args.k;

@@ -136,10 +136,10 @@ void RunSparse(const SparseCommand<Args, Options>& command, const SparseCommandF
   const Dims& query_shape = (args.*query_tensor).shape;
   const TensorSizes query = SizesOf(query_flag, options.layout, {query_shape.begin(), query_shape.end()}, 0);
   if constexpr (requires { options.row_format.columns; }) {
-    if (const int64_t rope = flags.sparse.rope_columns; flags.sparse.tile != 0) {
+    if (const int64_t rope = flags.sparse.rope_columns, tile = KeyTileOf(flags.sparse); tile != 0) {
       if (rope < 0 || rope >= query.d)
         throw UsageError(fmt::format("--rope-columns: {}, want 0..{}", rope, query.d - 1));
-      options.row_format = {.columns = query.d - rope, .rope = rope, .tile = flags.sparse.tile};
+      options.row_format = {.columns = query.d - rope, .rope = rope, .tile = tile};
     }
   }
   OutputTensors outputs;

@@ -1,0 +1,73 @@
+"""Checks of arguments that the device's indexers and their metadata operators share."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+INDEXER_PAGES = ("PA_BSND",)
+SECOND_INDEXER_PAGES = ("PA_BBND",)
+
+
+def only(**values: tuple[int, tuple[int, ...]]) -> None:
+    """Raises ValueError for the first argument whose value is none of the values that it may have."""
+    for name, (got, allowed) in values.items():
+        if got not in allowed:
+            raise ValueError(f"invalid argument: {name}={got}, want {' or '.join(map(str, allowed))}")
+
+
+def at_least(least: int, **values: int) -> None:
+    """Raises ValueError for the first argument that is less."""
+    for name, value in values.items():
+        if value < least:
+            raise ValueError(f"invalid argument: {name}={value}, want >= {least}")
+
+
+def layout_of(name: str, layout: str) -> str:
+    if layout.upper() not in ("BSND", "TND"):
+        raise ValueError(f'invalid argument: {name}="{layout}", want BSND or TND')
+    return layout.upper()
+
+
+def shape_text(tensor: Tensor) -> str:
+    return f"[{','.join(map(str, tensor.shape))}]"
+
+
+def check_integers(**tensors: Tensor | None) -> None:
+    """Raises ValueError for the first tensor that is not None and has another form than int32 or int64 [n]."""
+    for name, tensor in tensors.items():
+        if tensor is None:
+            continue
+        if tensor.dtype not in (torch.int32, torch.int64):
+            raise ValueError(f"invalid argument: {name}.dtype={tensor.dtype}, want torch.int32 or torch.int64")
+        if tensor.dim() != 1:
+            raise ValueError(f"invalid argument: {name}.shape={shape_text(tensor)}, want 1 dimension")
+
+
+def without_zero(name: str, sums: Tensor | None, rows: Tensor | None = None) -> Tensor | None:
+    """Returns prefix sums without their leading 0. If `rows`, a packed tensor, has rows, more sums must follow."""
+    if sums is None:
+        return None
+    if sums.dim() != 1 or sums.numel() == 0 or int(sums[0]) != 0:
+        raise ValueError(f"invalid argument: {name}={sums.tolist()}, want prefix sums that begin with 0")
+    if sums.numel() == 1 and rows is not None and rows.dim() > 0 and rows.shape[0] > 0:
+        raise ValueError(f"invalid argument: {name} has 1 entry, want [B+1] for {rows.shape[0]} rows")
+    return sums[1:]
+
+
+def sums_without_zeros(q: Tensor, cu_q: Tensor | None, k: Tensor, cu_k: Tensor | None) -> list[Tensor | None]:
+    """Returns both prefix sums without their leading 0. They must have as many entries."""
+    sums = [without_zero("cu_seqlens_q", cu_q, q), without_zero("cu_seqlens_k", cu_k, k)]
+    if cu_q is not None and cu_k is not None and cu_q.numel() != cu_k.numel():
+        raise ValueError(
+            f"invalid argument: cu_seqlens_k has {cu_k.numel()} entries, want {cu_q.numel()} (cu_seqlens_q)"
+        )
+    return sums
+
+
+def say_with_zeros(name: str, member: str, index: str) -> str:
+    """Returns an argument's text in an error. Prefix sums have a leading 0 that the library does not get, so its entry
+    i is entry i + 1."""
+    if name.startswith("cu_seqlens") and not member and index:
+        index = f"[{int(index[1:-1]) + 1}]"
+    return f"{name}{member}{index}"
