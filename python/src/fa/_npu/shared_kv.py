@@ -201,8 +201,8 @@ def sparse_flash_mla_grad(
     layout_kv: str = "BSND",
 ) -> tuple[Tensor, ...]:
     """Computes dq, d_ori_kv, d_cmp_kv, d_sinks and the L1 norms of both lists from the arguments of `sparse_flash_mla`
-    and its results attn_out [B,S1,N,D] and softmax_lse; dout is the gradient of attn_out. The L1 norms have the shapes of
-    the lists. The result for an absent argument has no elements."""
+    and its results attn_out [B,S1,N,D] and softmax_lse; dout is the gradient of attn_out. The L1 norms have the shapes
+    of the lists. The result for an absent argument has no elements."""
     _key_layout(layout_q, layout_kv, "layout_kv", None)
     with own_names(_MLA_GRAD_NAMES):
         gradients = _shared_kv.shared_kv_attention_grad(
