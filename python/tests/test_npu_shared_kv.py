@@ -148,7 +148,7 @@ def test_vllm_calls_with_ratio_128_without_lists():
         ori_kv=ori.view(6, pages_of, 1, D), ori_block_table=torch.arange(6, dtype=torch.int32).view(B, 3),
         cmp_kv=cmp, cmp_block_table=torch.tensor([[0], [1]], dtype=torch.int32), cmp_sparse_indices=None,
         cmp_ratio=ratio, seqused_kv=torch.tensor([s2, s2]).int(), metadata=metadata,
-        q=q.view(B * S1, N, D),
+        q=q.view(B * S1, N, D), sinks=sinks,
     )
     close(got, reference(*(x.double() for x in (q, ori, cmp)), None, sinks.double(), s2=s2, ratio=ratio)[0])
 
@@ -255,7 +255,8 @@ def test_errors_name_the_argument(call, message):
 @pytest.mark.parametrize(("changes", "message"), [
     ({"cmp_block_table": torch.zeros(2, 0).int()}, r"\(seqused_kv // cmp_ratio\)\[0\]=10, want 0\.\.0"),
     ({"seqused_kv": torch.tensor([-4, 4])}, r"seqused_kv\[0\]=-4, want at least 0"),
-    ({"seqused_kv": None, "ori_sparse_indices": torch.zeros(10, 1, 3).int()}, "seqused_kv: missing"),
+    ({"seqused_kv": None, "ori_block_table": None, "ori_sparse_indices": torch.zeros(10, 1, 3).int()},
+     "seqused_kv: missing"),
     ({"cu_seqlens_q": [1, 5, 10]}, r"cu_seqlens_q\[0\]=1, want 0"),
 ])
 def test_errors_of_vllm_calls_name_the_argument(changes, message):
