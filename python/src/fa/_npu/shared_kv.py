@@ -366,8 +366,8 @@ def npu_kv_quant_sparse_attn_sharedkv(
     Args:
         kv_quant_mode: 1.
         ori_kv, cmp_kv: [B,S2,1,bytes], or pages of such rows, typed float8_e4m3fn, uint8 or int8. A row has
-            rope_head_dim columns of q's type, e4m3 numbers, one e8m0 scale per tile_size numbers, and padding. It stands
-            for its numbers, and then its rope columns.
+            rope_head_dim columns of q's type, e4m3 numbers, one e8m0 scale per tile_size numbers, and padding. A row
+            stands for its numbers, and then its rope columns.
         tile_size: at least 1.
 
     Raises:
