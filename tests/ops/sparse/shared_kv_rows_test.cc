@@ -91,8 +91,8 @@ struct RowsCase {
       args.ori_kv.shape = {10, 10, 1, args.ori_kv.shape[3]};
       args.cmp_kv.shape = {4, 10, 1, args.cmp_kv.shape[3]};
       args.ori_kv.stride = args.cmp_kv.stride = {};
-      args.ori_block_table = View(kOriTable, {2, 5});
-      args.cmp_block_table = View(kCmpTable, {2, 2});
+      args.ori_block_table = {kOriTable, DType::kI32, {2, 5}, {}};
+      args.cmp_block_table = {kCmpTable, DType::kI32, {2, 2}, {}};
       args.used_ori = kOriRows;
       args.used_cmp = kCmpRows;
     }

@@ -144,7 +144,7 @@ void FreePages(const TensorView& table, int64_t b, int64_t begin, int64_t end) {
 // limit need not exist either.
 TEST(SharedKv, PagesThatNoTokenReadsNeedNotExist) {
   for (const bool listed : {false, true}) {
-    SharedKvCase c{.heads = 3, .cmp_listed = listed};
+    SharedKvCase c{.cmp_listed = listed, .heads = 3};
     c.tokens.lengths = {{5, 3}, {40, 33}};
     c.tokens.page_rows = c.cmp_page_rows = 4;
     c.cmp_lengths = {20, 20};
@@ -164,7 +164,7 @@ TEST(SharedKv, PagesThatNoTokenReadsNeedNotExist) {
 }
 
 SharedKvCase CaseOfSlots(Layout layout, uint64_t page_order) {
-  SharedKvCase c{.heads = 3, .d = 24, .ori_listed = true, .sink = true};
+  SharedKvCase c{.ori_listed = true, .heads = 3, .d = 24, .sink = true};
   c.tokens.layout = layout;
   c.tokens.lengths = {{5, 3}, {40, 21}};
   c.tokens.page_rows = c.cmp_page_rows = 4;
