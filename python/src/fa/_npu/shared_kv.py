@@ -572,8 +572,8 @@ def npu_kv_quant_sparse_attn_sharedkv_metadata(
     rope_head_dim: int = 0,
     **keywords: Any,
 ) -> Tensor:
-    """Does what `npu_sparse_attn_sharedkv_metadata` does, with the rest of its arguments as keywords. kv_quant_mode is 1.
-    tile_size and rope_head_dim are those of `npu_kv_quant_sparse_attn_sharedkv`."""
+    """Does what `npu_sparse_attn_sharedkv_metadata` does, with the rest of its arguments as keywords. kv_quant_mode is
+    1. tile_size and rope_head_dim are those of `npu_kv_quant_sparse_attn_sharedkv`."""
     if kv_quant_mode != 1:
         raise ValueError(f"invalid argument: kv_quant_mode={kv_quant_mode}, want 1")
     for name, value in (("tile_size", tile_size), ("rope_head_dim", rope_head_dim)):
