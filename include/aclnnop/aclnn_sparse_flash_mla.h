@@ -5,7 +5,7 @@
 ///
 /// - q [B,S1,N1,D], attnOutOut likewise; oriKv, cmpKv [B,S2,1,D]; float, float16 or bfloat16, all of one type. Layout
 ///   "TND" has [T,...] for [B,S,...]. Layout "PA_BBND" of keys has pages [blocks,block size,1,D] and the block tables
-///   int32 [B,n]. At least one of oriKv and cmpKv is given.
+///   int32 [B,n], which other layouts ignore. At least one of oriKv and cmpKv is given.
 /// - oriSparseIndices, cmpSparseIndices, int32 or int64 [B,S1,1,K] (TND [T1,1,K]), hold numbers of keys. A list ends at
 ///   its first -1, or after oriTopkLength, cmpTopkLength entries, int32 [B,S1,1] (TND [T1,1]).
 /// - Query i of S1 has the position t = S2 - S1 + i + 1. S2 is the number of original keys or, without oriKv, cmpRatio

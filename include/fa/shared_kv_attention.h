@@ -46,7 +46,8 @@ struct SharedKvArgs {
   /// is listed twice counts twice. Without a list, a token attends to all keys that the range's mask allows.
   TensorView ori_indices, cmp_indices;
   TensorView ori_topk_length, cmp_topk_length;  ///< optional, i32 [B, S1, 1]: only that many entries of a list are read
-  TensorView ori_block_table, cmp_block_table;  ///< i32 [B, n], for keys in pages
+  /// The page numbers, i32 [B, n], for keys in pages. Only entries of pages with keys that a token may have are read.
+  TensorView ori_block_table, cmp_block_table;
   /// The sinks, optional, f32 [N]: for each head the score of a virtual key with value 0, which every row has.
   TensorView sink;
   /// Only for TND, and there needed: the numbers of rows of the sequences, as inclusive prefix sums. Keys in pages have
@@ -105,7 +106,8 @@ struct SharedKvOptions {
 /// A row without keys gives out = 0 and lse = lse_without_keys. With a sink, such a row has lse = sink, unless its
 /// batch element has no key at all. Rows that are not in use get 0, and lse = inf if lse_without_keys is inf. Sums run
 /// over original keys in ascending order, then over compressed keys in ascending order, in f32, and are rounded once.
-/// The bits do not depend on the number of threads, the other rows, the layout, pages, or the order of a list.
+/// The bits do not depend on the number of threads, the other rows, the layout, pages, or the order of a list. With
+/// ori_indices_are_slots, sums run over original keys in the order of the list.
 /// @return kInvalidArgument with the tensor's name, or kOutOfMemory. After an error nothing was written. The function
 /// is re-entrant. It follows SparseFlashMla of CANN and DeepSeek-V4, without limits of head sizes and counts.
 FA_API Status SharedKvAttention(const SharedKvArgs& args, const SharedKvOptions& options, Context* context = nullptr);

@@ -32,9 +32,10 @@ SparseMask SharedKvMaskOf(const char* name, int64_t mode, bool band) {
 
 SharedKvCallOptions MakeSharedKvOptions(const std::string& layout, std::optional<double> scale, int64_t cmp_ratio,
                                         int64_t ori_mask, int64_t cmp_mask, int64_t window_left, int64_t window_right,
-                                        bool ori_indices_are_slots, bool check_indices, bool positive_lse, int64_t row_rope, int64_t row_tile, Lengths cu_q,
-                                        Lengths cu_ori, Lengths cu_cmp, Lengths used_q, Lengths used_ori,
-                                        Lengths used_cmp, Lengths cmp_residual) {
+                                        bool ori_indices_are_slots, bool check_indices, bool positive_lse,
+                                        int64_t row_rope, int64_t row_tile, Lengths cu_q, Lengths cu_ori,
+                                        Lengths cu_cmp, Lengths used_q, Lengths used_ori, Lengths used_cmp,
+                                        Lengths cmp_residual) {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
   return {{.layout = LayoutOf(layout),
            .scale = NearestFloat(scale),
@@ -109,8 +110,8 @@ void BindSharedKv(nb::module_& module) {
   nb::class_<SharedKvCallOptions>(module, "SharedKvOptions")
       .def(nb::new_(&MakeSharedKvOptions), nb::kw_only(), "layout"_a, "scale"_a.none(), "cmp_ratio"_a, "ori_mask"_a,
            "cmp_mask"_a, "window_left"_a, "window_right"_a, "ori_indices_are_slots"_a, "check_indices"_a,
-           "positive_lse"_a, "row_rope"_a, "row_tile"_a, "cu_q"_a, "cu_ori"_a, "cu_cmp"_a, "used_q"_a, "used_ori"_a, "used_cmp"_a,
-           "cmp_residual"_a);
+           "positive_lse"_a, "row_rope"_a, "row_tile"_a, "cu_q"_a, "cu_ori"_a, "cu_cmp"_a, "used_q"_a, "used_ori"_a,
+           "used_cmp"_a, "cmp_residual"_a);
   DefineOperator<SharedKvCallOptions, PlanSharedKvAttention, SharedKvAttention>(module, "shared_kv",
                                                                                 &SharedKvForwardArgs);
 }

@@ -21,6 +21,7 @@ WITHOUT_TENSORS = {
     "activate",
     "calls",
     "deactivate",
+    "platform_plugin",
     "plugin",
     "register",
     "unregister",

@@ -1,10 +1,12 @@
 // aclnnSparseFlashMla and its gradient, L1 norm and metadata -> fa::PlanSharedKvAttention,
 // fa::PlanSharedKvAttentionGrad.
 #include <cstring>
+#include <initializer_list>
 #include <limits>
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "aclnn/operations/shared_kv_operation.h"
 #include "aclnn/operations/sparse_operation.h"
@@ -80,11 +82,14 @@ struct MlaLengths {
   }
 };
 
-/// Fills metaData with zeros.
+/// Fills metaData with zeros. The other tensors are not read.
 class MetadataOperation final : public Operation {
  public:
-  explicit MetadataOperation(const aclTensor* tensor)
-      : Operation(Operands()), slot_(operands_.Output("metaData", tensor, Operands::Form::kDense)) {}
+  MetadataOperation(std::initializer_list<std::pair<const char*, const aclTensor*>> ignored, const aclTensor* tensor)
+      : Operation(Operands()) {
+    for (const auto& [name, of] : ignored) operands_.Ignored(name, of);
+    slot_ = operands_.Output("metaData", tensor, Operands::Form::kDense);
+  }
 
   [[nodiscard]] Status Check() const {
     if (!operands_.status().ok()) return operands_.status();
@@ -99,8 +104,22 @@ class MetadataOperation final : public Operation {
   }
 
  private:
-  Operands::Slot slot_;
+  Operands::Slot slot_ = Operands::kAbsent;
 };
+
+struct MlaNumber {
+  const char* name;
+  int64_t value, least;
+};
+
+Status CheckMlaNumbers(std::initializer_list<MlaNumber> numbers) {
+  for (const MlaNumber& of : numbers) {
+    if (of.value >= of.least) continue;
+    return Status::InvalidArgument(std::string(of.name) + "=" + std::to_string(of.value) + ", want " +
+                                   std::to_string(of.least) + " or more");
+  }
+  return Status::Ok();
+}
 
 }  // namespace
 }  // namespace fa::aclnn
@@ -280,22 +299,56 @@ aclnnStatus aclnnSparseFlashMlaSoftmaxL1NormGetWorkspaceSize(
 FA_DEFINE_EXECUTE(aclnnSparseFlashMlaSoftmaxL1Norm)
 
 aclnnStatus aclnnSparseFlashMlaMetadataGetWorkspaceSize(
-    const aclTensor* /*cuSeqlensQOptional*/, const aclTensor* /*cuSeqlensOriKvOptional*/,
-    const aclTensor* /*cuSeqlensCmpKvOptional*/, const aclTensor* /*sequsedQOptional*/,
-    const aclTensor* /*sequsedOriKvOptional*/, const aclTensor* /*sequsedCmpKvOptional*/,
-    const aclTensor* /*cmpResidualKvOptional*/, const aclTensor* /*oriTopkLengthOptional*/,
-    const aclTensor* /*cmpTopkLengthOptional*/, int64_t /*numHeadsQ*/, int64_t /*numHeadsKv*/, int64_t /*headDim*/,
-    int64_t /*batchSize*/, int64_t /*maxSeqlenQ*/, int64_t /*maxSeqlenOriKv*/, int64_t /*maxSeqlenCmpKv*/,
-    int64_t /*oriTopk*/, int64_t /*cmpTopk*/, int64_t /*cmpRatio*/, int64_t /*oriMaskMode*/, int64_t /*cmpMaskMode*/,
-    int64_t /*oriWinLeft*/, int64_t /*oriWinRight*/, const char* /*layoutQOptional*/, const char* /*layoutKvOptional*/,
-    bool /*hasOriKv*/, bool /*hasCmpKv*/, const aclTensor* metaData, uint64_t* workspaceSize,
+    const aclTensor* cuSeqlensQOptional, const aclTensor* cuSeqlensOriKvOptional,
+    const aclTensor* cuSeqlensCmpKvOptional, const aclTensor* sequsedQOptional, const aclTensor* sequsedOriKvOptional,
+    const aclTensor* sequsedCmpKvOptional, const aclTensor* cmpResidualKvOptional,
+    const aclTensor* oriTopkLengthOptional, const aclTensor* cmpTopkLengthOptional, int64_t numHeadsQ,
+    int64_t numHeadsKv, int64_t headDim, int64_t batchSize, int64_t maxSeqlenQ, int64_t maxSeqlenOriKv,
+    int64_t maxSeqlenCmpKv, int64_t oriTopk, int64_t cmpTopk, int64_t cmpRatio, int64_t oriMaskMode,
+    int64_t cmpMaskMode, int64_t oriWinLeft, int64_t oriWinRight, const char* layoutQOptional,
+    const char* layoutKvOptional, bool hasOriKv, bool hasCmpKv, const aclTensor* metaData, uint64_t* workspaceSize,
     aclOpExecutor** executor) {
   return GuardedOperator([&]() -> aclnnStatus {
     const aclnnStatus error =
         CheckNotNull({{"metaData", metaData}, {"workspaceSize", workspaceSize}, {"executor", executor}});
     if (error != ACLNN_SUCCESS) return error;
-    auto operation = std::make_shared<MetadataOperation>(metaData);
-    if (fa::Status status = operation->Check(); !status.ok()) return Report(status);
+    const auto layout = SparseLayoutOf("layoutQ", layoutQOptional);
+    if (!layout.ok()) return Report(layout.status());
+    bool paged = false;
+    fa::SparseMask mask;
+    fa::Status status = ReadKeyLayout("layoutKv", layoutKvOptional, *layout, &paged);
+    if (status.ok()) status = ReadMaskMode("oriMaskMode", oriMaskMode, true, mask);
+    if (status.ok()) status = ReadMaskMode("cmpMaskMode", cmpMaskMode, false, mask);
+    if (status.ok()) {
+      status = CheckMlaNumbers({{"numHeadsQ", numHeadsQ, 0},
+                                {"numHeadsKv", numHeadsKv, 0},
+                                {"headDim", headDim, 0},
+                                {"batchSize", batchSize, 0},
+                                {"maxSeqlenQ", maxSeqlenQ, 0},
+                                {"maxSeqlenOriKv", maxSeqlenOriKv, 0},
+                                {"maxSeqlenCmpKv", maxSeqlenCmpKv, 0},
+                                {"oriTopk", oriTopk, 0},
+                                {"cmpTopk", cmpTopk, 0},
+                                {"cmpRatio", cmpRatio, 1},
+                                {"oriWinLeft", oriWinLeft, -1},
+                                {"oriWinRight", oriWinRight, -1}});
+    }
+    if (status.ok() && !hasOriKv && !hasCmpKv) {
+      status = fa::Status::InvalidArgument("hasOriKv=false, want true, or hasCmpKv=true");
+    }
+    if (!status.ok()) return Report(status);
+    using Ignored = std::initializer_list<std::pair<const char*, const aclTensor*>>;
+    auto operation = std::make_shared<MetadataOperation>(Ignored{{"cuSeqlensQ", cuSeqlensQOptional},
+                                                                 {"cuSeqlensOriKv", cuSeqlensOriKvOptional},
+                                                                 {"cuSeqlensCmpKv", cuSeqlensCmpKvOptional},
+                                                                 {"sequsedQ", sequsedQOptional},
+                                                                 {"sequsedOriKv", sequsedOriKvOptional},
+                                                                 {"sequsedCmpKv", sequsedCmpKvOptional},
+                                                                 {"cmpResidualKv", cmpResidualKvOptional},
+                                                                 {"oriTopkLength", oriTopkLengthOptional},
+                                                                 {"cmpTopkLength", cmpTopkLengthOptional}},
+                                                         metaData);
+    if (status = operation->Check(); !status.ok()) return Report(status);
     return ReleaseExecutor(std::move(operation), workspaceSize, executor);
   });
 }

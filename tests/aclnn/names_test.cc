@@ -174,7 +174,16 @@ TEST(AclnnNames, AreTestedOfEveryOperator) {
 }
 
 TEST(AclnnNames, OfEveryArgumentOfEveryOperator) {
-  for (const Operator& op : Operators()) {
+  std::vector<Operator> operators = Operators();
+  // This one calls SharedKvAttentionGrad and is no operator of the library.
+  operators.push_back({Names::kSharedKvL1Norm,
+                       "aclnn_sparse_flash_mla_softmax_l1_norm.h",
+                       "aclnnSparseFlashMlaSoftmaxL1Norm",
+                       Fields<SharedKvGradArgs>(),
+                       {"layout", "scale", "cmp_ratio", "cmp_mask"},
+                       {"ori_kv", "ori_indices", "ori_topk_length", "sink", "cu_ori", "used_ori", "out", "d_out", "dq",
+                        "d_ori_kv", "d_cmp_kv", "dsink", "ori_l1_norm"}});
+  for (const Operator& op : operators) {
     const std::vector<std::string> parameters = ParametersOf(op.header, op.function);
     ASSERT_GT(parameters.size(), 5U) << op.function;
     std::vector<std::string> arguments = op.options;

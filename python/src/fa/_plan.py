@@ -70,15 +70,15 @@ def plan(op: str, *arrays: Any, dtype: str = "f32", **keywords: Any) -> PlanDesc
 
     Args:
         op: "forward", "backward", "prompt", "decode", "infer", "sparse-forward", "sparse-backward", "shared-kv",
-            "shared-kv-backward", "indexer", "indexer-backward", "indexer-kl-loss", "dense-indexer-lse", "dense-indexer-kl-loss", "merge", "merge-lse",
-            "scatter" or "gather".
+            "shared-kv-backward", "indexer", "indexer-backward", "indexer-kl-loss", "dense-indexer-lse",
+            "dense-indexer-kl-loss", "merge", "merge-lse", "scatter" or "gather".
         arrays, keywords: the arguments of the operator's function. A tuple may give the shape in place of an array: (1,
             8, 512, 64) for q [B, N, Sq, D]. For a backward, the results of the forward and d_out may be left out.
         dtype: the type of arrays given as shapes: "f32", "bf16" or "f16", or "float32" and so on; for a prompt also
             "i8". Statistics, scales and sinks are float32, masks bool, lists and tables int32. Keys of a decode are
-            int8 if there is a k_scale or an antiquant_scale, uint8 with kv_dtype "e4m3" or "e5m2", and int32 with "int4".
-            Keys of sparse attention with a row_format are int8, as are q and k of an indexer with scales. Caches of a
-            scatter with scales are int8, or uint8 with kv_dtype "e4m3".
+            int8 if there is a k_scale or an antiquant_scale, uint8 with kv_dtype "e4m3" or "e5m2", and int32 with
+            "int4". Keys of sparse attention with a row_format are int8, as are q and k of an indexer with scales. Caches
+            of a scatter with scales are int8, or uint8 with kv_dtype "e4m3".
 
     Raises:
         The same errors as `flash_attention`. ValueError: there is no such op.

@@ -183,8 +183,6 @@ Status SharedKvBinding::BindInputs(const Args& args) {
   attention.q = SparseRowsOf(args.q, packed());
   attention.selected_keys = true;
   bound_.check_indices = options_.check_indices;
-  parts_.has_ori = ori_.given();
-  parts_.has_cmp = cmp_.given();
   tiling::SharedKeys& keys = bound_.shared.emplace();
   keys.first_mask = options_.ori_mask;
   keys.second_mask = options_.cmp_mask;
@@ -199,6 +197,8 @@ Status SharedKvBinding::BindInputs(const Args& args) {
                                 .paged = &bound_.paged,
                                 .table = &bound_.table,
                                 .entries = &keys.first_entries}));
+  // Sorted rows of pages would be in the order of the pages, and so would be the sums.
+  bound_.lists.sorted = !options_.ori_indices_are_slots;
   FA_RETURN_IF_ERROR(BindRange(cmp_, cmp_tensors_,
                                {.k = &bound_.second.k,
                                 .topk_length = &parts_.cmp_topk_length,
@@ -338,10 +338,6 @@ Status SharedKvBinding::BindSequences(std::span<const int64_t> cu_q, std::span<c
       return UnwantedWithout(range->name.used, range->name.kv);
     }
   }
-  if (ori_.given() && cmp_.given() && first->list.size() != second->list.size()) {
-    return Status::InvalidArgument(Arg("cmp_block_table", ".shape", At(0)).Is(std::to_string(second->list.size())) +
-                                   ", want " + std::to_string(first->list.size()) + " (batch)");
-  }
   SparseSequences& sequences = bound_.sequences;
   sequences = ori_.given() ? *first : *second;
   sequences.k_rows = ori_.given() ? first->k_rows : 0;
@@ -407,11 +403,8 @@ Status SharedKvBinding::BindForward(const SharedKvArgs& args) {
 Status SharedKvBinding::BindBackward(const SharedKvGradArgs& args, BoundSparseGrad& grad) {
   const DType dtype = problem().dtype;
   BoundAttention& attention = bound_.attention;
-  grad.has_lse = true;
   FA_RETURN_IF_ERROR(BindLse(args.lse, grad.lse));
   grad.has_gradients = args.dq.data != nullptr;
-  grad.has_dk = args.d_ori_kv.data != nullptr;
-  grad.has_second_dk = args.d_cmp_kv.data != nullptr;
   grad.has_dsink = args.dsink.data != nullptr;
   const auto bind_mean = [&](const char* name, const MutableTensorView& tensor, const KeyRangeArgs& range,
                              const KeyLists& lists, bool* has, layout::Rows* to) -> Status {
@@ -428,16 +421,16 @@ Status SharedKvBinding::BindBackward(const SharedKvGradArgs& args, BoundSparseGr
   FA_RETURN_IF_ERROR(
       bind_mean("cmp_l1_norm", args.cmp_l1_norm, cmp_, bound_.second.lists, &grad.has_second_mean, &grad.second_mean));
   if (!grad.has_gradients) {
-    for (const auto& [name, given] :
-         {std::pair{"d_ori_kv", grad.has_dk}, {"d_cmp_kv", grad.has_second_dk}, {"dsink", grad.has_dsink}}) {
-      if (given) return UnwantedWithout(name, "dq");
+    for (const auto& [name, tensor] :
+         {std::pair{"d_ori_kv", &args.d_ori_kv}, {"d_cmp_kv", &args.d_cmp_kv}, {"dsink", &args.dsink}}) {
+      if (tensor->data != nullptr) return UnwantedWithout(name, "dq");
     }
     if (grad.has_first_mean || grad.has_second_mean) return Status::Ok();
     return Status::InvalidArgument(Arg("dq").Says("missing, want it, ") + Arg("ori_l1_norm") + " or " +
                                    Arg("cmp_l1_norm"));
   }
   for (const auto& [name, tensor] : {std::pair{"out", &args.out}, {"d_out", &args.d_out}}) {
-    if (tensor->data == nullptr && tensor->shape.empty()) return WantedWith(name, "dq");
+    if (tensor->data == nullptr) return WantedWith(name, "dq");
     FA_RETURN_IF_ERROR(q().CheckQuerySide(name, *tensor, dtype, {Heads(), Columns()}));
   }
   attention.out = SparseRowsOf(args.out, packed());

@@ -14,7 +14,6 @@ namespace fa::ops {
 /// The parts of a validated call of attention over original and compressed keys that only such calls have.
 struct SharedKvParts {
   layout::Rows ori_topk_length, cmp_topk_length;
-  bool has_ori = false, has_cmp = false;
   /// If entries of lists are rows of pages: a table that names the pages in order, for all batch elements.
   std::vector<int32_t> every_page;
   /// The lengths as the caller gave them, with their names.

@@ -284,7 +284,7 @@ tiling::SparseProblem BoundSparse::Problem() const {
           .entries = lists.entries,
           .block_size = lists.block_size,
           .has_v = has_v,
-          .paged = paged,
+          .paged = paged || second.paged,
           .shared = shared ? &*shared : nullptr,
           .whole_tokens = has_mean,
           .quantized = quantized ? std::optional(quantized->dtype) : std::nullopt};

@@ -58,10 +58,9 @@ struct BoundSparseGrad {
   BoundSparse forward;  ///< the forward; its `planned` holds the tensors of the backward
   layout::Rows d_out, dq, dk, dv, dq_rope, dk_rope;
   layout::Rows second_dk;  ///< gradient of the second tensor of keys
-  layout::Stats lse;       ///< with `has_lse`
+  layout::Stats lse;       ///< only if keys lie in two tensors
   layout::Rows first_mean, second_mean;
-  bool has_dk = true, has_second_dk = false, has_dsink = false;
-  bool has_lse = false;       ///< whether the call has lse instead of softmax_max and softmax_sum
+  bool has_dsink = false;
   bool has_gradients = true;  ///< false: the call computes means over the heads only
   bool has_first_mean = false, has_second_mean = false;
 };

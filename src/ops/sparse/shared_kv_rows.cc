@@ -71,12 +71,17 @@ layout::BlockTable OriginalTable(const BoundSharedKv& bound, const SharedKvArgs&
   return TableOfRange(bound.paged, bound.table, every_page.empty() ? args.ori_block_table.data : every_page.data());
 }
 
-Status CheckPagesOfRange(const layout::BlockTable& table, const SparseSequences& sequences, bool second) {
+/// Checks the pages with keys that a token may have. Positions ascend, so the first token and the last have the bounds.
+Status CheckPagesOfRange(const layout::BlockTable& table, const tiling::SharedKeys& keys,
+                         const SparseSequences& sequences, bool second) {
   if (table.entries == nullptr) return Status::Ok();
   for (int64_t b = 0; b < std::ssize(sequences.list); ++b) {
     const SparseSequence& of = sequences.list[static_cast<size_t>(b)];
     if (of.sq == 0) continue;
-    const tiling::Interval used{0, core::CeilDiv(second ? of.second : of.first(), table.page_rows)};
+    const int64_t begin = second ? 0 : keys.First(of, 0).begin;
+    const int64_t end = second ? keys.SecondEnd(of, of.sq - 1) : keys.First(of, of.sq - 1).end;
+    if (begin >= end) continue;
+    const tiling::Interval used{begin / table.page_rows, core::CeilDiv(end, table.page_rows)};
     FA_RETURN_IF_ERROR(second ? CheckPages(table, b, used, "cmp_block_table", "cmp_kv")
                               : CheckPages(table, b, used, "ori_block_table", "ori_kv"));
   }
@@ -87,9 +92,9 @@ Status CheckPagesOfRange(const layout::BlockTable& table, const SparseSequences&
 
 Status CheckSparseRunArgs(const BoundSharedKv& bound, const SharedKvArgs& args) {
   FA_RETURN_IF_ERROR(CheckSharedRun(bound, bound.parts, args));
-  FA_RETURN_IF_ERROR(CheckPagesOfRange(OriginalTable(bound, args), bound.sequences, /*second=*/false));
+  FA_RETURN_IF_ERROR(CheckPagesOfRange(OriginalTable(bound, args), *bound.shared, bound.sequences, /*second=*/false));
   return CheckPagesOfRange(TableOfRange(bound.second.paged, bound.second.table, args.cmp_block_table.data),
-                           bound.sequences, /*second=*/true);
+                           *bound.shared, bound.sequences, /*second=*/true);
 }
 
 Status CheckSparseGradRunArgs(const BoundSharedKvGrad& bound, const SharedKvGradArgs& args) {

@@ -1,6 +1,7 @@
-// Reads lists of selected blocks of keys. The selected blocks are sorted, so the order of a list changes no bits. In
-// unsorted lists, each block is marked by one bit, and the marks are read in order. If a block occurs twice, or there
-// are too many blocks for marks, the entries are sorted instead. Then equal blocks are in the order of their slots.
+// Reads lists of selected blocks of keys. Unless lists keep their order, the selected blocks are sorted, and the order
+// of a list changes no bits. In unsorted lists, each block is marked by one bit, and the marks are read in order. If a
+// block occurs twice, or there are too many blocks for marks, the entries are sorted instead. Then equal blocks are in
+// the order of their slots.
 
 #include "ops/token/key_selection.h"
 
@@ -117,8 +118,10 @@ SelectedKeys KeySelection::Select(const void* list, int64_t limit, int64_t lengt
   const int64_t count = lists_.rows.dtype == DType::kI64
                             ? Read(static_cast<const int64_t*>(list), limit, length, &order)
                             : Read(static_cast<const int32_t*>(list), limit, length, &order);
-  if (order == Order::kNone) order = SortDistinct(count, limit) ? Order::kStrict : Order::kNone;
-  if (order == Order::kNone) Sort(count, limit);
+  if (order == Order::kNone && lists_.sorted) {
+    order = SortDistinct(count, limit) ? Order::kStrict : Order::kNone;
+    if (order == Order::kNone) Sort(count, limit);
+  }
   if (order == Order::kStrict && lists_.block_size == 1) {
     for (int64_t i = 0; i < count; ++i) {
       keys_[i] = static_cast<int32_t>(entries_[i] >> kSlotBits);

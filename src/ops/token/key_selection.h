@@ -29,6 +29,7 @@ struct KeyLists {
   int64_t block_size = 1;  ///< number of keys per entry
   /// Whether a list is read to its end. Otherwise at most as many entries are read as blocks may be selected.
   bool whole = false;
+  bool sorted = true;  ///< whether the selected keys are sorted; otherwise they keep the order of the list
 
   /// Returns the number of entries of a list that are read if keys below `limit` may be selected.
   [[nodiscard]] int64_t Slots(int64_t limit) const;
@@ -52,7 +53,8 @@ struct KeyListRows {
 
 /// The keys that one query token selects.
 struct SelectedKeys {
-  const int32_t* keys = nullptr;   ///< keys in ascending order; a key that is selected twice is listed twice
+  /// Keys in ascending order, unless the lists keep their order. A key that is selected twice is listed twice.
+  const int32_t* keys = nullptr;
   const int32_t* slots = nullptr;  ///< the list's entry for each key; equal keys have ascending entries
   int64_t count = 0;
   bool distinct = true;  ///< whether no key is listed twice

@@ -18,7 +18,8 @@ std::string KeysText(SparseMask mask, int64_t entries) {
 std::string ProblemText(const SparseProblem& sparse, const SparsePlan& plan) {
   PlanText text;
   text.AddProblem(plan.op, sparse.attention);
-  const std::string rows = sparse.quantized ? std::string(", rows of ") + Name(*sparse.quantized) + " with scales" : "";
+  std::string rows = sparse.paged ? ", keys in pages" : "";
+  if (sparse.quantized) rows += std::string(", rows of ") + Name(*sparse.quantized) + " with scales";
   if (sparse.shared != nullptr) {
     const SharedKeys& keys = *sparse.shared;
     text.AddLine("original keys: %s; compressed keys: %s, one per %lld tokens%s",
@@ -26,9 +27,9 @@ std::string ProblemText(const SparseProblem& sparse, const SparsePlan& plan) {
                  KeysText(keys.second_mask, keys.second_entries).c_str(), Wide(keys.ratio), rows.c_str());
     return text.Take();
   }
-  text.AddLine("selection: %lld entries per token, blocks of %lld keys, %s%s%s%s", Wide(sparse.entries),
+  text.AddLine("selection: %lld entries per token, blocks of %lld keys, %s%s%s", Wide(sparse.entries),
                Wide(sparse.block_size), sparse.sequences.mask == SparseMask::kNone ? "no mask" : "right-down causal",
-               sparse.has_v ? "" : ", v is k", sparse.paged ? ", keys in pages" : "", rows.c_str());
+               sparse.has_v ? "" : ", v is k", rows.c_str());
   return text.Take();
 }
 

@@ -10,6 +10,7 @@
 #include <limits>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "aclnn/calls/face_call.h"
@@ -261,6 +262,56 @@ TEST(AclnnSparseFlashMla, ErrorsNameTheParameter) {
   }
 }
 
+TEST(AclnnSparseFlashMlaGrad, ErrorsNameTheParameter) {
+  const MlaMistake mistakes[] = {
+      {"query", [](MlaParameters* p) { p->q = nullptr; }, 161001},
+      {"dOut", [](MlaParameters* p) { p->d_out = nullptr; }, 161001},
+      {"dQuery", [](MlaParameters* p) { p->dq = nullptr; }, 161001},
+      {"dOut.dtype=f32, want f16 (query.dtype)", [](MlaParameters* p) { p->d_out = p->sinks; }},
+      {"dOriKv: given, want none without oriKv", [](MlaParameters* p) { p->ori = p->used_ori = nullptr; }},
+      {"dSinks: given, want none without sinks", [](MlaParameters* p) { p->sinks = nullptr; }},
+      {"oriSoftmaxL1Norm: given, want none without oriSparseIndices", [](MlaParameters* p) { p->ori_l1 = p->cmp_l1; }},
+      {"cmpSoftmaxL1Norm.dtype=f16, want f32", [](MlaParameters* p) { p->cmp_l1 = p->dq; }},
+      {"oriMaskMode=1, want 0, 3 or 4", [](MlaParameters* p) { p->ori_mask = 1; }},
+      {"layoutKv=\"PA_BBND\", want \"BSND\" (layoutQ)", [](MlaParameters* p) { p->layout_kv = "PA_BBND"; }},
+  };
+  for (const MlaMistake& mistake : mistakes) {
+    const SharedKvGradCall call(UsualMla(DType::kF16));
+    Handles handles;
+    MlaParameters p = MlaParametersOf(call.args(), call.options(), handles);
+    mistake.make(&p);
+    const Snapshot before = call.TakeSnapshot(/*outputs_may_change=*/false);
+    EXPECT_EQ(RunFace(MlaOperator::kGrad, p), mistake.code) << mistake.message;
+    EXPECT_THAT(aclGetRecentErrMsg(), HasSubstr(mistake.message));
+    EXPECT_EQ(before.FirstChange(), -1);
+  }
+}
+
+TEST(AclnnSparseFlashMlaSoftmaxL1Norm, ErrorsNameTheParameter) {
+  const MlaMistake mistakes[] = {
+      {"k", [](MlaParameters* p) { p->cmp = nullptr; }, 161001},
+      {"softmaxL1Norm", [](MlaParameters* p) { p->cmp_l1 = nullptr; }, 161001},
+      {"softmaxL1Norm: given, want none without sparseIndices", [](MlaParameters* p) { p->cmp_lists = nullptr; }},
+      {"k.dtype=f32, want f16 (q.dtype)", [](MlaParameters* p) { p->cmp = p->cmp_l1; }},
+      {"softmaxLse.dtype=f16, want f32", [](MlaParameters* p) { p->lse = p->q; }},
+      {"maskMode=4, want 0 or 3", [](MlaParameters* p) { p->cmp_mask = 4; }},
+      {"layoutK=\"TND\", want \"BSND\" (layoutQ)", [](MlaParameters* p) { p->layout_kv = "TND"; }},
+      {"cmpRatio=0", [](MlaParameters* p) { p->ratio = 0; }},
+  };
+  for (const MlaMistake& mistake : mistakes) {
+    SharedKvCase c = UsualMla(DType::kF16);
+    c.has_ori = false;
+    const SharedKvGradCall call(c, /*only_l1=*/true);
+    Handles handles;
+    MlaParameters p = MlaParametersOf(call.args(), call.options(), handles);
+    mistake.make(&p);
+    const Snapshot before = call.TakeSnapshot(/*outputs_may_change=*/false);
+    EXPECT_EQ(RunFace(MlaOperator::kL1Norm, p), mistake.code) << mistake.message;
+    EXPECT_THAT(aclGetRecentErrMsg(), HasSubstr(mistake.message));
+    EXPECT_EQ(before.FirstChange(), -1);
+  }
+}
+
 TEST(AclnnSparseFlashMla, BadContentsAreFoundWhenTheStreamRuns) {
   SharedKvCase c = UsualMla();
   c.tokens.layout = Layout::kTND;
@@ -293,6 +344,41 @@ TEST(AclnnSparseFlashMlaMetadata, IsZeros) {
   EXPECT_EQ(plan(handles.Tensor(memory.data(), ACL_INT32, {512}), &size, &executor), 161002);
   EXPECT_THAT(aclGetRecentErrMsg(), HasSubstr("metaData"));
   EXPECT_EQ(plan(nullptr, &size, &executor), 161001);
+}
+
+TEST(AclnnSparseFlashMlaMetadata, ErrorsNameTheParameter) {
+  struct Numbers {
+    int64_t heads = 64, batch = 1, topk = 512, ratio = 4, ori_mask = 4, cmp_mask = 3, left = 127;
+    const char *layout = "TND", *layout_kv = "PA_BBND";
+    bool has_keys = true;
+  };
+  Handles handles;
+  std::vector<int32_t> memory(1024, 7);
+  const aclTensor* metadata = handles.Tensor(memory.data(), ACL_INT32, {1024});
+  const auto plan = [&](const Numbers& n) {
+    uint64_t size = 0;
+    aclOpExecutor* executor = nullptr;
+    return aclnnSparseFlashMlaMetadataGetWorkspaceSize(nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr,
+                                                       nullptr, nullptr, n.heads, 1, 512, n.batch, 16, 1024, 256, 0,
+                                                       n.topk, n.ratio, n.ori_mask, n.cmp_mask, n.left, 0, n.layout,
+                                                       n.layout_kv, n.has_keys, false, metadata, &size, &executor);
+  };
+  const std::pair<Numbers, const char*> mistakes[] = {
+      {{.heads = -1}, "numHeadsQ=-1, want 0 or more"},
+      {{.batch = -1}, "batchSize=-1, want 0 or more"},
+      {{.topk = -1}, "cmpTopk=-1, want 0 or more"},
+      {{.ratio = 0}, "cmpRatio=0, want 1 or more"},
+      {{.ori_mask = 1}, "oriMaskMode=1, want 0, 3 or 4"},
+      {{.cmp_mask = 4}, "cmpMaskMode=4, want 0 or 3"},
+      {{.left = -2}, "oriWinLeft=-2, want -1 or more"},
+      {{.layout = "BNSD"}, "layoutQ=\"BNSD\""},
+      {{.layout_kv = "BSND"}, "layoutKv=\"BSND\", want \"TND\" (layoutQ) or \"PA_BBND\""},
+      {{.has_keys = false}, "hasOriKv=false, want true, or hasCmpKv=true"},
+  };
+  for (const auto& [numbers, message] : mistakes) {
+    EXPECT_EQ(plan(numbers), 161002) << message;
+    EXPECT_THAT(aclGetRecentErrMsg(), HasSubstr(message));
+  }
 }
 
 }  // namespace

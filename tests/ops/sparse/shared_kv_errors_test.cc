@@ -136,6 +136,8 @@ const SharedKvGradMistake kSharedKvGradMistakes[] = {
     {"NoLse", "lse: null data", [](SharedGrad* a) { a->lse.data = nullptr; }},
     {"NoOut", "out: missing, want it with dq", [](SharedGrad* a) { a->out = {}; }},
     {"NoGradientOfOut", "d_out: missing, want it with dq", [](SharedGrad* a) { a->d_out = {}; }},
+    {"NullOut", "out: missing, want it with dq", [](SharedGrad* a) { a->out.data = nullptr; }},
+    {"NullGradientOfOut", "d_out: missing, want it with dq", [](SharedGrad* a) { a->d_out.data = nullptr; }},
     {"KeysWithoutQueries", "d_ori_kv: given, want none without dq", [](SharedGrad* a) { a->dq = {}; }},
     {"Nothing", "dq: missing, want it, ori_l1_norm or cmp_l1_norm",
      [](SharedGrad* a) { a->dq = a->d_ori_kv = a->d_cmp_kv = a->dsink = a->cmp_l1_norm = {}; }},
@@ -181,17 +183,18 @@ TEST(SharedKvContents, AreCheckedBeforeAnythingIsWritten) {
     TensorView SharedCallArgs::*tensor;
     int32_t value;
     const char* message;
+    int64_t index = 0;
   };
   for (const Bad& bad : {Bad{&SharedCallArgs::cmp_indices, 10, "cmp_indices[0][0][0][0]=10, want -1..9"},
                          Bad{&SharedCallArgs::cmp_indices, -2, "cmp_indices[0][0][0][0]=-2, want -1..9"},
                          Bad{&SharedCallArgs::cmp_topk_length, 7, "cmp_topk_length[0][0][0]=7, want 0..6"},
                          Bad{&SharedCallArgs::cmp_topk_length, -1, "cmp_topk_length[0][0][0]=-1, want 0..6"},
                          Bad{&SharedCallArgs::cmp_block_table, 99, "cmp_block_table[0][0]=99, want 0.."},
-                         Bad{&SharedCallArgs::ori_block_table, -1, "ori_block_table[0][0]=-1, want 0.."}}) {
+                         Bad{&SharedCallArgs::ori_block_table, -1, "ori_block_table[0][1]=-1, want 0..", 1}}) {
     SharedKvCase c = ValidCase(Layout::kBSND, 16);
     c.topk_lengths = bad.tensor == &SharedCallArgs::cmp_topk_length;
     const SharedKvCall call(c);
-    SetEntry(call.args().*(bad.tensor), 0, bad.value);
+    SetEntry(call.args().*(bad.tensor), bad.index, bad.value);
     const Snapshot before = call.TakeSnapshot(/*outputs_may_change=*/false);
     const Status status = call.Run(nullptr);
     EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);

@@ -44,7 +44,9 @@ struct KeyRowsOfBytes {
         uint8_t code = static_cast<uint8_t>(RandomBits(seed, Tag::kK, {row, c}));
         if ((code & 0x7F) == 0x7F) code = 0;
         const int64_t tile = c / kRowTile;
-        const auto exponent = static_cast<uint8_t>(119 + RandomBits(seed, Tag::kChoice, {row, tile}) % 5);
+        // Each twelfth row has the smallest scale, 2^-127.
+        const auto exponent =
+            static_cast<uint8_t>(row % 12 == 7 ? 0 : 119 + RandomBits(seed, Tag::kChoice, {row, tile}) % 5);
         to[rope_bytes + c] = std::byte{code};
         to[rope_bytes + kRowNumbers + tile] = std::byte{exponent};
         plain.Set(row * kRowD + c, std::ldexp(OfE4M3(code), exponent - 127));
@@ -79,9 +81,22 @@ struct RowsCase {
     if (quantised) options.row_format = {.rope = kRowRope, .tile = kRowTile};
     return options;
   }
-  [[nodiscard]] std::vector<double> Run(bool quantised, Context* context) const {
+  /// @param paged  whether the call gets the keys as pages of 10 rows
+  [[nodiscard]] std::vector<double> Run(bool quantised, Context* context, bool paged = false) const {
+    static constexpr int32_t kOriTable[] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9}, kCmpTable[] = {0, 1, 2, 3};
+    static constexpr int64_t kOriRows[] = {50, 50}, kCmpRows[] = {20, 20};
     out.Fill(0, 2 * kRowQueries * heads * kRowD, std::numeric_limits<double>::quiet_NaN());
-    const Status status = SharedKvAttention(Args(quantised), Options(quantised), context);
+    SharedKvArgs args = Args(quantised);
+    if (paged) {
+      args.ori_kv.shape = {10, 10, 1, args.ori_kv.shape[3]};
+      args.cmp_kv.shape = {4, 10, 1, args.cmp_kv.shape[3]};
+      args.ori_kv.stride = args.cmp_kv.stride = {};
+      args.ori_block_table = {kOriTable, DType::kI32, {2, 5}, {}};
+      args.cmp_block_table = {kCmpTable, DType::kI32, {2, 2}, {}};
+      args.used_ori = kOriRows;
+      args.used_cmp = kCmpRows;
+    }
+    const Status status = SharedKvAttention(args, Options(quantised), context);
     EXPECT_TRUE(status.ok()) << status.message();
     std::vector<double> values;
     out.AppendTo(values, 0, 2 * kRowQueries * heads * kRowD);
@@ -94,7 +109,7 @@ struct RowsCase {
 };
 
 TEST(SharedKvRows, GiveTheBitsOfTheirKeys) {
-  for (const DType dtype : {DType::kBF16, DType::kF32}) {
+  for (const DType dtype : {DType::kBF16, DType::kF16, DType::kF32}) {
     for (const int64_t heads : {int64_t{1}, int64_t{6}, kRowHeads}) {
       const RowsCase c(dtype, heads);
       for (const Isa isa : IsaLevels()) {
@@ -102,6 +117,7 @@ TEST(SharedKvRows, GiveTheBitsOfTheirKeys) {
         ASSERT_FALSE(std::isnan(want.front()));
         EXPECT_EQ(c.Run(true, ContextOf(isa)), want) << IsaName(isa) << " " << Name(dtype) << " heads " << heads;
         EXPECT_EQ(c.Run(true, ContextOf(isa, 7)), want) << IsaName(isa);
+        EXPECT_EQ(c.Run(true, ContextOf(isa), /*paged=*/true), want) << IsaName(isa);
       }
     }
   }

@@ -2,8 +2,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdint>
+#include <iterator>
 #include <limits>
 #include <utility>
+#include <vector>
 
 #include "ops/sparse/shared_kv_case.h"
 #include "support/each_case.h"
@@ -131,7 +134,126 @@ TEST(SharedKv, LseOfRowsWithoutKeysIsTheOne) {
   EXPECT_TRUE(ForwardIsTheReference(c));
 }
 
+/// Writes -1 into the entries [begin, end) of row b of a block table.
+void FreePages(const TensorView& table, int64_t b, int64_t begin, int64_t end) {
+  auto* entries = static_cast<int32_t*>(const_cast<void*>(table.data)) + b * table.stride[0];
+  std::fill(entries + begin, entries + end, -1);
+}
+
+// A cache may free the pages before the first token's window. Pages of compressed keys at or above the last token's
+// limit need not exist either.
+TEST(SharedKv, PagesThatNoTokenReadsNeedNotExist) {
+  for (const bool listed : {false, true}) {
+    SharedKvCase c{.cmp_listed = listed, .heads = 3};
+    c.tokens.lengths = {{5, 3}, {40, 33}};
+    c.tokens.page_rows = c.cmp_page_rows = 4;
+    c.cmp_lengths = {20, 20};
+    const SharedKvCall call(c);
+    const SharedKvArgs args = call.args();
+    // The windows of 8 keys begin at keys 28 and 23. The limits are 10 and 8.
+    FreePages(args.ori_block_table, 0, 0, 7);
+    FreePages(args.ori_block_table, 1, 0, 5);
+    FreePages(args.cmp_block_table, 0, 3, 5);
+    FreePages(args.cmp_block_table, 1, 2, 5);
+    for (const Isa isa : IsaLevels()) {
+      const Status status = call.Run(ContextOf(isa));
+      ASSERT_TRUE(status.ok()) << status.message();
+      EXPECT_TRUE(MatchesExpected(call.Outputs(), call.Expected())) << IsaName(isa);
+    }
+  }
+}
+
+SharedKvCase CaseOfSlots(Layout layout, uint64_t page_order) {
+  SharedKvCase c{.ori_listed = true, .heads = 3, .d = 24, .sink = true};
+  c.tokens.layout = layout;
+  c.tokens.lengths = {{5, 3}, {40, 21}};
+  c.tokens.page_rows = c.cmp_page_rows = 4;
+  c.tokens.page_order = page_order;
+  c.tokens.slots = 12;
+  c.tokens.lists = ListForm::kMessy;
+  c.cmp_lengths = {10, 5};
+  return c;
+}
+
+/// Replaces the original keys in the lists of the case by their rows of the pages, and runs the call.
+Status RunWithSlots(const SharedKvCase& c, const SharedKvCall& call, Context* context) {
+  const SharedKvArgs args = call.args();
+  const auto* table = static_cast<const int32_t*>(args.ori_block_table.data);
+  auto* lists = static_cast<int32_t*>(const_cast<void*>(args.ori_indices.data));
+  const bool packed = c.tokens.packed();
+  int64_t first = 0;
+  for (int64_t b = 0; b < c.tokens.batch(); first += c.tokens.lengths.sq[static_cast<size_t>(b++)]) {
+    for (int64_t t = 0; t < c.tokens.lengths.sq[static_cast<size_t>(b)]; ++t) {
+      const Dims& stride = args.ori_indices.stride;
+      int32_t* list = lists + (packed ? (first + t) * stride[0] : b * stride[0] + t * stride[1]);
+      for (int32_t* entry = list; entry != list + c.tokens.slots; ++entry) {
+        if (*entry < 0) continue;
+        const int64_t rows = c.tokens.page_rows, page = table[b * args.ori_block_table.stride[0] + *entry / rows];
+        *entry = static_cast<int32_t>(page * rows + *entry % rows);
+      }
+    }
+  }
+  SharedKvOptions options = call.options();
+  options.ori_indices_are_slots = true;
+  return SharedKvAttention(args, options, context);
+}
+
+TEST(SharedKv, RowsOfPagesStandForOriginalKeys) {
+  for (const Layout layout : {Layout::kBSND, Layout::kTND}) {
+    for (const Isa isa : IsaLevels()) {
+      const SharedKvCase c = CaseOfSlots(layout, 1);
+      const SharedKvCall call(c);
+      const Status status = RunWithSlots(c, call, ContextOf(isa));
+      ASSERT_TRUE(status.ok()) << status.message();
+      EXPECT_TRUE(MatchesExpected(call.Outputs(), call.Expected())) << IsaName(isa) << " " << c;
+    }
+  }
+}
+
+// In TND, used_q and the others say how many rows of a sequence are in use.
+TEST(SharedKv, GradientsOfRowsInUseOfPackedSequencesAreThoseOfBsnd) {
+  SharedKvCase c{.heads = 3, .d = 24, .sink = true};
+  c.tokens.lengths = {{5, 3}, {40, 21}};
+  c.tokens.spare_q = c.tokens.spare_k = 2;
+  c.cmp_lengths = {10, 5};
+  const SharedKvGradCall bsnd(c), tnd(c);
+  ASSERT_TRUE(bsnd.Run(nullptr).ok());
+  SharedKvGradArgs args = tnd.args();
+  std::vector<int64_t> sums[3];
+  const TensorView rows[] = {args.q, args.ori_kv, args.cmp_kv};
+  for (size_t i = 0; i < std::size(rows); ++i) sums[i] = {rows[i].shape[1], 2 * rows[i].shape[1]};
+  args.cu_q = sums[0], args.cu_ori = sums[1], args.cu_cmp = sums[2];
+  // The tensors [B, S, ...] lie in memory like packed tensors [B * S, ...].
+  const auto pack = [](auto* tensor, int at) {
+    Dims shape;
+    for (int i = 0; i < tensor->shape.rank(); ++i) {
+      if (i != at) shape.push_back(i == at + 1 ? tensor->shape[at] * tensor->shape[i] : tensor->shape[i]);
+    }
+    tensor->shape = shape;
+    tensor->stride = {};
+  };
+  for (TensorView* tensor : {&args.q, &args.ori_kv, &args.cmp_kv, &args.cmp_indices, &args.out, &args.d_out}) {
+    pack(tensor, 0);
+  }
+  for (MutableTensorView* tensor : {&args.dq, &args.d_ori_kv, &args.d_cmp_kv, &args.cmp_l1_norm}) pack(tensor, 0);
+  args.lse.shape = {1, args.q.shape[0], c.heads};
+  args.lse.stride = {};
+  SharedKvOptions options = tnd.options();
+  options.layout = Layout::kTND;
+  const Status status = SharedKvAttentionGrad(args, options);
+  ASSERT_TRUE(status.ok()) << status.message();
+  EXPECT_TRUE(SameBits(tnd.Outputs(), bsnd.Outputs()));
+}
+
 class SharedKvBits : public ::testing::TestWithParam<Isa> {};
+
+TEST_P(SharedKvBits, OfRowsOfPagesDoNotDependOnThePages) {
+  const SharedKvCase c = CaseOfSlots(Layout::kBSND, 1), other = CaseOfSlots(Layout::kBSND, 2);
+  const SharedKvCall call(c), same(other);
+  ASSERT_TRUE(RunWithSlots(c, call, ContextOf(GetParam())).ok());
+  ASSERT_TRUE(RunWithSlots(other, same, ContextOf(GetParam())).ok());
+  EXPECT_TRUE(SameBits(call.Outputs(), same.Outputs()));
+}
 
 TEST_P(SharedKvBits, DoNotDependOnThreads) {
   for (const DType dtype : kTokenDTypes) {

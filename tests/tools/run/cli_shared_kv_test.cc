@@ -119,7 +119,8 @@ TEST_F(CliSharedKv, WritesTheBytesOfTheLibrary) {
 TEST_F(CliSharedKv, ErrorsNameTheFlag) {
   const std::pair<std::string, std::string> mistakes[] = {
       {" --cu-q 6", "--cu-q: given, want none in layout BSND"},
-      {" --cmp-mask 4", "--cmp-mask: 4, want none (0) or right-down causal (3)"},
+      {" --cmp-mask 4", "--cmp-mask: 4, want 0 or 3"},
+      {" --cmp-mask 259", "--cmp-mask: 259, want 0 or 3"},
       {" --used-q 7", "--used-q: [0]=7, want 0..6"},
   };
   for (const auto& [flags, message] : mistakes) {

@@ -34,6 +34,13 @@ int64_t KeyTileOf(const SparseFlags& flags) {
   return flags.tile.value_or(0);
 }
 
+SparseMask RangeMaskOf(const char* flag, int64_t mask, bool band) {
+  for (const SparseMask value : {SparseMask::kNone, SparseMask::kRightDownCausal, SparseMask::kBand}) {
+    if (mask == static_cast<int64_t>(value) && (band || value != SparseMask::kBand)) return value;
+  }
+  throw UsageError(fmt::format("{}: {}, want {}", flag, mask, band ? "0, 3 or 4" : "0 or 3"));
+}
+
 int64_t CountOf(const SparseFlags& flags) {
   if (flags.sparse_count < 1) throw UsageError(fmt::format("--sparse-count: {}, want at least 1", flags.sparse_count));
   return flags.sparse_count;

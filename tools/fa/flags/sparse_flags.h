@@ -62,6 +62,8 @@ void AddLossFlags(CLI::App& command, SparseFlags& flags);
 [[nodiscard]] int64_t KeyTileOf(const SparseFlags& flags);
 [[nodiscard]] Layout SparseLayout(const SparseFlags& flags);
 [[nodiscard]] SparseMask MaskOf(const SparseFlags& flags);
+/// @param band  whether the mask may be a window
+[[nodiscard]] SparseMask RangeMaskOf(const char* flag, int64_t mask, bool band);
 [[nodiscard]] LossReduction ReductionOf(const SparseFlags& flags);
 [[nodiscard]] IndexerTarget TargetOf(const SparseFlags& flags);
 
@@ -73,8 +75,8 @@ void ReadOptions(const SparseFlags& flags, Options& options) {
   if constexpr (requires { options.ori_mask; }) {
     const SharedKvFlags& shared = flags.shared;
     options.row_format = {.rope = flags.rope_columns, .tile = KeyTileOf(flags)};
-    options.ori_mask = static_cast<SparseMask>(shared.ori_mask);
-    options.cmp_mask = static_cast<SparseMask>(shared.cmp_mask);
+    options.ori_mask = RangeMaskOf("--ori-mask", shared.ori_mask, /*band=*/true);
+    options.cmp_mask = RangeMaskOf("--cmp-mask", shared.cmp_mask, /*band=*/false);
     options.window_left = shared.window_left;
     options.window_right = shared.window_right;
     options.ori_indices_are_slots = shared.ori_indices_are_slots;

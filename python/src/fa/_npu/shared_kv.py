@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from .. import _shared_kv
+from .._attention import integers
 from .._errors import own_names
 from .calls import checked
 from .dtypes import typed
 
 _METADATA_ENTRIES = 1024
+_Lengths = Tensor | Sequence[int] | None
 
 # Argument names: {the library's name: the device's name}.
 _MLA_NAMES = {
@@ -46,17 +50,17 @@ _L1_NAMES = _MLA_NAMES | {
 }
 _SHAREDKV_NAMES = _MLA_NAMES | {
     "used_ori": "seqused_kv",
-    "used_cmp": "seqused_kv",
+    "used_cmp": "(seqused_kv // cmp_ratio)",
     "row_format.tile": "tile_size",
     "row_format.rope": "rope_head_dim",
 }
 
 
-def _prefix_sums(name: str, cu_seqlens: Tensor | None) -> list[int] | None:
+def _prefix_sums(name: str, cu_seqlens: _Lengths) -> list[int] | None:
     """Returns prefix sums without their leading 0."""
     if cu_seqlens is None:
         return None
-    first, *sums = cu_seqlens.tolist() or [0]
+    first, *sums = integers(cu_seqlens, name) or [0]
     if first != 0:
         raise ValueError(f"invalid argument: {name}[0]={first}, want 0")
     return sums
@@ -90,13 +94,13 @@ def sparse_flash_mla(
     cmp_sparse_indices: Tensor | None = None,
     ori_block_table: Tensor | None = None,
     cmp_block_table: Tensor | None = None,
-    cu_seqlens_q: Tensor | None = None,
-    cu_seqlens_ori_kv: Tensor | None = None,
-    cu_seqlens_cmp_kv: Tensor | None = None,
-    seqused_q: Tensor | None = None,
-    seqused_ori_kv: Tensor | None = None,
-    seqused_cmp_kv: Tensor | None = None,
-    cmp_residual_kv: Tensor | None = None,
+    cu_seqlens_q: _Lengths = None,
+    cu_seqlens_ori_kv: _Lengths = None,
+    cu_seqlens_cmp_kv: _Lengths = None,
+    seqused_q: _Lengths = None,
+    seqused_ori_kv: _Lengths = None,
+    seqused_cmp_kv: _Lengths = None,
+    cmp_residual_kv: _Lengths = None,
     ori_topk_length: Tensor | None = None,
     cmp_topk_length: Tensor | None = None,
     sinks: Tensor | None = None,
@@ -116,10 +120,12 @@ def sparse_flash_mla(
 
     Args:
         q: [B,S1,N,D] in layout_q "BSND", [T,N,D] in "TND"; float32, bfloat16, float16.
-        ori_kv, cmp_kv: [B,S2,1,D], or in layout_kv "PA_BBND" pages [blocks,block size,1,D] with the block tables.
+        ori_kv, cmp_kv: [B,S2,1,D], or in layout_kv "PA_BBND" pages [blocks,block size,1,D].
         ori_sparse_indices, cmp_sparse_indices: int32 [B,S1,1,K], lists of keys, each up to its first -1.
-        cu_seqlens_q, cu_seqlens_ori_kv, cu_seqlens_cmp_kv: int32 [B+1] with a leading 0, for TND.
-        seqused_q, seqused_ori_kv, seqused_cmp_kv: int32 [B], how many rows are in use.
+        ori_block_table, cmp_block_table: int32 [B,n], ignored without pages.
+        cu_seqlens_q, cu_seqlens_ori_kv, cu_seqlens_cmp_kv: lists or int tensors [B+1] with a leading 0, for TND.
+        seqused_q, seqused_ori_kv, seqused_cmp_kv: lists or int tensors [B], how many rows are in use.
+        cmp_residual_kv: [B], the tokens after the last compressed key, ignored with ori_kv.
         ori_mask_mode, cmp_mask_mode, ori_win_left, ori_win_right, cmp_ratio: as in `fa.shared_kv_attention`.
         metadata: not used.
 
@@ -174,13 +180,13 @@ def sparse_flash_mla_grad(
     cmp_kv: Tensor | None = None,
     ori_sparse_indices: Tensor | None = None,
     cmp_sparse_indices: Tensor | None = None,
-    cu_seqlens_q: Tensor | None = None,
-    cu_seqlens_ori_kv: Tensor | None = None,
-    cu_seqlens_cmp_kv: Tensor | None = None,
-    seqused_q: Tensor | None = None,
-    seqused_ori_kv: Tensor | None = None,
-    seqused_cmp_kv: Tensor | None = None,
-    cmp_residual_kv: Tensor | None = None,
+    cu_seqlens_q: _Lengths = None,
+    cu_seqlens_ori_kv: _Lengths = None,
+    cu_seqlens_cmp_kv: _Lengths = None,
+    seqused_q: _Lengths = None,
+    seqused_ori_kv: _Lengths = None,
+    seqused_cmp_kv: _Lengths = None,
+    cmp_residual_kv: _Lengths = None,
     ori_topk_length: Tensor | None = None,
     cmp_topk_length: Tensor | None = None,
     sinks: Tensor | None = None,
@@ -195,8 +201,8 @@ def sparse_flash_mla_grad(
     layout_kv: str = "BSND",
 ) -> tuple[Tensor, ...]:
     """Computes dq, d_ori_kv, d_cmp_kv, d_sinks and the L1 norms of both lists from the arguments of `sparse_flash_mla`
-    and its results attn_out [B,S1,N,D] and softmax_lse; dout is the gradient of attn_out. The L1 norms have the shapes of
-    the lists. The result for an absent argument has no elements."""
+    and its results attn_out [B,S1,N,D] and softmax_lse; dout is the gradient of attn_out. The L1 norms have the shapes
+    of the lists. The result for an absent argument has no elements."""
     _key_layout(layout_q, layout_kv, "layout_kv", None)
     with own_names(_MLA_GRAD_NAMES):
         gradients = _shared_kv.shared_kv_attention_grad(
@@ -235,11 +241,11 @@ def sparse_flash_mla_softmax_l1_norm(
     key: Tensor,
     softmax_lse: Tensor,
     sparse_indices: Tensor | None = None,
-    cu_seqlens_q: Tensor | None = None,
-    cu_seqlens_k: Tensor | None = None,
-    seqused_q: Tensor | None = None,
-    seqused_k: Tensor | None = None,
-    cmp_residual_k: Tensor | None = None,
+    cu_seqlens_q: _Lengths = None,
+    cu_seqlens_k: _Lengths = None,
+    seqused_q: _Lengths = None,
+    seqused_k: _Lengths = None,
+    cmp_residual_k: _Lengths = None,
     topk_length: Tensor | None = None,
     metadata: Tensor | None = None,
     softmax_scale: float = 1.0,
@@ -286,11 +292,11 @@ def npu_sparse_attn_sharedkv(
     cmp_sparse_indices: Tensor | None = None,
     ori_block_table: Tensor | None = None,
     cmp_block_table: Tensor | None = None,
-    cu_seqlens_q: Tensor | None = None,
-    cu_seqlens_ori_kv: Tensor | None = None,
-    cu_seqlens_cmp_kv: Tensor | None = None,
-    seqused_q: Tensor | None = None,
-    seqused_kv: Tensor | None = None,
+    cu_seqlens_q: _Lengths = None,
+    cu_seqlens_ori_kv: _Lengths = None,
+    cu_seqlens_cmp_kv: _Lengths = None,
+    seqused_q: _Lengths = None,
+    seqused_kv: _Lengths = None,
     sinks: Tensor | None = None,
     metadata: Tensor | None = None,
     softmax_scale: float | None = 0,
@@ -306,8 +312,11 @@ def npu_sparse_attn_sharedkv(
     """Computes `sparse_flash_mla` for inference, where the compressed keys come from the original ones.
 
     Args:
-        ori_kv, cmp_kv: in layout_kv "PA_ND" pages [blocks,block size,1,D] with the block tables.
-        seqused_kv: int32 [B], the original keys of each batch element. Each has seqused_kv // cmp_ratio compressed keys.
+        ori_kv, cmp_kv: in layout_kv "PA_ND" pages [blocks,block size,1,D].
+        ori_block_table, cmp_block_table: int32 [B,n], ignored without pages.
+        cu_seqlens_ori_kv, cu_seqlens_cmp_kv: prefix sums of packed keys, ignored with pages.
+        seqused_kv: a list or an int tensor [B], the original keys of each batch element, also without ori_kv. Each
+            element has seqused_kv // cmp_ratio compressed keys.
         ori_sparse_indices: int32 [T,1,K], rows of the pages (block * block size + row) up to the first negative entry.
             They replace the window; ori_block_table and ori_mask_mode are then not used.
         softmax_scale: 0 or None means 1 / sqrt(D).
@@ -333,11 +342,11 @@ def npu_kv_quant_sparse_attn_sharedkv(
     cmp_sparse_indices: Tensor | None = None,
     ori_block_table: Tensor | None = None,
     cmp_block_table: Tensor | None = None,
-    cu_seqlens_q: Tensor | None = None,
-    cu_seqlens_ori_kv: Tensor | None = None,
-    cu_seqlens_cmp_kv: Tensor | None = None,
-    seqused_q: Tensor | None = None,
-    seqused_kv: Tensor | None = None,
+    cu_seqlens_q: _Lengths = None,
+    cu_seqlens_ori_kv: _Lengths = None,
+    cu_seqlens_cmp_kv: _Lengths = None,
+    seqused_q: _Lengths = None,
+    seqused_kv: _Lengths = None,
     sinks: Tensor | None = None,
     metadata: Tensor | None = None,
     tile_size: int = 0,
@@ -356,9 +365,9 @@ def npu_kv_quant_sparse_attn_sharedkv(
 
     Args:
         kv_quant_mode: 1.
-        ori_kv, cmp_kv: rows of bytes, typed float8_e4m3fn, uint8 or int8, in the last dimension: rope_head_dim columns
-            of q's type, e4m3 numbers, one e8m0 scale per tile_size numbers, and padding. A row stands for its numbers,
-            and then its rope columns.
+        ori_kv, cmp_kv: [B,S2,1,bytes], or pages of such rows, typed float8_e4m3fn, uint8 or int8. A row has
+            rope_head_dim columns of q's type, e4m3 numbers, one e8m0 scale per tile_size numbers, and padding. A row
+            stands for its numbers, and then its rope columns.
         tile_size: at least 1.
 
     Raises:
@@ -384,11 +393,11 @@ def _attend_sharedkv(
     cmp_sparse_indices: Tensor | None,
     ori_block_table: Tensor | None,
     cmp_block_table: Tensor | None,
-    cu_seqlens_q: Tensor | None,
-    cu_seqlens_ori_kv: Tensor | None,
-    cu_seqlens_cmp_kv: Tensor | None,
-    seqused_q: Tensor | None,
-    seqused_kv: Tensor | None,
+    cu_seqlens_q: _Lengths,
+    cu_seqlens_ori_kv: _Lengths,
+    cu_seqlens_cmp_kv: _Lengths,
+    seqused_q: _Lengths,
+    seqused_kv: _Lengths,
     sinks: Tensor | None,
     metadata: Tensor | None,
     softmax_scale: float | None,
@@ -406,17 +415,23 @@ def _attend_sharedkv(
     """Computes npu_sparse_attn_sharedkv in either form."""
     paged = _key_layout(layout_q, layout_kv, "layout_kv", "PA_ND")
     ratio = cmp_ratio or 1
-    used_cmp = None
-    if cmp_kv is not None and seqused_kv is not None:
-        used_cmp = [keys // ratio if ratio > 0 else 0 for keys in seqused_kv.tolist()]
+    keys = integers(seqused_kv, "seqused_kv")
+    for b, count in enumerate(keys):
+        if count < 0:
+            raise ValueError(f"invalid argument: seqused_kv[{b}]={count}, want at least 0")
+    used_cmp = residual = None
+    if cmp_kv is not None and ratio > 0:
+        used_cmp = [count // ratio for count in keys]
+        residual = [count % ratio for count in keys] if ori_kv is None else None
     slots = ori_sparse_indices is not None
     if slots and not paged:
         raise ValueError("invalid argument: ori_sparse_indices: given, want none without layout_kv PA_ND")
     ori_table = ori_block_table
-    if slots and ori_kv is not None and ori_kv.dim() == 4 and seqused_kv is not None:
+    if slots and ori_kv is not None and ori_kv.dim() == 4:
+        if not keys:
+            raise ValueError("invalid argument: seqused_kv: missing, want the lengths of the original keys")
         # The table is not read, but it must have an entry for each page of the original keys.
-        pages = -(-int(seqused_kv.max()) // max(ori_kv.shape[1], 1)) if len(seqused_kv) else 0
-        ori_table = torch.zeros((len(seqused_kv), pages), dtype=torch.int32)
+        ori_table = torch.zeros((len(keys), -(-max(keys) // max(ori_kv.shape[1], 1))), dtype=torch.int32)
     with own_names(_SHAREDKV_NAMES):
         out, lse = _shared_kv.shared_kv_attention(
             q,
@@ -435,11 +450,12 @@ def _attend_sharedkv(
             window_left=ori_win_left,
             window_right=ori_win_right,
             cu_q=_prefix_sums("cu_seqlens_q", cu_seqlens_q),
-            cu_ori=_prefix_sums("cu_seqlens_ori_kv", cu_seqlens_ori_kv),
-            cu_cmp=_prefix_sums("cu_seqlens_cmp_kv", cu_seqlens_cmp_kv),
+            cu_ori=None if paged else _prefix_sums("cu_seqlens_ori_kv", cu_seqlens_ori_kv),
+            cu_cmp=None if paged else _prefix_sums("cu_seqlens_cmp_kv", cu_seqlens_cmp_kv),
             used_q=seqused_q,
-            used_ori=seqused_kv if ori_kv is not None else None,
+            used_ori=keys if ori_kv is not None else None,
             used_cmp=used_cmp,
+            cmp_residual=residual,
             ori_indices_are_slots=slots,
             positive_lse=True,
             row_rope=row_rope,
@@ -453,16 +469,117 @@ def _until_negative(indices: Tensor | None) -> Tensor | None:
     return None if indices is None else indices.clamp(min=-1)
 
 
-def sparse_flash_mla_metadata(*arguments: Any, device: Any = None, **keywords: Any) -> Tensor:
-    """Returns zeros, int32 [1024] on the device, where they say how the work of `sparse_flash_mla` is split. Here
-    neither these numbers nor the arguments, such as q's sizes [B,S1,N,D], are read."""
+_SIZES = (
+    *("num_heads_q", "num_heads_kv", "head_dim", "batch_size", "max_seqlen_q", "max_seqlen_kv", "max_seqlen_ori_kv"),
+    *("max_seqlen_cmp_kv", "ori_topk", "cmp_topk"),
+)
+
+
+def _metadata(given: dict[str, Any], pages: str, least_ratio: int) -> Tensor:
+    """Checks the arguments of a metadata function, and returns its result."""
+    _key_layout(given["layout_q"], given["layout_kv"], "layout_kv", pages)
+    for name, modes in (("ori_mask_mode", (0, 3, 4)), ("cmp_mask_mode", (0, 3))):
+        if given[name] not in modes:
+            *first, last = modes
+            raise ValueError(f"invalid argument: {name}={given[name]}, want {', '.join(map(str, first))} or {last}")
+    least = dict.fromkeys(_SIZES, 0) | {"cmp_ratio": least_ratio, "ori_win_left": -1, "ori_win_right": -1}
+    for name, value in given.items():
+        if name in least and operator.index(value) < least[name]:
+            raise ValueError(f"invalid argument: {name}={value}, want at least {least[name]}")
+        if name.startswith(("cu_seqlens", "seqused", "cmp_residual")):
+            integers(value, name)
+    if not (given["has_ori_kv"] or given["has_cmp_kv"]):
+        raise ValueError("invalid argument: has_ori_kv=False, want True, or has_cmp_kv=True")
     return torch.zeros(_METADATA_ENTRIES, dtype=torch.int32)
 
 
-def npu_sparse_attn_sharedkv_metadata(*arguments: Any, device: Any = None, **keywords: Any) -> Tensor:
-    """Returns zeros, int32 [1024] on the device, where they say how the work of `npu_sparse_attn_sharedkv` is split.
-    Here neither these numbers nor the arguments, such as q's sizes [B,S1,N,D], are read."""
-    return torch.zeros(_METADATA_ENTRIES, dtype=torch.int32)
+@checked
+def sparse_flash_mla_metadata(
+    num_heads_q: int,
+    num_heads_kv: int,
+    head_dim: int,
+    *,
+    cu_seqlens_q: _Lengths = None,
+    cu_seqlens_ori_kv: _Lengths = None,
+    cu_seqlens_cmp_kv: _Lengths = None,
+    seqused_q: _Lengths = None,
+    seqused_ori_kv: _Lengths = None,
+    seqused_cmp_kv: _Lengths = None,
+    cmp_residual_kv: _Lengths = None,
+    ori_topk_length: Tensor | None = None,
+    cmp_topk_length: Tensor | None = None,
+    batch_size: int = 0,
+    max_seqlen_q: int = 0,
+    max_seqlen_ori_kv: int = 0,
+    max_seqlen_cmp_kv: int = 0,
+    ori_topk: int = 0,
+    cmp_topk: int = 0,
+    cmp_ratio: int = 1,
+    ori_mask_mode: int = 4,
+    cmp_mask_mode: int = 3,
+    ori_win_left: int = 127,
+    ori_win_right: int = 0,
+    layout_q: str = "BSND",
+    layout_kv: str = "BSND",
+    has_ori_kv: bool = True,
+    has_cmp_kv: bool = True,
+    device: Any = None,
+) -> Tensor:
+    """Returns zeros, int32 [1024] on the device, where they say how the work of `sparse_flash_mla` is split. The
+    arguments, such as the sizes of q [B,S1,N,D], are checked, and no operator here reads the zeros."""
+    return _metadata(locals(), "PA_BBND", 1)
+
+
+@checked
+def npu_sparse_attn_sharedkv_metadata(
+    num_heads_q: int,
+    num_heads_kv: int,
+    head_dim: int,
+    *,
+    cu_seqlens_q: _Lengths = None,
+    cu_seqlens_ori_kv: _Lengths = None,
+    cu_seqlens_cmp_kv: _Lengths = None,
+    seqused_q: _Lengths = None,
+    seqused_kv: _Lengths = None,
+    batch_size: int = 0,
+    max_seqlen_q: int = 0,
+    max_seqlen_kv: int = 0,
+    ori_topk: int = 0,
+    cmp_topk: int = 0,
+    cmp_ratio: int = -1,
+    ori_mask_mode: int = 4,
+    cmp_mask_mode: int = 3,
+    ori_win_left: int = 127,
+    ori_win_right: int = 0,
+    layout_q: str = "BSND",
+    layout_kv: str = "PA_ND",
+    has_ori_kv: bool = True,
+    has_cmp_kv: bool = True,
+    device: Any = None,
+) -> Tensor:
+    """Does what `sparse_flash_mla_metadata` does, for `npu_sparse_attn_sharedkv` with q [B,S1,N,D]."""
+    return _metadata(locals(), "PA_ND", -1)
+
+
+@checked
+def npu_kv_quant_sparse_attn_sharedkv_metadata(
+    num_heads_q: int,
+    num_heads_kv: int,
+    head_dim: int,
+    kv_quant_mode: int,
+    *,
+    tile_size: int = 0,
+    rope_head_dim: int = 0,
+    **keywords: Any,
+) -> Tensor:
+    """Does what `npu_sparse_attn_sharedkv_metadata` does, with the rest of its arguments as keywords. kv_quant_mode is
+    1. tile_size and rope_head_dim are those of `npu_kv_quant_sparse_attn_sharedkv`."""
+    if kv_quant_mode != 1:
+        raise ValueError(f"invalid argument: kv_quant_mode={kv_quant_mode}, want 1")
+    for name, value in (("tile_size", tile_size), ("rope_head_dim", rope_head_dim)):
+        if value < 0:
+            raise ValueError(f"invalid argument: {name}={value}, want at least 0")
+    return npu_sparse_attn_sharedkv_metadata(num_heads_q, num_heads_kv, head_dim, **keywords)
 
 
 # The names under which the device's programs find these functions (`fa.torch_npu.install`).
@@ -470,7 +587,7 @@ C_ASCEND = CUSTOM = {
     "npu_sparse_attn_sharedkv": npu_sparse_attn_sharedkv,
     "npu_sparse_attn_sharedkv_metadata": npu_sparse_attn_sharedkv_metadata,
     "npu_kv_quant_sparse_attn_sharedkv": npu_kv_quant_sparse_attn_sharedkv,
-    "npu_kv_quant_sparse_attn_sharedkv_metadata": npu_sparse_attn_sharedkv_metadata,
+    "npu_kv_quant_sparse_attn_sharedkv_metadata": npu_kv_quant_sparse_attn_sharedkv_metadata,
 }
 CANN_OPS = {
     "sparse_flash_mla": sparse_flash_mla,
