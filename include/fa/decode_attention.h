@@ -69,9 +69,9 @@ struct DecodeAttentionArgs {
   /// / page size]. Entries for pages without a key in use are ignored.
   TensorView block_table;
   /// Scales of compressed keys and values, f32, f16 or bf16. An element x stands for (x + offset) * scale. The shape is
-  /// [B|1, Nkv|1, S|1, groups|1] in every layout. With block_table it is [pages|1, Nkv|1, page size|1, groups|1].
-  /// The second shape is not for Antiquant::kPerToken. `groups` divides the columns of a head. A dimension of 1 holds
-  /// for all. With few query rows, a scale of all columns of a head must be finite, or results are not finite.
+  /// [B|1, Nkv|1, S|1, groups|1] in every layout. With block_table it is [pages|1, Nkv|1, page size|1, groups|1],
+  /// unless the option is Antiquant::kPerToken. `groups` divides the columns of a head. A dimension of 1 holds for
+  /// all. With few query rows, a scale of all columns of a head must be finite, or results are not finite.
   TensorView k_scale, v_scale;
   TensorView k_offset, v_offset;  ///< optional, the shape of the scale, f32, f16 or bf16; absent: 0
   TensorView antiquant_scale;  ///< instead of k_scale and v_scale: f32, f16 or bf16, shapes as in Antiquant. Entry 0 is

@@ -65,8 +65,8 @@ struct InferAttentionArgs : DecodeAttentionArgs {
   /// caller divides q_rope by them before the call. Scores have the factor `scale` besides.
   ///
   /// Probabilities exp(s - max) are multiplied by a factor p and rounded to the type of v, where max is that of the
-  /// whole row. The sum of a row is that of probabilities before rounding. For i8, p is 127. For f8e4m3, p is 448, or
-  /// with one k_scale per key, p is quant_scale1: optional, f32, one element in (0, 448], 1 if absent. Offsets,
+  /// whole row. Sums of rows are those before rounding. For i8, p is 127. For f8e4m3, p is 448, or with one k_scale per
+  /// key (S > 1, or Antiquant::kPerToken), quant_scale1: optional, f32, one element in (0, 448], 1 if absent. Offsets,
   /// antiquant_scale, deq_scale1, deq_scale2, pse, sink, prefix and left padding are refused.
   TensorView q_scale;
   std::span<const int64_t> cu_kv;  ///< packed keys without pages: inclusive prefix sums of their rows
@@ -106,9 +106,9 @@ struct InferAttentionOptions {
 
 /// Computes out = softmax(mask(scale * (Q K^T + Qr Kr^T) + pse)) V per batch element or packed sequence.
 ///
-/// The kernels are those of DecodeAttention and FlashAttention, and a sequence has their bits. They are chosen by the
-/// sequence's own rows. So the bits do not depend on the layout, the form of the cache, the order of pages, the batch
-/// or the number of threads.
+/// Without q_scale, a sequence has the bits of DecodeAttention or FlashAttention, which its own rows choose. Bits do
+/// not depend on the layout, the form of the cache, the order of pages, the batch or the number of threads. With
+/// q_scale, inner products of i8 are exact if a head of keys has one scale and at most 1024 columns.
 ///
 /// A row without keys gives out = 0. Rows past a length, and packed rows past the last sequence, are written as 0.
 /// @return kInvalidArgument ("block_table[1][3]=9, want 0..7 (pages)") or kOutOfMemory. After an error nothing was

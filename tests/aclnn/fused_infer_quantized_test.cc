@@ -122,6 +122,8 @@ TEST(FusedInferScales, RefusedPairsAreNamed) {
   ExpectRefusal("valueAntiquantMode=8 is not served (scales of type E8M0)", padded, 0, 8, {1}, {1});
   ExpectRefusal("keyAntiquantMode=1, want 0 or 2 (packed keys)", packed, 1, 1, tokens, tokens);
   ExpectRefusal("valueAntiquantMode=4, want scales of tokens for both", paged, 1, 4, tokens, rows);
+  ExpectRefusal("keyAntiquantMode=8 is not served (scales of type E8M0)", paged, 8, 1, rows, tokens);
+  ExpectRefusal("valueAntiquantMode=8 is not served (scales of type E8M0)", paged, 1, 8, tokens, rows);
   ExpectRefusal("keyAntiquantScale.shape=[3,9], want [2,>=9] (keyAntiquantMode 1)", paged, 1, 1, {3, kKeys}, tokens);
   ExpectRefusal("keyAntiquantScale.shape=[2,8], want [2,>=9] (keyAntiquantMode 1)", paged, 1, 1, {kBatch, kKeys - 1},
                 tokens);
@@ -255,6 +257,27 @@ TEST(FusedInferErrors, GroupedQueriesOfE4M3) {
     EXPECT_EQ(RunFace(InferVersion::kV5, face.p), ACLNN_ERR_PARAM_INVALID) << mistake.message;
     EXPECT_THAT(aclGetRecentErrMsg(), HasSubstr(mistake.message));
     for (const float value : problem.out) EXPECT_TRUE(std::isnan(value)) << "nothing was written";
+  }
+}
+
+// Keys with room for one token have one scale per token and head, as longer ones do.
+TEST(FusedInferCallers, GroupedQueriesOverOneKey) {
+  const float factor = 17.5F;
+  Problem problem = Quantized(Layout::kBNSD, DType::kF8E4M3, kRows, kSize);
+  problem.keys = problem.values = {problem.Codes({kBatch, kHeadsKv, 1, kSize}, DType::kF8E4M3)};
+  problem.lengths_kv = {1, 1};
+  problem.args.q_scale = problem.Floats({kBatch, kHeads, kRows});
+  problem.args.k_scale = problem.Floats({kBatch, kHeadsKv, 1, 1});
+  problem.args.v_scale = problem.Floats({1, kHeadsKv, 1, 1});
+  problem.args.quant_scale1 = {&factor, DType::kF32, {1}, {}};
+  problem.options.antiquant = Antiquant::kPerToken;
+  for (const InferVersion version : {InferVersion::kV4, InferVersion::kV5, InferVersion::kV5Max}) {
+    ExpectBitsOfCpp(problem, version, [&](InferFace* face) {
+      SetGrouped(problem, face);
+      TensorView scale = problem.args.k_scale;
+      scale.shape = {kBatch, kHeadsKv, 1};
+      face->p.key_scale = face->handles().Tensor(scale);
+    });
   }
 }
 

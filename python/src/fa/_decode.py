@@ -185,8 +185,9 @@ def decode_attention(
             at no multiple of 4 bytes are copied.
         k_scale, v_scale, k_offset, v_offset: scales and offsets of compressed keys and values, float32, float16 or
             bfloat16. An element x stands for (x + offset) * scale. The shape is [B|1, Nkv|1, S|1, groups|1] in every
-            layout, where groups divides the columns of a head, and with block_table [pages|1, Nkv|1, page size|1,
-            groups|1]. A dimension of 1 holds for all. An offset has the shape of its scale.
+            layout, where groups divides the columns of a head. With block_table and without antiquant_per_token it is
+            [pages|1, Nkv|1, page size|1, groups|1]. A dimension of 1 holds for all. An offset has the shape of its
+            scale.
         antiquant_scale, antiquant_offset: the same for both, instead of these. Entry 0 is for keys, entry 1 for values:
             [2], or per column [2, Nkv, D], [2, Nkv, 1, D] or [2, Nkv * D]; with antiquant_per_token per key,
             [2, B, S], or per key and head, [2, B, Nkv, S].

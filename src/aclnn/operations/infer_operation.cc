@@ -285,7 +285,9 @@ class InferOperation final : public PlannedOperation<InferAttentionArgs> {
     };
     FA_RETURN_IF_ERROR(both(slots_.k_scale, slots_.v_scale, "keyAntiquantScale", "valueAntiquantScale"));
     const int64_t k = settings_.key_antiquant_mode, v = settings_.value_antiquant_mode;
-    if (separate() && slots_.block_table != Operands::kAbsent && (PerToken(k) || PerToken(v)) && (k > 3 || v > 3)) {
+    const auto of_pages = [](int64_t mode) { return mode == 4 || mode == 5; };
+    if (separate() && slots_.block_table != Operands::kAbsent &&
+        ((PerToken(k) && of_pages(v)) || (of_pages(k) && PerToken(v)))) {
       return Status::InvalidArgument("valueAntiquantMode=" + std::to_string(v) +
                                      ", want scales of tokens for both, or of rows of pages (keyAntiquantMode " +
                                      std::to_string(k) + ")");

@@ -69,8 +69,8 @@ struct Antiquants {
   bool per_row = false;
 };
 
-/// How a forward multiplies queries, keys and values of 8 bits. Queries are scaled when they are packed, and keys and
-/// values have their Antiquants. Probabilities are multiplied by p_factor and rounded to the type of V.
+/// How a forward multiplies queries, keys and values of 8 bits. Scales of rows of queries, and of heads of keys and
+/// values, multiply the products. Probabilities are multiplied by p_factor and rounded to the type of V.
 struct QuantizedProducts {
   layout::StatsView q_scale = {};  ///< one scale per row and head; null data: the call has no such queries
   float scale = 1;                 ///< factor of all scores

@@ -229,7 +229,8 @@ template <int64_t kBytes>
 void FetchPlace(const PlainRows& rows, int64_t slot) {
   constexpr int64_t kMostFetched = 8 * kLineOfRow;
   const int64_t fetched = std::min(kBytes > 0 ? kBytes : rows.bytes, kMostFetched);
-  const uintptr_t place = reinterpret_cast<uintptr_t>(rows.to) + static_cast<uintptr_t>(slot * rows.to_row);
+  const uintptr_t place =
+      reinterpret_cast<uintptr_t>(rows.to) + static_cast<uintptr_t>(slot) * static_cast<uintptr_t>(rows.to_row);
   for (int64_t at = 0; at < fetched; at += kLineOfRow) {
     __builtin_prefetch(reinterpret_cast<const void*>(place + static_cast<uintptr_t>(at)), 1);
   }

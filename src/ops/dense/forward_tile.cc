@@ -127,7 +127,7 @@ void ForwardTile::VisitKeys(const tiling::ForwardItem& item, const TileScratch& 
     const KeyRows rows = panels_.Block(item, keys, *strips[0].kernels, scratch);
     for (int64_t s = 0; s < count; ++s) {
       if (anew && !strips[s].skips_masked) continue;
-      strips_.VisitWholeRows(strips[s], keys, rows, block_k, scratch);
+      strips_.VisitWholeRows(strips[s], keys, rows, scratch);
     }
     return;
   }

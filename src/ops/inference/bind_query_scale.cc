@@ -1,4 +1,5 @@
 // Binds the scales of queries of 8 bits, and checks what such calls may not have.
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -29,10 +30,21 @@ Dims ShapeOfQueryScale(const DecodeBinding& call, const layout::Axes& axes) {
   return shape;
 }
 
+/// Returns whether each key has its own scale. The shape alone does not say so where no sequence has a second key.
+bool HasScalesOfKeys(const DecodeBinding& call) {
+  return call.bound.storage.k_antiquants.per_row || call.options.antiquant == Antiquant::kPerToken;
+}
+
+/// Returns whether the scales of keys may be one per key.
+bool MayHaveScalesOfKeys(const DecodeBinding& call) {
+  const auto& sequences = call.bound.attention.problem.sequences;
+  return HasScalesOfKeys(call) || std::ranges::all_of(sequences, [](const auto& of) { return of.sk <= 1; });
+}
+
 // Binds the factor of probabilities. Only one scale per key leaves the choice to the caller.
 Status BindProbabilityFactor(DecodeBinding& call) {
   const TensorView& factor = call.args.quant_scale1;
-  const bool integers = call.args.q.dtype == DType::kI8, per_key = call.bound.storage.k_antiquants.per_row;
+  const bool integers = call.args.q.dtype == DType::kI8, per_key = HasScalesOfKeys(call);
   call.bound.query_scale.p_factor = integers ? 127.0f : per_key ? 1.0f : 448.0f;
   if (integers && per_key) {
     return Status::InvalidArgument(Arg("k_scale").Says("one per key, want one per head (") +
@@ -40,7 +52,7 @@ Status BindProbabilityFactor(DecodeBinding& call) {
   }
   if (factor.data == nullptr) return Status::Ok();
   if (integers) return RefuseWith("quant_scale1", Arg("q_scale").Says("given"));
-  if (!per_key) return RefuseWith("quant_scale1", Arg("k_scale").Says("not one per key"));
+  if (!MayHaveScalesOfKeys(call)) return RefuseWith("quant_scale1", Arg("k_scale").Says("not one per key"));
   if (factor.dtype != DType::kF32) return WrongType("quant_scale1", factor.dtype, "f32");
   FA_RETURN_IF_ERROR(CheckView("quant_scale1", factor));
   for (const int64_t size : factor.shape) {
@@ -58,7 +70,6 @@ Status CheckScaledTypes(const DecodeBinding& call) {
     return RefuseWith("q_scale", Arg("q", ".dtype").Is(Name(args.q.dtype)));
   }
   const std::pair<const char*, const TensorView*> refused[] = {{"pse", &args.pse},
-                                                               {"sink", &args.sink},
                                                                {"deq_scale1", &args.deq_scale1},
                                                                {"deq_scale2", &args.deq_scale2},
                                                                {"k_offset", &args.k_offset},
@@ -85,8 +96,7 @@ Status BindQueryScale(DecodeBinding& call) {
   if (const Dims want = ShapeOfQueryScale(call, axes); scale.shape != want) {
     return Status::InvalidArgument(Arg("q_scale", ".shape").Is(Text(scale.shape)) + ", want " + Text(want));
   }
-  const BoundAntiquants& keys = call.bound.storage.k_antiquants;
-  if (call.has_rope() && (keys.per_row || keys.groups > 1)) {
+  if (call.has_rope() && (HasScalesOfKeys(call) || call.bound.storage.k_antiquants.groups > 1)) {
     return RefuseWith("q_rope", Arg("k_scale").Says("more than one per head"));
   }
   const Dims stride = layout::FilledStride(scale.shape, scale.stride);

@@ -20,6 +20,11 @@ using core::kernels::kMaskedScore;
 using core::kernels::StripKernels;
 using tiling::Interval;
 
+/// The keys per part of whole rows. Each part has sums of its own in f32, which are added in f64. So errors do not grow
+/// with the number of keys, and bits do not depend on tiles.
+constexpr int64_t kSummedKeys = 512;
+static_assert(kSummedKeys % kKeyStep == 0);
+
 /// Returns the lse of a row as the call wants it.
 float Lse(const ForwardRows& rows, float lse) {
   return lse == -std::numeric_limits<float>::infinity() ? rows.lse_without_keys : lse;
@@ -109,7 +114,7 @@ void ForwardStrips::Open(const FoldedRows& rows, const StripKernels* few, const 
     lane_base += width;
     if (strip.hull.empty()) continue;
     if (rows_.quantized.used()) {
-      PackScaledQueries(problem_, rows_, *table_.rows, scratch.queries, strip);
+      PackQueriesOf8Bits(problem_, rows_, *table_.rows, scratch.queries, strip);
     } else {
       PackQueries(problem_, rows_.q, rows_.q_rope, score_tile_.passes().scale().q_multiplier, strip);
     }
@@ -141,23 +146,33 @@ void ForwardStrips::VisitBlock(RunningStrip& strip, Interval block, const KeyRow
   strip.started = true;
 }
 
-void ForwardStrips::VisitWholeRows(RunningStrip& strip, Interval hull, const KeyRows& rows, int64_t block_k,
+void ForwardStrips::VisitWholeRows(RunningStrip& strip, Interval hull, const KeyRows& rows,
                                    const TileScratch& scratch) const {
   const Interval keys = score_tile_.KeptKeys(strip, hull);
   if (keys.empty()) return;
   LaneArray<float> row_max, alpha;
+  LaneArray<double> row_sum = {};
   float* s = scratch.scores;
   const int64_t width = strip.lanes.width;
   const bool may_meet_masked = score_tile_.Fill(strip, keys, rows, nullptr, s, row_max, nullptr);
-  strip.kernels->softmax(s, keys.size(), score_tile_.passes().scale().exp2_factor, row_max, strip.row_max,
-                         strip.row_sum, alpha);
-  RoundProbabilities(rows_.quantized, rows_.v.view.rows.dtype, s, keys.size() * width);
+  ScaleScores(problem_, rows_, *table_.rows, strip, keys.size(), s, row_max);
+  const int64_t state = StateFloats(strip);
+  double* total = scratch.totals;
+  std::fill_n(total, state, 0.0);
   for (Interval part = keys; part.begin < keys.end; part.begin = part.end) {
-    part.end = std::min((part.begin / block_k + 1) * block_k, keys.end);
-    Product(strip, part, may_meet_masked, rows, scratch, s + (part.begin - keys.begin) * width,
-            strip.started ? kUnitAlpha.data() : nullptr);
-    strip.started = true;
+    part.end = std::min((part.begin / kSummedKeys + 1) * kSummedKeys, keys.end);
+    float* p = s + (part.begin - keys.begin) * width;
+    Reset(strip);
+    strip.kernels->softmax(p, part.size(), score_tile_.passes().scale().exp2_factor, row_max, strip.row_max,
+                           strip.row_sum, alpha);
+    for (int64_t i = 0; i < width; ++i) row_sum[i] += static_cast<double>(strip.row_sum[i]);
+    RoundProbabilities(rows_.quantized, rows_.v.view.rows.dtype, p, part.size() * width);
+    Product(strip, part, may_meet_masked, rows, scratch, p, nullptr);
+    for (int64_t i = 0; i < state; ++i) total[i] += static_cast<double>(strip.state[i]);
   }
+  for (int64_t i = 0; i < width; ++i) strip.row_sum[i] = static_cast<float>(row_sum[i]);
+  for (int64_t i = 0; i < state; ++i) strip.state[i] = static_cast<float>(total[i]);
+  strip.started = true;
 }
 
 int64_t ForwardStrips::AttendedEnd(const RunningStrip& strip, Interval keys) const {
@@ -353,7 +368,14 @@ void ForwardStrips::Finish(const RunningStrip& strip, const TileScratch& scratch
     FinishPlainRows(strip, multiplier, zero);
   }
   if (rows_.quantized.used()) {
-    for (int64_t i = 0; i < lanes.count; ++i) multiplier[i] /= rows_.quantized.p_factor;
+    const QuantizedProducts& by = rows_.quantized;
+    constexpr float kLeast = 0x1p-10f;  // with this factor or a smaller one, all probabilities are rounded to 0
+    for (int64_t i = 0; i < lanes.count; ++i) {
+      const int64_t head_kv = lanes.head[i] / problem_.group();
+      const double of_values = ScaleOfHead(by, rows_.v_antiquants, *table_.rows, lanes.sequence, head_kv, problem_.dv);
+      const double scaled = static_cast<double>(multiplier[i]) * of_values / static_cast<double>(by.p_factor);
+      multiplier[i] = by.p_factor <= kLeast ? 0.0f : static_cast<float>(scaled);
+    }
   }
   // An int8 output is staged in the memory of the backup, which lies next to the state and is no longer needed.
   WriteOutputRows(rows_.out, problem_.dv, sequence.q_offset, strip,

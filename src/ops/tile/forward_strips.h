@@ -82,8 +82,7 @@ class ForwardStrips {
                   float* raw_scores = nullptr) const;
   /// Visits all keys of whole rows at once (AttentionProblem::whole_rows), and rounds the probabilities as
   /// ForwardRows::quantized says.
-  /// @param block_k  the keys that are multiplied with V at a time
-  void VisitWholeRows(RunningStrip& strip, tiling::Interval hull, const KeyRows& rows, int64_t block_k,
+  void VisitWholeRows(RunningStrip& strip, tiling::Interval hull, const KeyRows& rows,
                       const TileScratch& scratch) const;
   /// Returns the end of the keys, from keys.begin on, that Attend may take. All rows of the sequence see these keys,
   /// and no pass changes their scores. The end is keys.begin if there are no such keys. The end depends on the sequence

@@ -8,6 +8,7 @@
 #include "core/integer.h"
 #include "core/saturating.h"
 #include "ops/tile/antiquant_rows.h"
+#include "ops/tile/quantized_products.h"
 
 namespace fa::ops {
 namespace {
@@ -170,10 +171,11 @@ void KeyPanels::WidenRows(const Source& source, const layout::HeadRows& head, in
     if (compressed) {
       end = std::min(end, key + MostAntiquantRows(source.antiquants));
       float numbers[2 * kMostNumbers];
-      table_.rows->dequantize(
-          rows.K(key), end - key, source.columns,
-          ReadAntiquants(source.antiquants, *table_.rows, sequence, head_kv, {key, end}, source.columns, numbers), to,
-          source.columns);
+      const core::kernels::Antiquantization by =
+          ScalesProducts(rows_.quantized, source.antiquants)
+              ? core::kernels::Antiquantization{.scale = &kUnitScale}
+              : ReadAntiquants(source.antiquants, *table_.rows, sequence, head_kv, {key, end}, source.columns, numbers);
+      table_.rows->dequantize(rows.K(key), end - key, source.columns, by, to, source.columns);
     } else {
       table_.rows->widen(rows.K(key), end - key, source.columns, to, source.columns);
     }

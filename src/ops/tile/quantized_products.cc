@@ -1,10 +1,10 @@
-// Queries, keys and values of 8 bits are widened to f32, which changes no product of two of them. A row of queries is
-// multiplied by its own scale when it is packed. So the scores come out scaled, and every pass of the forward serves.
+// Queries, keys and values of 8 bits are widened to f32, which is exact, and the products are multiplied by the scales
+// of query rows and of heads. Products of i8 are integers of at most 2^24 for heads of up to 1024 columns and parts of
+// up to 1024 keys, so f32 adds them without rounding. Scales of rows or groups of keys multiply the widened keys.
 #include "ops/tile/quantized_products.h"
 
 #include <algorithm>
 #include <bit>
-#include <cassert>
 
 #include "ops/tile/antiquant_rows.h"
 #include "ops/tile/lane_array.h"
@@ -32,38 +32,60 @@ float RoundToE4M3(float x) {
 
 }  // namespace
 
-void PackScaledQueries(const tiling::AttentionProblem& problem, const ForwardRows& rows,
-                       const core::kernels::RowFunctions& kernels, float* memory, const Strip& strip) {
-  const QuantizedProducts& by = rows.quantized;
+double ScaleOfHead(const QuantizedProducts& by, const Antiquants& of, const core::kernels::RowFunctions& kernels,
+                   int64_t sequence, int64_t head_kv, int64_t columns) {
+  if (!ScalesProducts(by, of)) return 1;
+  float numbers[2 * kMostNumbers];
+  return static_cast<double>(ReadAntiquants(of, kernels, sequence, head_kv, {0, 1}, columns, numbers).scale[0]);
+}
+
+void PackQueriesOf8Bits(const tiling::AttentionProblem& problem, const ForwardRows& rows,
+                        const core::kernels::RowFunctions& kernels, float* memory, const Strip& strip) {
   const StripRows& lanes = strip.lanes;
   const int64_t first_row = problem.sequences[static_cast<size_t>(lanes.sequence)].q_offset;
   float* rope_memory = memory + lanes.width * problem.d;
   LaneArray<const void*> q, q_rope;
-  float numbers[2 * kMostNumbers];
   for (int64_t i = 0; i < lanes.count; ++i) {
     const int64_t head = lanes.head[i], row = first_row + lanes.row[i];
-    const float factor = by.q_scale.At(lanes.sequence, head, row) * by.scale;
-    float* to = memory + i * problem.d;
+    float *to = memory + i * problem.d, *rope = rope_memory + i * problem.d_rope;
     q[i] = to;
     kernels.dequantize({rows.q.At(lanes.sequence, head, row), rows.q.rows.dtype, problem.d}, 1, problem.d,
-                       {.scale = &factor}, to, problem.d);
+                       {.scale = &kUnitScale}, to, problem.d);
     if (problem.d_rope == 0) continue;
-    assert(!rows.k_antiquants.per_row && rows.k_antiquants.groups == 1);
-    const int64_t head_kv = head / problem.group();
-    const core::kernels::Antiquantization of_keys =
-        ReadAntiquants(rows.k_antiquants, kernels, lanes.sequence, head_kv, {0, 1}, problem.d, numbers);
-    const float rope_factor = factor * of_keys.scale[0];
-    float* rope = rope_memory + i * problem.d_rope;
     q_rope[i] = rope;
     kernels.widen({rows.q_rope.At(lanes.sequence, head, row), rows.q_rope.rows.dtype, problem.d_rope}, 1,
                   problem.d_rope, rope, problem.d_rope);
-    for (int64_t c = 0; c < problem.d_rope; ++c) rope[c] *= rope_factor;
   }
   const core::kernels::StripKernels& strip_kernels = *strip.kernels;
   strip_kernels.pack_queries({q, DType::kF32, lanes.count}, problem.d, 1, strip.panel);
   if (problem.d_rope == 0) return;
   strip_kernels.pack_queries({q_rope, DType::kF32, lanes.count}, problem.d_rope, 1,
                              strip.panel + strip_kernels.PanelRows(problem.d) * lanes.width);
+}
+
+void ScaleScores(const tiling::AttentionProblem& problem, const ForwardRows& rows,
+                 const core::kernels::RowFunctions& kernels, const Strip& strip, int64_t keys, float* s,
+                 float* row_max) {
+  const QuantizedProducts& by = rows.quantized;
+  const StripRows& lanes = strip.lanes;
+  const int64_t first_row = problem.sequences[static_cast<size_t>(lanes.sequence)].q_offset;
+  LaneArray<float> factor = {}, largest;
+  for (int64_t i = 0; i < lanes.count; ++i) {
+    const int64_t head = lanes.head[i];
+    const double of_keys =
+        ScaleOfHead(by, rows.k_antiquants, kernels, lanes.sequence, head / problem.group(), problem.d);
+    const auto of_row = static_cast<double>(by.q_scale.At(lanes.sequence, head, first_row + lanes.row[i]));
+    factor[i] = static_cast<float>(of_row * static_cast<double>(by.scale) * of_keys);
+  }
+  std::fill_n(largest.data(), lanes.width, core::kernels::kMaskedScore);
+  for (int64_t key = 0; key < keys; ++key, s += lanes.width) {
+    for (int64_t i = 0; i < lanes.width; ++i) {
+      const float score = s[i] == core::kernels::kMaskedScore ? s[i] : s[i] * factor[i];
+      s[i] = score;
+      largest[i] = largest[i] < score ? score : largest[i];
+    }
+  }
+  std::copy_n(largest.data(), lanes.width, row_max);
 }
 
 void RoundProbabilities(const QuantizedProducts& by, DType v, float* p, int64_t n) {

@@ -24,7 +24,10 @@ TileScratch Layout(Carver& carver, const tiling::AttentionProblem& problem, int6
   scratch.state = carver.Floats(rows, problem.dv);
   scratch.backup = carver.Floats(kMaxStripWidth, problem.dv);
   scratch.scores = carver.Floats(kMaxStripWidth, ScoreKeys(problem, block_k));
-  if (problem.whole_rows) scratch.queries = carver.Floats(kMaxStripWidth, problem.d + problem.d_rope);
+  if (problem.whole_rows) {
+    scratch.queries = carver.Floats(kMaxStripWidth, problem.d + problem.d_rope);
+    scratch.totals = carver.Array<double>(kMaxStripWidth, problem.dv);
+  }
   scratch.stats = carver.Floats(2, rows);
   if (convert) {
     scratch.k_block = carver.Floats(block_k, problem.d);

@@ -20,6 +20,7 @@ struct TileScratch {
                              ///< repeated on the exact path
   float* scores = nullptr;   ///< [block_k][width], with whole rows [keys][width]
   float* queries = nullptr;  ///< with whole rows: [width][d + d_rope], the scaled queries of a strip
+  double* totals = nullptr;  ///< with whole rows: [dv][width], the sums of a strip's states over parts of the keys
   float* stats = nullptr;    ///< strip after strip: row_max and row_sum, each [width]
   float *k_block = nullptr, *k_rope_block = nullptr, *v_block = nullptr;  ///< converted rows of one key block
   /// Rows that lie in pieces in the caller's tensors, joined: kJoinedRows rows per tensor. joined_k has room for the

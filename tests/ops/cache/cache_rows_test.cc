@@ -47,6 +47,22 @@ TEST(ScatterRows, LastRowOfAPlaceRemainsAndNegativePlacesAreSkipped) {
   EXPECT_EQ(c.key_cache, want);
 }
 
+// The loops for rows of one piece ask for places before they know that a place is skipped.
+TEST(ScatterRows, TheLeastPlaceIsSkippedInRowsOfEverySize) {
+  for (const int64_t columns : {16, 32, 64, 80}) {
+    const std::vector<float> key(static_cast<size_t>(3 * columns), 1.0F);
+    std::vector<float> cache(static_cast<size_t>(4 * columns), -1.0F), want = cache;
+    const std::vector<int64_t> slots = {INT64_MIN, 2, INT64_MIN + 1};
+    ScatterRowsArgs args;
+    args.key = View(key, {3, 1, columns});
+    args.key_cache = View(cache, {2, 2, 1, columns});
+    args.slot_mapping = View(slots, {3});
+    ASSERT_TRUE(ScatterRows(args, {}).ok());
+    std::fill_n(want.begin() + 2 * columns, columns, 1.0F);
+    EXPECT_EQ(cache, want) << columns;
+  }
+}
+
 TEST(ScatterRows, ChecksAllPlacesBeforeItWrites) {
   for (const int32_t bad : {12, 1 << 30, INT32_MAX}) {
     SmallScatter c;

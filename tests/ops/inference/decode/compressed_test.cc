@@ -54,6 +54,38 @@ TEST(CompressedDecode, CompressedKeysOfEveryFormatAndScale) {
   }
 }
 
+// Scales of keys are those of the same keys without pages, so the bits are the same.
+TEST(CompressedDecode, ScalesOfKeysThatLieInPages) {
+  int n = 0;
+  for (const DType format : kFormats) {
+    for (const Quantization kind : kKinds) {
+      if (kind == Quantization::kPerPage) continue;  // such scales are of pages
+      RandomChoices random(++n);
+      DecodeCase c = MakeDecodeCase(4, 2, n % 2 == 0 ? 1 : 20, {random.Pick(40, 72), 0, 300},
+                                    random.OneOf({DType::kF32, DType::kF16, DType::kBF16}));
+      c.keys = random.OneOf({KeyForm::kPages, KeyForm::kPagesOfHeads});
+      c.page_rows = random.OneOf<int64_t>({1, 16, 7, 128});
+      c.dense.d = random.OneOf<int64_t>({64, 128, 32});
+      c.dense.dv = random.OneOf<int64_t>({64, 128, 32});
+      c.format = format;
+      c.quantization = kind;
+      c.combined = false;
+      c.scales_of_keys = true;
+      c.antiquant_offset = random.OneOf({false, true});
+      c.group_columns = random.OneOf<int64_t>({16, 32});
+      c.dense.seed = n;
+      ExpectReference(c);
+      DecodeCase whole = c;
+      whole.keys = KeyForm::kOneTensor;
+      whole.scales_of_keys = false;
+      const DecodeProblem in_pages(c), in_one(whole);
+      for (const Isa isa : IsaLevels()) {
+        EXPECT_TRUE(SameBits(OutputsOf(in_pages, ContextOf(isa, 2)), OutputsOf(in_one, ContextOf(isa, 3)))) << c;
+      }
+    }
+  }
+}
+
 // Levels with bf16 products have kernels of their own for three to eight rows of bf16.
 TEST(CompressedDecode, FewRowsOfBf16) {
   int n = 0;

@@ -199,7 +199,7 @@ void DecodeProblem::PlaceKeys(Part part) {
 void DecodeProblem::MakeNumbers() {
   const ForwardCase& d = case_.dense;
   const Quantization kind = case_.quantization;
-  const bool paged = !pages_.empty();
+  const bool paged = !pages_.empty() && !case_.scales_of_keys;
   const bool token = IsPerToken(kind), page = kind == Quantization::kPerPage;
   const auto make = [&](const Dims& shape, int side) {
     // The elements of k_scale have gaps between them.
@@ -236,7 +236,7 @@ int64_t DecodeProblem::NumberAt(bool values, int64_t b, int64_t n, int64_t j, in
     if (shape.rank() == 4) return side + b * stride[1] + n * stride[2] + j;
     return case_.quantization == Quantization::kPerToken ? side + b * stride[1] + j : side + n * stride[1] + x;
   }
-  const bool paged = !pages_.empty();
+  const bool paged = !pages_.empty() && !case_.scales_of_keys;
   const int64_t columns = values ? case_.dense.dv : case_.dense.d;
   const int64_t at[] = {paged ? pages_[b][j / case_.page_rows] : b, n, paged ? j % case_.page_rows : j,
                         x / (columns / shape[3])};
@@ -365,7 +365,8 @@ DecodeAttentionOptions DecodeProblem::options() const {
   options.scale = dense.scale;
   options.mask = dense.mask;
   CopyNumbers(dense, options);
-  if (case_.combined && IsPerToken(case_.quantization)) options.antiquant = Antiquant::kPerToken;
+  if (case_.scales_of_keys || (case_.combined && IsPerToken(case_.quantization)))
+    options.antiquant = Antiquant::kPerToken;
   return options;
 }
 

@@ -41,9 +41,10 @@ struct DecodeCase {
   /// Whether scales lie in antiquant_scale, which takes only the values of Quantization up to kPerToken. Otherwise they
   /// lie in k_scale and v_scale.
   bool combined = true;
-  int64_t group_columns = 16;  ///< kPerGroup, kPerTokenAndGroup: a group has the most columns that divide this and D
-  DType format = DType::kI8;   ///< the type of compressed keys and values
-  double scale_factor = 1;     ///< a factor that multiplies all scales
+  bool scales_of_keys = false;  ///< whether k_scale and v_scale over pages are of keys, not of rows of pages
+  int64_t group_columns = 16;   ///< kPerGroup, kPerTokenAndGroup: a group has the most columns that divide this and D
+  DType format = DType::kI8;    ///< the type of compressed keys and values
+  double scale_factor = 1;      ///< a factor that multiplies all scales
   bool antiquant_offset = true;
   DType antiquant_dtype = DType::kF32;
   std::optional<OutputScaleForm> int8_out = {};  ///< without a value the output has the type of q

@@ -20,6 +20,7 @@ using ::testing::AssertionResult;
 using ::testing::AssertionSuccess;
 
 constexpr double kEps = 0x1p-24;  // half a unit of f32
+constexpr int64_t kSummed = 512;  // at most so many numbers are added in f32, their sums in f64
 
 int64_t SumBefore(const std::vector<int64_t>& lengths, int64_t b) {
   return std::accumulate(lengths.begin(), lengths.begin() + b, int64_t{0});
@@ -113,7 +114,8 @@ void ScaledProblem::Draw() {
         for (int64_t x = 0; x < d.d; ++x) codes_.k.push_back(RandomCode(case_.format, Tag::kK, {b, n, j, x}));
         for (int64_t x = 0; x < d.dv; ++x) {
           const bool nan = b == 0 && j == case_.nan_key;
-          codes_.v.push_back(nan ? 0x7f : RandomCode(case_.format, Tag::kV, {b, n, j, x}));
+          const uint8_t code = RandomCode(case_.format, Tag::kV, {b, n, j, x});
+          codes_.v.push_back(nan ? 0x7f : case_.positive ? code & 0x7f : code);
         }
         for (int64_t x = 0; x < d.d_rope; ++x) {
           codes_.k_rope.push_back(RoundTo(case_.rope, RandomNormal(7, Tag::kKRope, {b, n, j, x})));
@@ -249,6 +251,7 @@ InferAttentionOptions ScaledProblem::options() const {
           .scale = d.scale,
           .sparse_mode = d.mask.mode,
           .block_size = IsPaged(case_.infer.cache) ? case_.infer.page_rows : 0,
+          .antiquant = case_.says_per_key ? Antiquant::kPerToken : Antiquant::kPerTensorOrChannel,
           .lse_without_keys = std::numeric_limits<float>::infinity()};
 }
 
@@ -256,6 +259,7 @@ ScaledReference ScaledProblem::Reference() const {
   const ForwardCase& d = case_.infer.dense;
   const double scale = static_cast<double>(d.scale.value_or(1.0F / std::sqrt(static_cast<float>(d.d + d.d_rope))));
   const double factor = case_.factor != 0 ? case_.factor : case_.format == DType::kI8 ? 127 : case_.per_key ? 1 : 448;
+  const bool integers = case_.format == DType::kI8;
   ScaledReference result;
   const auto number = [&](uint8_t code) { return CompressedNumber(case_.format, code); };
   for (int64_t b = 0; b < d.batch(); ++b) {
@@ -279,8 +283,10 @@ ScaledReference ScaledProblem::Reference() const {
             add(codes_.q_rope[row * d.d_rope + x] * codes_.k_rope[key * d.d_rope + x]);
           }
           s.push_back(dot * by);
-          // A term has five roundings besides those of the sum. The power of two adds a rounding of its exponent.
-          error.push_back(static_cast<double>(d.d + d.d_rope + 6) * kEps * terms * std::abs(by));
+          // Sums of int8 are exact. Where each key has a scale, it has been multiplied by the scale. The scores' own
+          // factor has three roundings, and the power of two adds a rounding of its exponent.
+          const int64_t sums = (integers ? 0 : d.d) + d.d_rope + (case_.per_key ? 1 : 0);
+          error.push_back(kEps * (static_cast<double>(sums) * terms + 6 * std::abs(dot)) * std::abs(by));
         }
         const auto top = std::max_element(s.begin(), s.end());
         const double max = keys > 0 ? *top : 0, max_error = keys > 0 ? error[top - s.begin()] : 0;
@@ -291,7 +297,7 @@ ScaledReference ScaledProblem::Reference() const {
           // Two numbers near the maximum may change places, so both errors count; 6 units are for the power of two.
           const double relative = error[j] + max_error + (2 * std::abs(s[j] - max) + 6) * kEps;
           sum += whole;
-          sum_error += whole * (relative + static_cast<double>(keys) * kEps);
+          sum_error += whole * (relative + static_cast<double>(std::min(keys, kSummed) + 1) * kEps);
           p.push_back(NearestNumber(case_.format, factor * whole));
           one_step.push_back(NearestNumber(case_.format, factor * whole * (1 + relative)) -
                              NearestNumber(case_.format, factor * whole * (1 - relative)));
@@ -300,6 +306,7 @@ ScaledReference ScaledProblem::Reference() const {
         result.allowed_lse.push_back(
             keys == 0 ? 0 : max_error + sum_error / sum + 4 * kEps * (std::abs(max) + std::log(sum) + 1));
         for (int64_t x = 0; x < d.dv; ++x) {
+          const double sums = static_cast<double>(integers ? 0 : std::min(keys, kSummed));
           double o = 0, terms = 0, steps = 0;
           for (int64_t j = 0; j < keys; ++j) {
             const double v = number(codes_.v[Key(b, n_kv, j) * d.dv + x]) * codes_.v_scale[n_kv];
@@ -310,11 +317,10 @@ ScaledReference ScaledProblem::Reference() const {
           const double out = keys == 0 ? 0 : o / (factor * sum);
           const double unit = case_.out == DType::kF32 ? kEps : case_.out == DType::kF16 ? 0x1p-11 : 0x1p-8;
           result.out.push_back(out);
-          result.allowed_out.push_back(keys == 0
-                                           ? 0
-                                           : (steps + (static_cast<double>(keys) + 6) * kEps * terms) / (factor * sum) +
-                                                 std::abs(out) * (sum_error / sum + 1.01 * unit) +
-                                                 (case_.out == DType::kF16 ? 0x1p-25 : 0));
+          result.allowed_out.push_back(keys == 0 ? 0
+                                                 : (steps + sums * kEps * terms) / (factor * sum) +
+                                                       std::abs(out) * (sum_error / sum + 6 * kEps + 1.01 * unit) +
+                                                       (case_.out == DType::kF16 ? 0x1p-25 : 0));
         }
       }
     }

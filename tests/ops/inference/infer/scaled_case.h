@@ -15,10 +15,12 @@ struct ScaledCase {
   InferCase infer;  ///< sizes, layout, cache and mask mode 0 or 3; its types and biases are not used
   DType format = DType::kI8;
   DType rope = DType::kBF16, out = DType::kF32;
-  bool per_key = false;   ///< whether each key and head has a scale, else there is one for all
-  bool per_head = false;  ///< whether each head of values has a scale
-  double factor = 0;      ///< quant_scale1; 0: absent
-  double q_scale = 0.03;  ///< the largest scale of a row; others are smaller, and some have the other sign
+  bool per_key = false;       ///< whether each key and head has a scale, else there is one for all
+  bool per_head = false;      ///< whether each head of values has a scale
+  bool says_per_key = false;  ///< whether the option says that scales are per key; keys then lie in no pages
+  bool positive = false;      ///< whether all values are positive
+  double factor = 0;          ///< quant_scale1; 0: absent
+  double q_scale = 0.03;      ///< the largest scale of a row; others are smaller, and some have the other sign
   double k_scale = 0.03, v_scale = 0.02;
   int64_t nan_key = -1;  ///< if >= 0, values of this key of element 0 are NaN (f8e4m3)
 };

@@ -80,7 +80,7 @@ TEST(ScaledInference, RealSizesOfLatentAttention) {
 }
 
 TEST(ScaledInference, GroupedQueriesAreThoseOfTheFormulas) {
-  for (const double factor : {0.0, 1.0, 17.5, 448.0, 1e-3}) {
+  for (const double factor : {0.0, 1.0, 17.5, 448.0, 1e-3, 1e-45}) {
     for (const Cache cache : {Cache::kPagesOfHeads, Cache::kOneTensor, Cache::kPagesOfRows}) {
       ScaledCase c = In(Grouped(), Layout::kNTD_TND, cache);
       c.factor = factor;
@@ -102,12 +102,79 @@ TEST(ScaledInference, ScalesOfAnySizeAndSign) {
   }
 }
 
+// Only the product of the scales must be a number of f32.
+TEST(ScaledInference, LargeAndSmallScalesMeet) {
+  for (ScaledCase c : {Latent(DType::kI8), Latent(DType::kF8E4M3)}) {
+    c.infer.dense.d_rope = 0;
+    for (const double power : {1e37, 1e-37}) {
+      c.q_scale = power;
+      c.k_scale = 1e-3 / power;
+      c.v_scale = 1e36;
+      EXPECT_TRUE(RunsLikeTheFormulas(c));
+    }
+  }
+}
+
 // Masked values may be NaN, and rows that see a NaN are NaN.
 TEST(ScaledInference, NanReachesOnlyTheRowsThatSeeIt) {
   ScaledCase c = Grouped();
   c.infer.dense.lengths = {{40}, {90}};
   c.nan_key = 80;
   EXPECT_TRUE(RunsLikeTheFormulas(c));
+}
+
+// Scales per key of one key each: the shape alone does not tell them from scales per head.
+TEST(ScaledInference, OneKeyPerSequence) {
+  for (const Cache cache : {Cache::kOneTensor, Cache::kList, Cache::kPagesOfHeads}) {
+    for (const bool says : {false, true}) {
+      if (says && IsPaged(cache)) continue;
+      ScaledCase c = In(Grouped(), Layout::kBNSD, cache, 1);
+      c.infer.dense.lengths = {{1, 2, 1}, {1, 1, 1}};
+      c.factor = 17.5;
+      c.says_per_key = says;
+      EXPECT_TRUE(RunsLikeTheFormulas(c));
+    }
+  }
+}
+
+TEST(ScaledInference, OneScalePerKeyIsRefusedWhateverTheKeys) {
+  for (const int64_t keys : {1, 30}) {
+    ScaledCase c = Latent(DType::kI8);
+    c.infer.dense.d_rope = 0;
+    c.infer.dense.lengths = {{1}, {keys}};
+    c.per_key = c.says_per_key = true;
+    const ScaledProblem integers(c);
+    EXPECT_THAT(InferAttention(integers.args(), integers.options()).message(),
+                HasSubstr("k_scale: one per key, want one per head (q.dtype=i8)"));
+    c.format = DType::kF8E4M3;
+    c.infer.dense.d_rope = 32;
+    const ScaledProblem rope(c);
+    EXPECT_THAT(InferAttention(rope.args(), rope.options()).message(),
+                HasSubstr("q_rope: given, want none (k_scale: more than one per head)"));
+  }
+}
+
+// A row of many keys is as accurate as a short one. No number is near 0, so the errors are relative.
+TEST(ScaledInference, ErrorsDoNotGrowWithTheKeys) {
+  for (const DType format : {DType::kI8, DType::kF8E4M3}) {
+    ScaledCase c;
+    c.infer = MakeInferCase(1, 1, {1}, {131072});
+    c.infer.dense.d = 16;
+    c.infer.dense.dv = 8;
+    c.format = format;
+    c.positive = true;
+    c.q_scale = c.k_scale = format == DType::kI8 ? 0.003 : 0.1;
+    const ScaledProblem problem(c);
+    const ScaledReference want = problem.Reference();
+    for (const Isa isa : IsaLevels()) {
+      ASSERT_TRUE(InferAttention(problem.args(), problem.options(), ContextOf(isa)).ok());
+      const ForwardOutputs got = problem.Outputs();
+      for (size_t x = 0; x < want.out.size(); ++x) {
+        EXPECT_NEAR(got.out[x] / want.out[x], 1, 1e-6) << x << " " << c << IsaName(isa);
+      }
+      EXPECT_NEAR(got.lse[0] / want.lse[0], 1, 2e-7) << c << IsaName(isa);
+    }
+  }
 }
 
 class ScaledBits : public ::testing::TestWithParam<Isa> {};
