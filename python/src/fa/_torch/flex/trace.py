@@ -234,13 +234,19 @@ def expanded(tensor: Tensor, shape: torch.Size) -> Tensor:
 
 def reduced(tensor: Tensor, shape: torch.Size) -> Tensor:
     """Returns the sums over the dimensions that have the size 1 in `shape`. Halves are added to each other, because the
-    order in which PyTorch sums depends on the number of threads."""
+    order in which PyTorch sums depends on the number of threads. Sums of 16-bit types are rounded to these once."""
+    dtype, tensor = tensor.dtype, widened(tensor)
     for axis, size in enumerate(shape):
         while size == 1 < tensor.shape[axis]:
             half = tensor.shape[axis] // 2
             first, second, rest = tensor.split((half, half, tensor.shape[axis] % 2), axis)
             tensor = torch.cat((first + second, rest), axis)
-    return tensor
+    return tensor.to(dtype)
+
+
+def widened(tensor: Tensor) -> Tensor:
+    """Returns a tensor of a 16-bit type as float32, in which its gradients are summed."""
+    return tensor.float() if tensor.dtype in (torch.bfloat16, torch.float16) else tensor
 
 
 class _Index(torch.autograd.Function):
