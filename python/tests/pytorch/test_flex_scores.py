@@ -217,7 +217,12 @@ def test_gradients_of_16_bits_are_summed_in_float32(name, dtype, monkeypatch):
     """The gradient of a tensor of 16 bits is the gradient of the same numbers in float32, but for two roundings."""
     monkeypatch.setattr(attention, "_BIASES", 1)  # slabs of 128 rows
     monkeypatch.setattr(attention, "_SCORES", 1)  # slabs of one row
-    shape, made = SHARED["heads" if name == "operations" else name]
+    shape, made = {
+        "a scalar": ((), lambda t, s, h, i, j: s + t * torch.sin(i * 0.1 * j)),
+        "heads": ((HEADS,), lambda t, s, h, i, j: s + t[h] * torch.cos(i * 0.1 * j)),
+        "per row": ((LENGTH,), lambda t, s, h, i, j: s + t[i] * torch.cos(j * 0.1)),
+        "operations": ((HEADS,), lambda t, s, h, i, j: torch.sin(s) + t[h] * torch.cos(i * 0.1 * j)),
+    }[name]
     tensors = [t.detach() for t in random_qkv(rows=LENGTH, keys=LENGTH)]
     if name == "operations":
         tensors = [t[:1, :2, :100] for t in tensors]
@@ -226,11 +231,8 @@ def test_gradients_of_16_bits_are_summed_in_float32(name, dtype, monkeypatch):
 
     def gradient(captured):
         captured = captured.requires_grad_()
-
-        def score_mod(s, b, h, i, j):
-            return torch.sin(s) + made(captured, b, h, i, j) if name == "operations" else s + made(captured, b, h, i, j)
-
-        return torch.autograd.grad(flex_attention(*tensors, score_mod), captured, d_out)[0]
+        out = flex_attention(*tensors, lambda s, b, *at: made(captured, s, *at))
+        return torch.autograd.grad(out, captured, d_out)[0]
 
     want, got = gradient(narrow.float()), gradient(narrow)
     assert got.dtype == dtype
