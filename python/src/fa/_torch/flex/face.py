@@ -58,7 +58,8 @@ def flex_attention(
         with return_lse, this and the log-sum-exp.
 
     Raises:
-        ValueError: an argument is wrong. NotImplementedError: an argument is a nested tensor, or has not 4 dimensions.
+        ValueError: an argument is wrong. NotImplementedError: an argument is a nested tensor or has not 4 dimensions, or
+            torch.export traces the call.
         RuntimeError: in the backward, if a captured tensor that it reads again has been written to.
     """
     _check_options(kernel_options)

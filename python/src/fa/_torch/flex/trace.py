@@ -303,7 +303,9 @@ def evaluate(node: Node, *indices: Tensor, score: Tensor | None = None, others: 
                 values = {below: made[below] for below in step.inputs}
                 if broadcast and any(value.requires_grad for value in values.values()) and step.packet is not ATEN.index:
                     shape = torch.broadcast_shapes(*(value.shape for value in values.values()))
-                    values = {below: expanded(value, shape) for below, value in values.items()}
+                    # An operator with a result of float32 converts its inputs. Done here, gradients are rounded last.
+                    wide = widened if step.dtype == torch.float32 else lambda value: value
+                    values = {below: expanded(wide(value), shape) for below, value in values.items()}
                 arguments, keywords = _mapped(lambda x: values[x] if isinstance(x, Node) else x, written)
                 if broadcast and step.packet is ATEN.index:
                     value = _Index.apply(arguments[0], *arguments[1])
