@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -159,7 +159,7 @@ def backward(needs, d_out, d_lse, out, lse, max_scores, total, query, key, value
         known = Results(out.detach(), lse, max_scores, total)
         results = _called(*leaves[:3], of_mask, leaves[3:], *settings, known=known)
         wanted = [leaf for leaf in leaves if leaf.requires_grad]
-        gradients: Sequence[Tensor | None] = [None] * len(wanted)
+        gradients = [None] * len(wanted)
         # Autograd knows less of the operator than of the functions: a result may depend on no leaf.
         pairs = [(r, d) for r, d in zip(results, (d_out, d_lse), strict=False) if d is not None and r.requires_grad]
         if pairs:
