@@ -156,9 +156,12 @@ def exact_gradients_of(call: Call, d_out: jax.Array) -> tuple:
 
 
 def check(got: Any, jaxs: Any, want: np.ndarray, times: int = 2) -> None:
-    """Compares a result with float64. Its error may be twice that of jax.nn, as root mean square, plus one rounding of
-    the largest number to the result's type: jax.nn's own rounding may happen to be exact. The largest error may be
-    `times` that of jax.nn. It is a single number's, whose ratio varies from 0.7 to 4 with the numbers of the inputs."""
+    """Compares a result with float64. As root mean square, its error may be twice jax.nn's. The largest error may be
+    `times` jax.nn's: it is a single number's, whose ratio varies from 0.7 to 4 with the numbers of the inputs.
+
+    Both bounds have one rounding to the result's type more, because jax.nn's own rounding may happen to be exact. For
+    the largest error it is eps times the largest number. For the root mean square it is eps / 4: a rounding to nearest
+    has one of eps / 7 to eps / 3.5 of its number."""
     assert got.shape == jaxs.shape and got.dtype == jaxs.dtype
     largest, eps = np.abs(want).max(initial=0), float(jnp.finfo(got.dtype).eps)
     errors = [np.abs(np.asarray(x, np.float64) - want) for x in (got, jaxs)]

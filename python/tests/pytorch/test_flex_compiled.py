@@ -1,5 +1,10 @@
 """torch.compile of fa.torch.flex_attention: one graph, with the bits of eager calls."""
 
+import gc
+import subprocess
+import sys
+import weakref
+
 import pytest
 import torch
 from flex_calls import AS_PAIRS, FORMS, HEADS, KEYS, ROWS, causal, doubled, gradients, q, random_qkv, window
@@ -7,6 +12,7 @@ from torch._dynamo.testing import CompileCounter
 from torch.nn.attention.flex_attention import AuxRequest
 
 import fa.torch
+from fa._torch.flex import compiled as compiled_module
 from fa._torch.flex import mask as mask_module
 from fa.torch import create_block_mask, flex_attention
 
@@ -25,10 +31,14 @@ def _nothing_compiled():
     torch._dynamo.reset()
 
 
+def compiled_of(layer):
+    return torch.compile(layer, backend="aot_eager", fullgraph=True)
+
+
 def both(layer, *tensors):
     """Returns the results of a layer and their gradients, eager and compiled as one graph."""
     found = []
-    for function in (layer, torch.compile(layer, backend="aot_eager", fullgraph=True)):
+    for function in (layer, compiled_of(layer)):
         results = function(*tensors)
         torch.manual_seed(1)
         d_results = [torch.randn(t.shape).to(t.dtype) for t in results]
@@ -86,6 +96,59 @@ def test_captured_tensors_of_the_caller(kind):
 
     for want, got in both(layer, *random_qkv(), captured):
         assert torch.equal(got, want)
+
+
+NEEDS_OF = {  # which of query, key, value and a table require gradients, the number of keys, score_mod with a table
+    "no keys": (True, 0, None),
+    "only value, and operations of PyTorch": (False, KEYS, lambda s, b, h, i, j, t: s * s * 0.1),
+    "a table that is detached": (True, KEYS, lambda s, b, h, i, j, t: s + t.detach()[h]),
+}
+
+
+@pytest.mark.parametrize("case", NEEDS_OF)
+def test_results_without_gradients(case):
+    """The operator's results require gradients, also those that depend on no tensor that requires one."""
+    need, keys, score_mod = NEEDS_OF[case]
+    query, key, value = (t.detach() for t in random_qkv(keys=keys))
+    table = torch.randn(HEADS, requires_grad=True)
+    inputs = [query.requires_grad_(need), key.requires_grad_(need), value.requires_grad_()]
+
+    def layer(*tensors):
+        of_table = None if score_mod is None else lambda *at: score_mod(*at, table)
+        return flex_attention(*tensors, of_table, return_lse=True)
+
+    def gradients_of(function):
+        out, lse = function(*inputs)
+        total = out.square().sum() + (torch.where(lse.isfinite(), lse, 0.0).sum() if lse.requires_grad else 0.0)
+        return [out, lse, *torch.autograd.grad(total, [t for t in inputs if t.requires_grad], allow_unused=True)]
+
+    for want, got in zip(*map(gradients_of, (layer, compiled_of(layer))), strict=True):
+        assert torch.equal(got, want)
+
+
+def test_no_gradient_without_a_function_of_it():
+    """Only a table that score_mod detaches requires a gradient. Eager results require none, compiled ones have 0."""
+    tensors = [t.detach() for t in random_qkv()]
+    table = torch.randn(HEADS, requires_grad=True)
+    layer = compiled_of(lambda *t: flex_attention(*t, lambda s, b, h, i, j: s + table.detach()[h]))
+    out = layer(*tensors)
+    assert torch.equal(out, flex_attention(*tensors, lambda s, b, h, i, j: s + table.detach()[h]))
+    if out.requires_grad:
+        (gradient,) = torch.autograd.grad(out.sum(), table, allow_unused=True)
+        assert gradient is None or not gradient.any()
+
+
+@pytest.mark.parametrize("need", [False, True])
+def test_no_gradient_through_mask_mod(need):
+    weight = torch.randn(KEYS, requires_grad=True)
+    block_mask = create_block_mask(lambda b, h, i, j: weight[j] > 0, None, None, ROWS, KEYS)
+    tensors = [t.detach().requires_grad_(need) for t in random_qkv()]
+    out = compiled_of(lambda *t: flex_attention(*t, None, block_mask))(*tensors)
+    assert torch.equal(out, flex_attention(*tensors, None, block_mask)) and out.requires_grad == need
+    if need:
+        out.sum().backward()
+        assert all(t.grad.any() for t in tensors)
+    assert weight.grad is None
 
 
 def test_inductor():
@@ -149,6 +212,72 @@ def test_lengths_that_change():
     assert counter.frame_count == 1
 
 
+def test_what_a_process_keeps():
+    """Compiled again, functions of the same code stay the same. The tensors that mask_mod captures go with the
+    BlockMask."""
+    tensors = random_qkv()
+
+    def call():
+        names = torch.randint(0, 4, (KEYS,))
+        mask = create_block_mask(lambda b, h, i, j: names[i] == names[j], None, None, ROWS, KEYS)
+        compiled_of(lambda *t: flex_attention(*t, None, mask))(*tensors)
+        return weakref.ref(names)
+
+    call()
+    before = dict(compiled_module._functions)
+    torch._dynamo.reset()
+    captured = call()
+    assert compiled_module._functions == before
+    torch._dynamo.reset()
+    gc.collect()
+    assert captured() is None
+
+
+_NUMBERS = """
+import torch
+import fa.torch
+from fa._torch.flex import compiled
+
+def halved(s, b, h, i, j):
+    return s * 0.5
+
+def causal(s, b, h, i, j):
+    return torch.where(i >= j, s, -torch.inf)
+
+q = torch.zeros(1, 2, 4, 8)
+for name in NAMES:
+    score_mod = globals()[name]
+    before = set(compiled._functions)
+    torch.compile(lambda q: fa.torch.flex_attention(q, q, q, score_mod), backend="eager", fullgraph=True)(q)
+    torch._dynamo.reset()
+    print(name, *(set(compiled._functions) - before))
+"""
+
+
+def test_another_process_has_other_functions():
+    """A number of the operator means the same functions in each process, or nothing."""
+    numbers = {}
+    for names in (["halved"], ["causal", "halved"]):
+        program = _NUMBERS.replace("NAMES", repr(names))
+        run = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
+        for name, number in map(str.split, run.stdout.splitlines()):
+            assert numbers.setdefault(name, number) == number
+    assert len(set(numbers.values())) == 2
+    for number in map(int, numbers.values()):
+        with pytest.raises(RuntimeError, match="compiled in another process"):
+            torch.ops.fa.flex_attention(q(), q(), q(), [], [], [], [0, 0, 0, 0], number, 1.0, False)
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_export_is_refused(strict):
+    class Layer(torch.nn.Module):
+        def forward(self, query, key, value):
+            return flex_attention(query, key, value, lambda s, b, h, i, j: s * 0.5)
+
+    with pytest.raises(Exception, match="torch.export cannot save score_mod and mask_mod"):
+        torch.export.export(Layer(), (q(), q(), q()), strict=strict)
+
+
 def test_autocast_and_inference():
     layer = torch.compile(lambda *tensors: (flex_attention(*tensors),), backend="aot_eager", fullgraph=True)
     tensors = random_qkv()
@@ -203,7 +332,18 @@ def test_replacement_and_refusals():
             ((q(), q(1, 2, 4, 6), q()), "same embedding dimension"),
             ((q(), q(1, 3, 4, 8), q(1, 3, 4, 8)), "Hq=2 and Hkv=3"),
         ):
-            with pytest.raises(Exception, match=words):
+            with pytest.raises((torch._dynamo.exc.TorchRuntimeError, ValueError), match=words):
                 compiled(*wrong)
-        with pytest.raises(Exception, match="BACKEND"):
-            compiled(q(), q(), q(), kernel_options={"BACKEND": "FLASH"})
+        for keywords, words in (
+            ({"kernel_options": {"BACKEND": "FLASH"}}, "want 'AUTO'"),
+            ({"block_mask": torch.ones(3)}, "block_mask: want a BlockMask, got "),
+        ):
+            with pytest.raises(torch._dynamo.exc.Unsupported, match=words):
+                compiled(q(), q(), q(), **keywords)
+
+
+def test_a_transform_in_the_graph():
+    samples = [torch.zeros(3, 1, 2, 4, 8) for _ in range(3)]
+    layer = torch.compile(lambda *t: torch.vmap(flex_attention)(*t), backend="eager", fullgraph=True)
+    with pytest.raises(torch._dynamo.exc.TorchRuntimeError, match="query: is inside a transform of torch.func"):
+        layer(*samples)

@@ -211,6 +211,34 @@ def test_bits_do_not_depend_on_threads(name):
         assert all(map(torch.equal, results[0], others))
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("name", ["a scalar", "heads", "per row", "operations"])
+def test_gradients_of_16_bits_are_summed_in_float32(name, dtype, monkeypatch):
+    """The gradient of a tensor of 16 bits is the gradient of the same numbers in float32, but for two roundings."""
+    monkeypatch.setattr(attention, "_BIASES", 1)  # slabs of 128 rows
+    monkeypatch.setattr(attention, "_SCORES", 1)  # slabs of one row
+    shape, made = {
+        "a scalar": ((), lambda t, s, h, i, j: s + t * torch.sin(i * 0.1 * j)),
+        "heads": ((HEADS,), lambda t, s, h, i, j: s + t[h] * torch.cos(i * 0.1 * j)),
+        "per row": ((LENGTH,), lambda t, s, h, i, j: s + t[i] * torch.cos(j * 0.1)),
+        "operations": ((HEADS,), lambda t, s, h, i, j: torch.sin(s) + t[h] * torch.cos(i * 0.1 * j)),
+    }[name]
+    tensors = [t.detach() for t in random_qkv(rows=LENGTH, keys=LENGTH)]
+    if name == "operations":
+        tensors = [t[:1, :2, :100] for t in tensors]
+    d_out = torch.randn(tensors[0].shape)
+    narrow = torch.randn(shape).to(dtype)
+
+    def gradient(captured):
+        captured = captured.requires_grad_()
+        out = flex_attention(*tensors, lambda s, b, *at: made(captured, s, *at))
+        return torch.autograd.grad(out, captured, d_out)[0]
+
+    want, got = gradient(narrow.float()), gradient(narrow)
+    assert got.dtype == dtype
+    assert (got.float() - want).abs().max() <= torch.finfo(dtype).eps * want.abs().max()
+
+
 def test_the_gradient_of_a_table_that_heads_share_takes_slabs(monkeypatch):
     monkeypatch.setattr(attention, "_BIASES", 1)
     table, rows, compute = torch.randn(ROWS, KEYS, requires_grad=True), [], attention.compute

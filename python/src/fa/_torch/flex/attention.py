@@ -16,7 +16,7 @@ from ..engine import attend, compute
 from ..shapes import empty_like
 from .mask import Kept
 from .score import Form, values_of
-from .trace import Unchanged, reduced
+from .trace import Unchanged, reduced, widened
 
 _BIASES = 1 << 22  # the most values of a bias in memory
 _EMPTY = -torch.finfo(torch.float32).max  # the maximum of a row without keys
@@ -66,7 +66,7 @@ class Call:
 
     def bias(self, rows: slice, tensors: Sequence[Tensor]) -> Tensor | None:
         if self.in_slabs:
-            others = {id(own): given for own, given in zip(self.captured, tensors, strict=True)}
+            others = {id(own): given.to(own.dtype) for own, given in zip(self.captured, tensors, strict=True)}
             return values_of(self.form, self.kept, rows.start, rows.stop, others)
         if not tensors or self.is_slopes:
             return tensors[0] if tensors else None
@@ -187,19 +187,21 @@ def by_operations(
     captured: list[Tensor],
 ) -> Results:
     """Computes any score_mod in slabs of query rows, of which autograd keeps the inputs only. `score_mod` is called with
-    scores [1, G, rows, S] and vectors of indices, and has `captured` tensors."""
+    scores [1, G, rows, S], vectors of indices, and tensors in place of the `captured` ones by the id of these."""
     work = torch.promote_types(query.dtype, torch.float32)
     batch, heads, count, _ = query.shape
     group = heads // key.shape[1]
     step = max(1, _SCORES // max(1, group * key.shape[2]))
     b, h, q_idx, kv_idx = kept.sizes.indices()
     unchanged = Unchanged([*captured, *kept.captured()])
+    wide = [(own, widened(own)) for own in captured]
 
     def slab(q, k, v, i, first, begin):  # the backward calls it again
         unchanged.check()
         rows, of_heads = slice(begin, begin + q.shape[2]), slice(first, first + group)
         scores = (q.to(work) @ k.to(work).transpose(2, 3)) * scale
-        scores = score_mod(scores, b[i : i + 1], h[of_heads], q_idx[rows], kv_idx).to(work)
+        others = {id(own): given.to(own.dtype) for own, given in wide}
+        scores = score_mod(scores, (b[i : i + 1], h[of_heads], q_idx[rows], kv_idx), others).to(work)
         scores = scores.masked_fill(~kept.slab(rows.start, rows.stop, b[i : i + 1], h[of_heads]), -math.inf)
         top = scores.detach().amax(3, keepdim=True)
         empty = top == -math.inf

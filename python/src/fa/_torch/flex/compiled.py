@@ -1,13 +1,14 @@
 """flex_attention under torch.compile: one operator for the forward and one for the backward.
 
 Dynamo traces score_mod and mask_mod, as it does for PyTorch's flex_attention, and hands their graphs and the tensors
-that they capture to `traced`. The operators take the tensors, and the number of the pair of graphs. Their kernels read
-the graphs as `flex_attention` reads functions, so a compiled call has the bits of an eager one.
+that they capture to `traced`. The operators take the tensors, and a number that is made of the code of the graphs. Their
+kernels read the graphs as `flex_attention` reads functions, so a compiled call has the bits of an eager one.
 """
 
 from __future__ import annotations
 
 import functools
+import hashlib
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -25,7 +26,7 @@ from .prepare import check, computed, in_order, prepared
 
 _LISTS = ("kv_num_blocks", "kv_indices", "full_kv_num_blocks", "full_kv_indices")
 _SETTINGS = (
-    "Tensor query, Tensor key, Tensor value, Tensor[] lists, Tensor[] captured, SymInt[] numbers, SymInt[] sizes, "
+    "Tensor query, Tensor key, Tensor value, Tensor[] of_mask, Tensor[] captured, SymInt[] numbers, SymInt[] sizes, "
     "int graphs, float scale, bool enable_gqa"
 )
 
@@ -36,6 +37,9 @@ class _Functions:
     def __init__(self, score_mod: GraphModule, mask_mod: GraphModule, captured: tuple[list, list]) -> None:
         self.graphs = score_mod, mask_mod
         self.are_tensors = [[isinstance(value, Tensor) for value in values] for values in captured]
+        modules = [m for graph in self.graphs for m in graph.modules() if isinstance(m, GraphModule)]
+        self.code = repr([*(module.code for module in modules), self.are_tensors])
+        self.targets = [node.target for module in modules for node in module.graph.nodes]
 
     def bound(self, tensors: list[Tensor], numbers: list[int]) -> list[Callable[..., Tensor]]:
         """Returns both functions with these captured tensors and numbers."""
@@ -48,19 +52,18 @@ def _applied(graph: GraphModule, captured: list, *inputs: Tensor) -> Tensor:
     return graph(*inputs, *captured)
 
 
-_functions: list[_Functions] = []
-_numbers: dict[tuple[GraphModule, GraphModule], int] = {}
+_functions: dict[int, _Functions] = {}
 _lock = threading.Lock()
 
 
-def _number_of(score_mod: GraphModule, mask_mod: GraphModule, captured: tuple[list, list]) -> int:
-    """Returns the number by which the operators know two graphs. A compiled program may call them at any later time, so
-    they stay."""
+def _number_of(functions: _Functions) -> int:
+    """Returns the number by which the operators know two graphs. Graphs of the same code have the same number, also in
+    another process. A compiled program may call them at any later time, so one pair of each code stays."""
+    number = int.from_bytes(hashlib.sha256(functions.code.encode()).digest()[:7], "big")
     with _lock:
-        number = _numbers.setdefault((score_mod, mask_mod), len(_functions))
-        if number == len(_functions):
-            _functions.append(_Functions(score_mod, mask_mod, captured))
-        return number
+        while _functions.setdefault(number, functions).targets != functions.targets:  # functions of the same name
+            number += 1
+    return number
 
 
 class _Traced(HigherOrder):
@@ -74,14 +77,16 @@ class _Traced(HigherOrder):
     def __call__(self, query, key, value, score_mod, mask, scale, options, of_score=(), of_mask=()):
         *given, mask_mod = mask
         lists, sizes = [t for t in given[:4] if t is not None], given[4:]
+        if torch.compiler.is_exporting():
+            raise NotImplementedError("fa.torch.flex_attention: torch.export cannot save score_mod and mask_mod")
         if not isinstance(score_mod, GraphModule):
             return _outside(query, key, value, score_mod, lists, sizes, mask_mod, scale, **options)
         captured = list(of_score), list(of_mask)
-        every = captured[0] + captured[1]
-        number = _number_of(score_mod, mask_mod, captured)
-        tensors = [value for value in every if isinstance(value, Tensor)]
-        numbers = [value for value in every if not isinstance(value, Tensor)]
-        return forward(query, key, value, lists, tensors, numbers, sizes, number, scale, **options)
+        number = _number_of(_Functions(score_mod, mask_mod, captured))
+        tensors, tensors_of_mask = ([value for value in values if isinstance(value, Tensor)] for values in captured)
+        numbers = [value for values in captured for value in values if not isinstance(value, Tensor)]
+        of_mask = lists + tensors_of_mask
+        return forward(query, key, value, of_mask, tensors, numbers, sizes, number, scale, **options)
 
 
 traced = _Traced()
@@ -110,15 +115,16 @@ def every_pair(b: Tensor, *_: Tensor) -> Tensor:
     return b >= 0
 
 
-def _called(query, key, value, lists, captured, numbers, sizes, graphs, scale, enable_gqa, known=None) -> Results:
-    if graphs >= len(_functions):
-        raise RuntimeError("fa.torch.flex_attention: the program was compiled in another process")
+def _called(query, key, value, of_mask, captured, numbers, sizes, graphs, scale, enable_gqa, known=None) -> Results:
+    """`of_mask` are the lists of the BlockMask, and then the tensors that mask_mod captures, which have no gradient."""
+    if graphs not in _functions:
+        raise RuntimeError("fa.torch.flex_attention: score_mod and mask_mod were compiled in another process")
     functions = _functions[graphs]
-    score_mod, mask_mod = functions.bound(captured, numbers)
-    mask = _block_mask(lists, sizes, mask_mod)
+    count = len(of_mask) - sum(functions.are_tensors[1])
+    score_mod, mask_mod = functions.bound([*captured, *of_mask[count:]], numbers)
+    mask = _block_mask(of_mask[:count], sizes, mask_mod)
     with as_outermost():
-        given = prepared(query, key, value, score_mod, mask, enable_gqa, owner=functions)
-        return computed(*given, scale, known)
+        return computed(*prepared(query, key, value, score_mod, mask, enable_gqa), scale, known)
 
 
 def _fake(query, key, value, *_):
@@ -132,7 +138,7 @@ def _refuse(*_):
     raise ValueError("invalid argument: query: is inside a transform of torch.func, such as vmap, want a plain call")
 
 
-def _fake_backward(needs, d_out, d_lse, out, lse, max_scores, total, query, key, value, lists, captured, *_):
+def _fake_backward(needs, d_out, d_lse, out, lse, max_scores, total, query, key, value, of_mask, captured, *_):
     inputs = zip((query, key, value, *captured), needs, strict=True)
     return [tensor.new_empty(tensor.shape) for tensor, need in inputs if need]
 
@@ -144,18 +150,21 @@ def _fake_backward(needs, d_out, d_lse, out, lse, max_scores, total, query, key,
     vmap=_refuse,
     derivative=autograd.none_of_lists,
 )
-def backward(needs, d_out, d_lse, out, lse, max_scores, total, query, key, value, lists, captured, *settings):
+def backward(needs, d_out, d_lse, out, lse, max_scores, total, query, key, value, of_mask, captured, *settings):
     """Returns the gradients of those of query, key, value and captured that need one. The graphs are read again, and
     autograd runs in this kernel."""
     with as_outermost(), torch.enable_grad():
         given = zip((query, key, value, *captured), needs, strict=True)
         leaves = [tensor.detach().requires_grad_(need) for tensor, need in given]
         known = Results(out.detach(), lse, max_scores, total)
-        results = _called(*leaves[:3], lists, leaves[3:], *settings, known=known)
-        pairs = [(r, d) for r, d in zip(results, (d_out, d_lse), strict=False) if d is not None]
+        results = _called(*leaves[:3], of_mask, leaves[3:], *settings, known=known)
         wanted = [leaf for leaf in leaves if leaf.requires_grad]
-        results_of, d_results = zip(*pairs, strict=True)
-        gradients = torch.autograd.grad(results_of, wanted, d_results, allow_unused=True)
+        gradients = [None] * len(wanted)
+        # Autograd knows less of the operator than of the functions: a result may depend on no leaf.
+        pairs = [(r, d) for r, d in zip(results, (d_out, d_lse), strict=False) if d is not None and r.requires_grad]
+        if pairs:
+            results_of, d_results = zip(*pairs, strict=True)
+            gradients = torch.autograd.grad(results_of, wanted, d_results, allow_unused=True)
     found = zip(wanted, gradients, strict=True)
     return [torch.zeros_like(w, memory_format=torch.contiguous_format) if g is None else g.contiguous() for w, g in found]
 
@@ -169,9 +178,9 @@ def _derivative(own: Any) -> Callable:
 
     class Formula(torch.autograd.Function):
         @staticmethod
-        def forward(ctx, keyset, settings, query, key, value, lists, *captured):
-            results = below(keyset, (query, key, value, lists, list(captured), *settings))
-            ctx.save_for_backward(query, key, value, *results, *captured, *lists)
+        def forward(ctx, keyset, settings, query, key, value, of_mask, *captured):
+            results = below(keyset, (query, key, value, of_mask, list(captured), *settings))
+            ctx.save_for_backward(query, key, value, *results, *captured, *of_mask)
             ctx.settings, ctx.count = settings, len(captured)
             ctx.mark_non_differentiable(*results[2:])
             ctx.set_materialize_grads(False)
@@ -180,17 +189,17 @@ def _derivative(own: Any) -> Callable:
         @staticmethod
         def backward(ctx, d_out, d_lse, *_):
             query, key, value, *rest = ctx.saved_tensors
-            results, captured, lists = rest[:4], rest[4 : 4 + ctx.count], rest[4 + ctx.count :]
+            results, captured, of_mask = rest[:4], rest[4 : 4 + ctx.count], rest[4 + ctx.count :]
             needs = [ctx.needs_input_grad[place] for place in (2, 3, 4, *range(6, 6 + ctx.count))]
-            given = query, key, value, lists, captured, *ctx.settings
+            given = query, key, value, of_mask, captured, *ctx.settings
             found = iter(backward(needs, d_out, d_lse, *results, *given))
             of_tensors = [next(found) if need else None for need in needs]
             return None, None, *of_tensors[:3], None, *of_tensors[3:]
 
-    def kernel(keyset, query, key, value, lists, captured, *settings):
+    def kernel(keyset, query, key, value, of_mask, captured, *settings):
         if torch.is_grad_enabled() and any_requires_grad(query, key, value, *captured):
-            return Formula.apply(keyset, settings, query, key, value, lists, *captured)
-        return below(keyset, (query, key, value, lists, captured, *settings))
+            return Formula.apply(keyset, settings, query, key, value, of_mask, *captured)
+        return below(keyset, (query, key, value, of_mask, captured, *settings))
 
     return kernel
 

@@ -18,7 +18,7 @@ from ..sdpa import autocast
 from .attention import Results
 from .compiled import every_pair, score_itself, traced
 from .mask import Kept, Sizes
-from .prepare import computed, in_order, prepared, traced_mask
+from .prepare import check_is_mask, computed, in_order, prepared, traced_mask
 
 
 def flex_attention(
@@ -58,7 +58,8 @@ def flex_attention(
         with return_lse, this and the log-sum-exp.
 
     Raises:
-        ValueError: an argument is wrong. NotImplementedError: an argument is a nested tensor, or has not 4 dimensions.
+        ValueError: an argument is wrong. NotImplementedError: an argument is a nested tensor or has not 4 dimensions, or
+            torch.export traces the call.
         RuntimeError: in the backward, if a captured tensor that it reads again has been written to.
     """
     _check_options(kernel_options)
@@ -89,6 +90,7 @@ def _compiled(query, key, value, score_mod, block_mask, enable_gqa, scale) -> Re
     query, key, value, _ = autocast(query, key, value, None)
     mask = None, None, None, None, 0, 0, 0, 0, every_pair
     if block_mask is not None:
+        check_is_mask(block_mask)
         lists = block_mask.kv_num_blocks, block_mask.kv_indices, block_mask.full_kv_num_blocks, block_mask.full_kv_indices
         mask = *lists, *block_mask.seq_lengths, *block_mask.BLOCK_SIZE, block_mask.mask_mod
     score_mod = score_itself if score_mod is None else score_mod

@@ -5,12 +5,12 @@ from __future__ import annotations
 
 import itertools
 import threading
-import weakref
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn.attention.flex_attention import BlockMask
+from torch.utils.weak import WeakIdKeyDictionary
 
 from ..._fa import Mask, PairMask
 from .intervals import Finder, Intervals, Unlisted
@@ -241,14 +241,14 @@ class Kept:
         return self._pairs
 
 
-_kept: weakref.WeakKeyDictionary[Any, tuple] = weakref.WeakKeyDictionary()
+_kept = WeakIdKeyDictionary()
 _lock = threading.Lock()
 
 
-def kept_of(mask: BlockMask, mask_mod: Node, sizes: Sizes, conditions: tuple[Condition, ...], owner: Any = None) -> Kept:
-    """Returns the pairs that a call keeps. They stay with `owner`, or else the BlockMask, until its lists, a function or
-    a captured tensor changes."""
-    owner = owner or mask
+def kept_of(mask: BlockMask, mask_mod: Node, sizes: Sizes, conditions: tuple[Condition, ...]) -> Kept:
+    """Returns the pairs that a call keeps. They stay with the BlockMask's first list until a list, a function or a
+    captured tensor changes. A compiled call makes a BlockMask of its own, which has the lists of the caller's."""
+    owner = mask.kv_num_blocks
     lists = [mask.kv_num_blocks, mask.kv_indices, mask.full_kv_num_blocks, mask.full_kv_indices]
     lists = [tensor for tensor in lists if tensor is not None]
     nodes = (mask_mod, *(node for node, _ in conditions))
@@ -259,5 +259,5 @@ def kept_of(mask: BlockMask, mask_mod: Node, sizes: Sizes, conditions: tuple[Con
     if known != key:
         kept = Kept(sizes, mask_mod, Blocks.listed(mask, sizes), conditions)
         with _lock:
-            _kept[owner] = key, kept, lists  # the key names lists by their ids, so they must live
+            _kept[owner] = key, kept, lists[1:]  # the key names lists by their ids, so they must live
     return kept

@@ -18,7 +18,7 @@ from ..shapes import own_arguments
 from .attention import Call, Engine, Results, by_operations
 from .mask import Kept, Sizes, kept_of
 from .score import Bias, Form, Unserved, bias_of, form_of
-from .trace import INDICES, Indexing, Node, Untraceable, evaluate, over_indices, trace
+from .trace import INDICES, Indexing, Node, Untraceable, evaluate, over_indices, trace, widened
 
 _TYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 
@@ -90,9 +90,12 @@ def _check_sizes(query: Tensor, key: Tensor, block_mask: BlockMask | None, enabl
                              f"B_block_mask={block_mask.kv_num_blocks.shape[0]}.")
 
 
-def _check_mask(mask: Any, query: Tensor, key: Tensor) -> None:
+def check_is_mask(mask: Any) -> None:
     if not isinstance(mask, BlockMask):
         raise TypeError(f"block_mask: want a BlockMask, got {type(mask).__name__}")
+
+
+def _check_mask(mask: BlockMask, query: Tensor, key: Tensor) -> None:
     if mask.kv_num_blocks.device.type != "cpu":
         raise RuntimeError(f"Expect q/k/v and block_mask to be on the same device but got {query.device} and "
                            f"{mask.kv_num_blocks.device}.")
@@ -109,13 +112,13 @@ def _check_mask(mask: Any, query: Tensor, key: Tensor) -> None:
                      "correct length by calling block_mask._adjust(q_len, kv_len).")
 
 
-def prepared(query, key, value, score_mod, block_mask, enable_gqa, owner=None):
-    """Returns query, key and value in the type and batch of the computation, and what the engine makes of the rest. The
-    kept pairs stay with `owner`, or else with block_mask."""
+def prepared(query, key, value, score_mod, block_mask, enable_gqa):
+    """Returns query, key and value in the type and batch of the computation, and what the engine makes of the rest."""
     check(query, key, value)
     _check_sizes(query, key, block_mask, enable_gqa)
     query, key, value, _ = autocast(query, key, value, None)
     if block_mask is not None:
+        check_is_mask(block_mask)
         _check_mask(block_mask, query, key)
     key, value = (t.expand(query.shape[0], -1, -1, -1) for t in (key, value))
     form, why, node, captured = Form(), "", None, list[Tensor]()
@@ -133,7 +136,7 @@ def prepared(query, key, value, score_mod, block_mask, enable_gqa, owner=None):
     if block_mask is None:
         kept = Kept(sizes, None, None, form.conditions)
     else:
-        kept = kept_of(block_mask, traced_mask(block_mask.mask_mod), sizes, form.conditions, owner)
+        kept = kept_of(block_mask, traced_mask(block_mask.mask_mod), sizes, form.conditions)
     if why:
         return query, key, value, Prepared(kept, form, None, _scores(score_mod, node), captured, why)
     bias = bias_of(form, kept) if form.biases else None
@@ -141,17 +144,17 @@ def prepared(query, key, value, score_mod, block_mask, enable_gqa, owner=None):
 
 
 def _scores(score_mod: Callable[..., Tensor] | None, node: Node | None) -> Callable[..., Tensor]:
-    """Returns score_mod as a function of scores [B, H, L, S] and vectors of indices."""
+    """Returns score_mod as a function of scores [B, H, L, S], vectors of indices, and `others` as in `evaluate`."""
     if score_mod is None:
         return lambda scores, *_: scores
     if node is not None:
-        return lambda scores, *indices: evaluate(node, *indices, score=scores).expand_as(scores)
+        return lambda scores, indices, others: evaluate(node, *indices, score=scores, others=others).expand_as(scores)
 
     def untraced(*inputs):
         with Indexing():
             return score_mod(inputs[-1], *inputs[:-1])
 
-    return lambda scores, *indices: over_indices(untraced, indices, scores, [True] * len(INDICES))
+    return lambda scores, indices, _: over_indices(untraced, indices, scores, [True] * len(INDICES))
 
 
 def computed(
@@ -168,7 +171,7 @@ def computed(
     bias = prepared.bias
     in_slabs = bool(prepared.form.biases) and bias is None
     call = Call(prepared.kept, prepared.form, scale, bias is not None and bias.is_slopes, in_slabs, known)
-    tensors = call.captured if in_slabs else [bias.tensor] if bias is not None else []
+    tensors = [*map(widened, call.captured)] if in_slabs else [bias.tensor] if bias is not None else []
     try:
         return Results(*Engine.apply(call, query, key, value, *tensors))
     except ERRORS as error:

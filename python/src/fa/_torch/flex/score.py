@@ -235,4 +235,4 @@ def values_of(form: Form, kept: Kept, begin: int, end: int, others: dict[int, Te
     """Returns the sum of the biases for some query rows, float32 [B|1, N, rows, S]."""
     b, h, rows, keys = kept.sizes.indices()
     values = _sum_of(form, (b, h, rows[begin:end], keys), others)
-    return expanded(values, torch.Size((values.shape[0], *kept.sizes[1:2], end - begin, len(keys)))).contiguous()
+    return expanded(values, torch.Size((values.shape[0], kept.sizes.heads, end - begin, len(keys)))).contiguous()

@@ -234,13 +234,19 @@ def expanded(tensor: Tensor, shape: torch.Size) -> Tensor:
 
 def reduced(tensor: Tensor, shape: torch.Size) -> Tensor:
     """Returns the sums over the dimensions that have the size 1 in `shape`. Halves are added to each other, because the
-    order in which PyTorch sums depends on the number of threads."""
+    order in which PyTorch sums depends on the number of threads. Sums of 16-bit types are rounded to these once."""
+    dtype, tensor = tensor.dtype, widened(tensor)
     for axis, size in enumerate(shape):
         while size == 1 < tensor.shape[axis]:
             half = tensor.shape[axis] // 2
             first, second, rest = tensor.split((half, half, tensor.shape[axis] % 2), axis)
             tensor = torch.cat((first + second, rest), axis)
-    return tensor
+    return tensor.to(dtype)
+
+
+def widened(tensor: Tensor) -> Tensor:
+    """Returns a tensor of a 16-bit type as float32, in which its gradients are summed."""
+    return tensor.float() if tensor.dtype in (torch.bfloat16, torch.float16) else tensor
 
 
 class _Index(torch.autograd.Function):
@@ -297,7 +303,9 @@ def evaluate(node: Node, *indices: Tensor, score: Tensor | None = None, others: 
                 values = {below: made[below] for below in step.inputs}
                 if broadcast and any(value.requires_grad for value in values.values()) and step.packet is not ATEN.index:
                     shape = torch.broadcast_shapes(*(value.shape for value in values.values()))
-                    values = {below: expanded(value, shape) for below, value in values.items()}
+                    # An operator with a result of float32 converts its inputs. Done here, gradients are rounded last.
+                    wide = widened if step.dtype == torch.float32 else lambda value: value
+                    values = {below: expanded(wide(value), shape) for below, value in values.items()}
                 arguments, keywords = _mapped(lambda x: values[x] if isinstance(x, Node) else x, written)
                 if broadcast and step.packet is ATEN.index:
                     value = _Index.apply(arguments[0], *arguments[1])
