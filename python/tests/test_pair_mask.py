@@ -246,8 +246,8 @@ def test_decode_attention_refuses_transforms_and_wrong_masks():
     with pytest.raises(ValueError, match="query: want a plain CPU tensor .with a fa.PairMask."):
         torch.func.vmap(lambda t: fa.torch.decode_attention(t, k, v, dense_mask=PAIRS))(q[None])
     with pytest.raises(ValueError, match=r"key\[1\]: want a plain CPU tensor .with a fa.PairMask."):
-        lists = [k[:1], k[1:]], [v[:1], v[1:]]
-        torch.func.vmap(lambda t: fa.torch.decode_attention(q, [lists[0][0], t], lists[1], dense_mask=PAIRS))(k[None, 1:])
+        values = [v[:1], v[1:]]
+        torch.func.vmap(lambda t: fa.torch.decode_attention(q, [k[:1], t], values, dense_mask=PAIRS))(k[None, 1:])
     longer = torch.cat([k, k], 2), torch.cat([v, v], 2)
     with pytest.raises(ValueError, match=r"invalid argument: dense_mask.shape.3.=300, want 600 .key.shape.2.."):
         fa.torch.decode_attention(q, *longer, dense_mask=PAIRS)

@@ -148,7 +148,7 @@ def test_latent_attention_in_chunks_and_from_shared_prefixes_needs_the_platform(
 @only_all
 def test_an_int8_cache():
     """Codes differ from keys by up to a 254th of a row's largest number. In each of two layers, logits below 2.5 move by
-    no more than that share. Where two first tokens are nearly alike, the other one may come; later tokens may be others."""
+    no more than that share. Where two first tokens are nearly alike, the other one may come. Later tokens may differ."""
     (theirs,), _ = start("llama")
     (ours,), _ = start("llama", "--options", json.dumps({"kv_cache_dtype": "int8_per_token_head"}), FA_VLLM="1")
     assert_first_tokens(ours, theirs, 2 * 2.5 / 254)
