@@ -227,7 +227,8 @@ void BindPairMask(nb::module_& module) {
           nb::is_operator(), "The pairs that both masks keep. A dimension of 1, except that of keys, stands for all.")
       .def("__reduce__", &ReducedToBits)
       .def("__copy__", &Itself)
-      .def("__deepcopy__", [](const nb::object& self, nb::handle) { return Itself(self); }, "memo"_a)
+      .def(
+          "__deepcopy__", [](const nb::object& self, nb::handle) { return Itself(self); }, "memo"_a)
       .def("__repr__", &TextOf);
 }
 
