@@ -154,6 +154,9 @@ std::string TextOf(const PairMask& mask) {
          std::to_string(tiles.partial) + " partial, " + std::to_string(mask.bytes()) + " bytes)";
 }
 
+/// Copies a mask, whose contents do not change.
+nb::object Itself(const nb::object& self) { return self; }
+
 /// Describes a mask to pickle as a call of `from_bits`.
 nb::tuple ReducedToBits(const nb::object& self) {
   const PairMask& mask = nb::cast<const PairMask&>(self);
@@ -223,6 +226,9 @@ void BindPairMask(nb::module_& module) {
           [](const PairMask& a, const PairMask& b) { return Made([&] { return PairMask::Intersection(a, b); }); },
           nb::is_operator(), "The pairs that both masks keep. A dimension of 1, except that of keys, stands for all.")
       .def("__reduce__", &ReducedToBits)
+      .def("__copy__", &Itself)
+      .def(
+          "__deepcopy__", [](const nb::object& self, nb::handle) { return Itself(self); }, "memo"_a)
       .def("__repr__", &TextOf);
 }
 

@@ -224,6 +224,10 @@ def test_masks_are_pickled_and_copied(remake):
     np.testing.assert_array_equal(_kept(made), kept)
 
 
+def test_copies_are_the_object():
+    assert copy.copy(PAIRS) is copy.deepcopy([PAIRS])[0] is PAIRS
+
+
 @pytest.mark.parametrize("is_causal", [False, True])
 @pytest.mark.parametrize("rows", [1, 5, 140])
 def test_decode_attention_of_tensors(rows, is_causal):
@@ -241,6 +245,9 @@ def test_decode_attention_refuses_transforms_and_wrong_masks():
     q, k, v = map(torch.from_numpy, (Q, K, V))
     with pytest.raises(ValueError, match="query: want a plain CPU tensor .with a fa.PairMask."):
         torch.func.vmap(lambda t: fa.torch.decode_attention(t, k, v, dense_mask=PAIRS))(q[None])
+    with pytest.raises(ValueError, match=r"key\[1\]: want a plain CPU tensor .with a fa.PairMask."):
+        values = [v[:1], v[1:]]
+        torch.func.vmap(lambda t: fa.torch.decode_attention(q, [k[:1], t], values, dense_mask=PAIRS))(k[None, 1:])
     longer = torch.cat([k, k], 2), torch.cat([v, v], 2)
     with pytest.raises(ValueError, match=r"invalid argument: dense_mask.shape.3.=300, want 600 .key.shape.2.."):
         fa.torch.decode_attention(q, *longer, dense_mask=PAIRS)

@@ -52,6 +52,8 @@ EXPERTS = {
     "topk_method": "noaux_tc",
     "scoring_func": "sigmoid",
 }
+YARN = {"rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0, "original_max_position_embeddings": 256}
+YARN |= {"beta_fast": 32, "beta_slow": 1, "mscale": 1.0, "mscale_all_dim": 1.0}
 SPARSE = {"index_topk": 32, "index_n_heads": 32, "index_head_dim": 128}
 LISTS_OF_OTHERS = {"num_hidden_layers": 3, "index_topk_freq": 2}  # the third layer reads the second layer's lists
 WINDOWED = {**GROUPED, "sliding_window": 32}
@@ -72,7 +74,11 @@ CONFIGS = {
         {**SMALL, **LATENT, **EXPERTS},
         "DeepseekV3ForCausalLM",
     ),
-    "deepseek_v32": ("DeepseekV32Config", {**SMALL, **LATENT, **SPARSE, **EXPERTS}, "DeepseekV32ForCausalLM"),
+    "deepseek_v32": (
+        "DeepseekV32Config",
+        {**SMALL, **LATENT, **SPARSE, **EXPERTS, "rope_parameters": YARN},  # as the published weights
+        "DeepseekV32ForCausalLM",
+    ),
     "glm_moe_dsa": (
         "GlmMoeDsaConfig",
         {**SMALL, **LATENT, **SPARSE, **EXPERTS, **LISTS_OF_OTHERS, "indexer_rope_interleave": True},

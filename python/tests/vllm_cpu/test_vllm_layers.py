@@ -367,6 +367,15 @@ def test_models_whose_masks_vllm_ignores_on_cpus_go_to_vllms_own_class(monkeypat
     assert written == [f"fa.vllm: vLLM's own code computes layers: {name}"]
 
 
+@pytest.mark.parametrize(("name", "value"), [("is_mm_prefix_lm", True), ("rswa_window", 64)])
+def test_a_cache_of_int8_never_goes_to_vllms_own_class(monkeypatch, name, value):
+    """That class has no code for it: it writes floats, past the end of the cache."""
+    model = {"dtype": torch.float32, "is_mm_prefix_lm": False, "rswa_window": None, name: value}
+    vllm_steps.use_config(monkeypatch, model_config=types.SimpleNamespace(**model))
+    with pytest.raises(NotImplementedError, match=f"kv_cache_dtype=int8_per_token_head: .* {name}"):
+        Step(DECODES, int8=True).impl(kv_cache_dtype="int8_per_token_head")
+
+
 @pytest.mark.parametrize("dtype", ["int4_per_token_head", "nvfp4", "fp8_per_token_head"])
 def test_caches_that_nobody_computes_on_cpus_are_refused_at_start(dtype):
     with pytest.raises(NotImplementedError, match=f"kv_cache_dtype={dtype}"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 import types
 from importlib.metadata import entry_points
 
@@ -194,9 +195,13 @@ def settings_of(config) -> tuple:
 
 
 def test_the_platform_keeps_chunks_blocks_and_shared_prefixes(monkeypatch):
+    written = []
+    log = types.SimpleNamespace(info_once=lambda *given: written.append(given[0] % given[1:]))
+    monkeypatch.setattr(sys.modules[fa.vllm.CpuPlatform.__module__], "init_logger", lambda name: log)
     config = config_of(monkeypatch)
     fa.vllm.CpuPlatform.check_and_update_config(config)
     assert settings_of(config) == (64, True, True, 512)
+    assert written == ["fa.vllm: enable_chunked_prefill=True, enable_prefix_caching=True: as before"]
     assert config.cache_config.user_specified_block_size
     config = config_of(monkeypatch)
     config.cache_config.user_specified_block_size = False

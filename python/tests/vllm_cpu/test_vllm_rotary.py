@@ -2,49 +2,53 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
+from vllm.config import CompilationConfig, VllmConfig, set_current_vllm_config
+from vllm.model_executor.layers.rotary_embedding import get_rope
 from vllm.platforms import current_platform
 
 from fa.vllm import _rotary
 
 TOKENS, HEADS, SIZE = 5, 4, 8
+DEFAULT = {"rope_type": "default", "rope_theta": 1e4}
+YARN = {"rope_type": "deepseek_yarn", "rope_theta": 1e4, "factor": 4.0, "original_max_position_embeddings": 16}
 
 
-def rotated(rows, positions):
-    """Rotates pairs of neighbouring columns of [T, .., R], in float64."""
-    frequencies = 1e4 ** -(torch.arange(0, SIZE, 2).double() / SIZE)
-    angles = (positions[:, None].double() * frequencies).view(-1, 1, SIZE // 2)
-    turned = torch.view_as_complex(rows.double().unflatten(-1, (-1, 2))) * torch.polar(torch.ones_like(angles), angles)
+def rotated(rows, positions, rope):
+    """Rotates pairs of neighbouring columns of [T, .., R] by the angles of `rope`, in float64."""
+    cosines, sines = rope.cos_sin_cache[positions].double().unflatten(-1, (2, -1))[:, None].unbind(-2)
+    turned = torch.view_as_complex(rows.double().unflatten(-1, (-1, 2))) * torch.complex(cosines, sines)
     return torch.view_as_real(turned).flatten(-2)
 
 
-def kernel(positions, query, key):
-    from vllm import _custom_ops as ops
-
-    frequencies = 1e4 ** -(torch.arange(0, SIZE, 2).double() / SIZE)
-    angles = torch.arange(64)[:, None].double() * frequencies
-    table = torch.cat([angles.cos(), angles.sin()], -1).float()
-    ops.rotary_embedding(positions, query, key, SIZE, table, False)
-    return query, key
-
-
-def test_the_layer_rotates_every_head_of_a_part_of_a_projection():
+@pytest.fixture(params=[DEFAULT, YARN], ids=["default", "yarn"])
+def rope(request):
+    """vLLM's module of positions below 64."""
     current_platform.import_kernels()
-    query = torch.randn(TOKENS, HEADS, SIZE + 3)[..., 3:]
-    key = torch.randn(TOKENS, 1, SIZE + 5)[..., 5:]
-    positions = torch.tensor([7, 0, 1, 30, 2])
-    want = rotated(query, positions), rotated(key, positions)
-    got = _rotary.EveryHead(kernel)(positions, query, key)
+    kernels = CompilationConfig(custom_ops=["all"])  # as with enforce_eager
+    with set_current_vllm_config(VllmConfig(compilation_config=kernels)):
+        return get_rope(SIZE, 64, is_neox_style=False, rope_parameters=request.param, dtype=torch.float32)
+
+
+@pytest.mark.parametrize("tokens", [1, HEADS, TOKENS])
+@pytest.mark.parametrize("key_heads", [(), (1,)])
+def test_every_head_of_a_part_of_a_projection_is_rotated(rope, key_heads, tokens):
+    query = torch.randn(tokens, HEADS, SIZE + 3)[..., 3:]
+    key = torch.randn(tokens, *key_heads, SIZE + 5)[..., 5:]
+    positions = torch.tensor([7, 0, 1, 30, 2])[:tokens]
+    want = rotated(query, positions, rope), rotated(key.reshape(tokens, 1, SIZE), positions, rope).view(key.shape)
+    got = _rotary.EveryHead(rope)(positions, query, key)
     for mine, right in zip(got, want, strict=True):
         assert mine.shape == right.shape
         assert ((mine - right).abs() <= 4 * 2.0**-24 * 8).all()
 
 
-def test_vllms_kernel_still_needs_it():
+@pytest.mark.parametrize("rope", [DEFAULT], ids=["default"], indirect=True)
+def test_vllms_kernel_still_needs_it(rope):
     """When this test fails, vLLM's kernel rotates all heads and `_rotary.py` may go."""
-    current_platform.import_kernels()
     query, key = torch.randn(TOKENS, HEADS, SIZE), torch.randn(TOKENS, 1, SIZE)
     positions = torch.arange(1, TOKENS + 1)
-    want = rotated(query, positions)
-    got, _ = kernel(positions, query.clone(), key.clone())
+    want = rotated(query, positions, rope)
+    got, _ = rope(positions, query.clone(), key.clone())
     assert ((got - want).abs() > 0.01).any()

@@ -148,10 +148,8 @@ def attend_cached(
 @torch.compiler.disable
 def _attend_pairs(query, key, value, lengths_q, lengths_kv, call: DecodeCall) -> tuple[Tensor, Tensor]:
     """Works like `attend_cached` for a call whose dense_mask is a PairMask, which no operator takes."""
-    lists = {"key": key, "value": value, "key_rope": call.key_rope}
-    named = [("query", query), *((name, tensor) for name, tensors in lists.items() for tensor in tensors)]
-    for name, tensor in (*named, *call.tensors().items()):
-        if isinstance(tensor, Tensor) and not is_plain(tensor):
+    for name, tensor in _named(query, key, value, call):
+        if not is_plain(tensor):
             kind = type(tensor).__name__
             raise ValueError(f"invalid argument: {name}: want a plain CPU tensor (with a fa.PairMask), got {kind}")
     lengths = integers(lengths_q, "lengths_q"), integers(lengths_kv, "lengths_kv")
@@ -308,14 +306,19 @@ def _rule(is_causal: bool, window: tuple[int, int] | None) -> tuple[str, int, in
     return "band", UNLIMITED if left == -1 else left, UNLIMITED if right == -1 else right
 
 
+def _named(query: Tensor, keys: list[Tensor], values: list[Tensor], call: DecodeCall) -> list[tuple[str, Tensor]]:
+    """Returns what must be tensors, by the names of decode_attention's arguments."""
+    lists = (("key", keys), ("value", values), ("key_rope", call.key_rope))
+    named = [(name if len(list_) == 1 else f"{name}[{i}]", t) for name, list_ in lists for i, t in enumerate(list_)]
+    given = [(name, tensor) for name, tensor in call.tensors().items() if tensor is not None]
+    given = [(name, tensor) for name, tensor in given if name != "dense_mask" or not isinstance(tensor, PairMask)]
+    return [("query", query), *named, *given]
+
+
 def _check(query: Tensor, keys: list[Tensor], values: list[Tensor], call: DecodeCall) -> None:
     """Checks everything except shapes and types."""
     recorded = torch.is_grad_enabled()
-    lists = (("key", keys), ("value", values), ("key_rope", call.key_rope))
-    named = [(name if len(list_) == 1 else f"{name}[{i}]", t) for name, list_ in lists for i, t in enumerate(list_)]
-    given = [(name, tensor) for name, tensor in zip(_TENSORS, call[_TENSOR_SLICE], strict=True) if tensor is not None]
-    given = [(name, tensor) for name, tensor in given if name != "dense_mask" or not isinstance(tensor, PairMask)]
-    for name, tensor in [("query", query), *named, *given]:
+    for name, tensor in _named(query, keys, values, call):
         if not isinstance(tensor, Tensor):
             raise TypeError(f"{name}: want a torch.Tensor, got {type(tensor).__name__}")
         if recorded and tensor.requires_grad:

@@ -174,9 +174,12 @@ class AttentionImpl(CPUAttentionBackendImpl):
                 raise NotImplementedError(f"fa.vllm: kv_cache_dtype={self.kv_cache_dtype}: vLLM has no code for CPUs")
             return f"kv_cache_dtype={self.kv_cache_dtype}"
         model = get_current_vllm_config().model_config
+        reason = "" if model.rswa_window is None else "rswa_window"
         if model.is_mm_prefix_lm:
-            return "is_mm_prefix_lm"  # tokens of an image see each other; vLLM's own code computes a causal mask
-        return "" if model.rswa_window is None else "rswa_window"
+            reason = "is_mm_prefix_lm"  # tokens of an image see each other; vLLM's own code computes a causal mask
+        if reason and self.kv_cache_dtype == _INT8:
+            raise NotImplementedError(f"fa.vllm: kv_cache_dtype={_INT8}: vLLM has no code for CPUs, {reason} needs it")
+        return reason
 
     def _sinks(self) -> Tensor | None:
         """Returns the sinks in float32. A program may load other weights between two steps."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from vllm.logger import init_logger
 from vllm.platforms import cpu_platform_plugin
 from vllm.utils.import_utils import resolve_obj_by_qualname
 from vllm.v1.attention.backends.registry import AttentionBackendEnum
@@ -37,13 +38,16 @@ class CpuPlatform(_Host):
         if not sparse and not _computes_latent(vllm_config):
             super().check_and_update_config(vllm_config)
             return
-        # vLLM's own class needs blocks of 16, whole prompts and no shared prefixes. It changes these members.
+        # vLLM's own class needs blocks of 16, whole prompts and no shared prefixes. It changes these members, and logs
+        # that it does.
         block = cache.block_size if cache.user_specified_block_size else 128
         given = scheduler.enable_chunked_prefill, scheduler.max_num_batched_tokens, cache.enable_prefix_caching
         asked, cache.user_specified_block_size = cache.user_specified_block_size, False
         super().check_and_update_config(vllm_config)
         cache.block_size, cache.user_specified_block_size = block, asked
         scheduler.enable_chunked_prefill, scheduler.max_num_batched_tokens, cache.enable_prefix_caching = given
+        words = "fa.vllm: enable_chunked_prefill=%s, enable_prefix_caching=%s: as before"
+        init_logger("vllm.fa").info_once(words, scheduler.enable_chunked_prefill, cache.enable_prefix_caching)
 
 
 def _text_config(vllm_config: VllmConfig) -> Any:

@@ -1,7 +1,8 @@
 """Positions of latent attention on CPUs.
 
 vLLM's kernel for CPUs takes a query [T, N, R] for one of T * N rows, rotates the first T rows, and leaves the rest. So
-vLLM's tokens of such models depend on the batch. The kernel is right for [T, N * R].
+vLLM's tokens of such models depend on the batch. The kernel is right for [T, N * R]. Modules that do not call it, such
+as DeepSeek's YaRN, are right for [T, N, R] only.
 """
 
 from __future__ import annotations
@@ -11,11 +12,15 @@ from typing import Any
 import torch
 from torch import Tensor
 from vllm.model_executor.layers.mla import MultiHeadLatentAttentionWrapper
+from vllm.model_executor.layers.rotary_embedding import RotaryEmbedding
 
 
 def every_head(rotary: Any, positions: Tensor, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
     """Rotates query [T, N, R] and key [T, R] or [T, 1, R] to positions [T]."""
-    rotated, key_rotated = rotary(positions, query.flatten(1), key.flatten(1))
+    if isinstance(rotary, RotaryEmbedding):  # its forward_cpu calls the kernel
+        rotated, key_rotated = rotary(positions, query.flatten(1), key.flatten(1))
+    else:
+        rotated, key_rotated = rotary(positions, query, key.reshape(key.shape[0], 1, -1))
     return rotated.view(query.shape), key_rotated.view(key.shape)
 
 

@@ -132,7 +132,7 @@ class SparseMLAImpl(MLAImpl, SharedTopkIndicesBuffer):
 @functools.lru_cache
 def _attention_options(scale: float) -> _fa.SparseAttentionOptions:
     given = {"layout": "TND", "scale": scale, "block_size": 1, "sparse_mode": _TO_THE_LAST_KEY, "check_indices": True}
-    return made(_fa.SparseAttentionOptions, given)
+    return made(_fa.SparseAttentionOptions, {**given, "row_format": (0, 0, 0)})
 
 
 class IndexerBackend(AttentionBackend):
@@ -207,7 +207,8 @@ def _choose_keys(q, k, weights, chosen, layer):
     write_rows(k[:, None], None, step.slot_mapping, Pages(cache, None), "BnBsND", LATENT_ROWS)
     own = slice(0, step.num_actual_tokens)
     tensors = {"q": q[own], "k": cache, "weights": weights[own], "block_table": step.block_table}
-    options = made(_fa.LightningIndexerOptions, {"layout": "TND", "sparse_mode": _TO_THE_LAST_KEY})
+    every = {"cmp_ratio": 1, "used_q": [], "used_kv": [], "residual_kv": []}
+    options = made(_fa.LightningIndexerOptions, {"layout": "TND", "sparse_mode": _TO_THE_LAST_KEY, **every})
     with own_names(_INDEXED):
         compute(_fa.indexer, tensors, {"sparse_indices": chosen[own, None]}, options, step.ends, step.lengths)
     count("indexer")
