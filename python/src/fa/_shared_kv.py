@@ -9,7 +9,7 @@ from . import _fa
 from ._attention import check_arrays, integers
 from ._errors import made
 from ._fa import Context
-from ._sparse import _Results, statistics_shape
+from ._sparse_results import Results, statistics_shape
 
 
 class SharedKvOutput(NamedTuple):
@@ -111,7 +111,7 @@ def shared_kv_attention(
     tables = ("ori_block_table", "cmp_block_table")
     optional = {name: given[name] for name in (*tensors, *tables)}
     check_arrays(q=q, optional=optional)
-    results = _Results(q, q=q, **optional)
+    results = Results(q, q=q, **optional)
     output = SharedKvOutput(results.out("out", q.shape, q.dtype), results.out("lse", statistics_shape(q)))
     results.run(_fa.shared_kv, _shared_kv_options(given), None, None, context)
     return output
@@ -163,7 +163,7 @@ def shared_kv_attention_grad(
     tensors = ("ori_kv", "cmp_kv", "ori_indices", "cmp_indices", "ori_topk_length", "cmp_topk_length", "sink")
     optional = {name: given[name] for name in (*tensors, "out", "d_out")}
     check_arrays(q=q, lse=lse, optional=optional)
-    results = _Results(q, q=q, lse=lse, **optional)
+    results = Results(q, q=q, lse=lse, **optional)
 
     def norm(name: str, indices: Any) -> Any:
         return results.out(name, indices.shape) if need_l1_norm and indices is not None else None

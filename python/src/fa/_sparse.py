@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from . import _fa
-from ._attention import NAMES, check_arrays, compute, empty_like_of, integer, integers
-from ._context import chosen_context, torch_of
+from ._attention import NAMES, check_arrays, integer, integers
 from ._errors import argument_error, made
 from ._fa import Context
+from ._sparse_results import Results, integer_type, row_statistics_shape, statistics_shape
 
 
 class SparseAttentionOutput(NamedTuple):
@@ -82,49 +82,6 @@ class GivenLossGradients(NamedTuple):
     softmax_index: Any
 
 
-class _Results:
-    """The arrays of a call: first its inputs, then the results that the method `out` allocates."""
-
-    def __init__(self, like: Any, **inputs: Any) -> None:
-        self.arrays = inputs
-        self._like = like
-        self._empty: Callable[[Iterable[int], Any], Any] = empty_like_of(like)
-
-    def out(self, name: str, shape: Iterable[int], dtype: Any = None) -> Any:
-        self.arrays[name] = self._empty(shape, dtype)
-        return self.arrays[name]
-
-    def out_like(self, name: str, source: Any) -> Any:
-        return None if source is None else self.out(name, source.shape, source.dtype)
-
-    def run(
-        self,
-        call: Callable,
-        options: Any,
-        lengths_q: Iterable[int] | None,
-        lengths_kv: Iterable[int] | None,
-        context: Context | None,
-    ) -> None:
-        lengths = integers(lengths_q, "lengths_q"), integers(lengths_kv, "lengths_kv")
-        compute(call, self.arrays, options, *lengths, chosen_context(context, self._like))
-
-
-def _integer_type(like: Any) -> Any:
-    torch = torch_of(like)
-    return "int32" if torch is None else torch.int32
-
-
-def statistics_shape(q: Any) -> tuple[int, ...]:
-    """Returns the shape of the statistics: [B, 1, S1, N]; TND [1, T, N]."""
-    *batch, rows, heads, _ = q.shape if len(q.shape) >= 3 else (1, 1, 1)
-    return (*batch, 1, rows, heads)
-
-
-def row_statistics_shape(q: Any) -> tuple[int, ...]:
-    """Returns the shape of statistics that have one number per token, for all heads: [B, 1, S1]; TND [1, T]."""
-    return statistics_shape(q)[:-1]
-
-
 def _attention_options(*values: Any) -> _fa.SparseAttentionOptions:
     names = "layout", "scale", "block_size", "sparse_mode", "check_indices", "row_format"
     return made(_fa.SparseAttentionOptions, dict(zip(names, values, strict=True)))
@@ -195,7 +152,7 @@ def sparse_flash_attention(
     """
     optional = {"v": v, "query_rope": query_rope, "key_rope": key_rope, "sink": sink}
     check_arrays(q=q, k=k, sparse_indices=sparse_indices, optional=optional)
-    results = _Results(
+    results = Results(
         q,
         q=q,
         k=k,
@@ -256,7 +213,7 @@ def sparse_flash_attention_grad(
     """
     optional = {"v": v, "query_rope": query_rope, "key_rope": key_rope, "sink": sink}
     check_arrays(q=q, k=k, sparse_indices=sparse_indices, optional=optional)
-    results = _Results(
+    results = Results(
         q,
         q=q,
         k=k,
@@ -332,9 +289,9 @@ def lightning_indexer(
     """
     optional = {"q_scale": q_scale, "k_scale": k_scale, "index_offset": index_offset}
     check_arrays(q=q, k=k, weights=weights, optional=optional)
-    results = _Results(q, q=q, k=k, weights=weights, block_table=block_table, **optional)
+    results = Results(q, q=q, k=k, weights=weights, block_table=block_table, **optional)
     shape = (*q.shape[:-2], 1, integer(sparse_count, "sparse_count"))
-    indices = results.out("sparse_indices", shape, _integer_type(q))
+    indices = results.out("sparse_indices", shape, integer_type(q))
     own_dtype = q.dtype if q_scale is None else None
     values = results.out("sparse_values", shape, values_dtype or own_dtype) if need_values else None
     given = {"layout": layout, "sparse_mode": sparse_mode, "cmp_ratio": integer(cmp_ratio, "cmp_ratio")}
@@ -367,7 +324,7 @@ def lightning_indexer_grad(
         The same errors as `flash_attention`.
     """
     check_arrays(q=q, k=k, weights=weights)
-    results = _Results(q, q=q, k=k, weights=weights, sparse_indices=sparse_indices, d_values=d_values)
+    results = Results(q, q=q, k=k, weights=weights, sparse_indices=sparse_indices, d_values=d_values)
     gradients = IndexerGradients(
         results.out_like("dq", q), results.out_like("dk", k), results.out_like("dweights", weights)
     )
@@ -386,7 +343,7 @@ def _loss(
     context: Context | None,
 ) -> IndexerLoss:
     check_arrays(**{name: inputs[name] for name in ("q_index", "k_index", "weights")}, names=NAMES)
-    results = _Results(inputs["q_index"], **inputs)
+    results = Results(inputs["q_index"], **inputs)
     loss = IndexerLoss(
         results.out_like("dq_index", inputs["q_index"]),
         results.out_like("dk_index", inputs["k_index"]),
@@ -495,7 +452,7 @@ def given_target_gradients(
         The same errors as `flash_attention`.
     """
     check_arrays(query_index=query_index, key_index=key_index, weights=weights, sparse_indices=sparse_indices)
-    results = _Results(
+    results = Results(
         query_index,
         q_index=query_index,
         k_index=key_index,
@@ -544,7 +501,7 @@ def dense_lightning_indexer_softmax_lse(
         The same errors as `flash_attention`.
     """
     check_arrays(query_index=query_index, key_index=key_index, weights=weights)
-    results = _Results(query_index, q_index=query_index, k_index=key_index, weights=weights)
+    results = Results(query_index, q_index=query_index, k_index=key_index, weights=weights)
     shape = row_statistics_shape(query_index)
     statistics = IndexerStatistics(results.out("softmax_max_index", shape), results.out("softmax_sum_index", shape))
     options = made(_fa.DenseIndexerLseOptions, {"layout": layout, "sparse_mode": sparse_mode})
