@@ -89,7 +89,8 @@ TEST(AclnnLimits, CopiesBeyondAllMemoryAreRefusedAndNotAddedUpModulo2To64) {
 /// Returns whether the call's work and memory grow only with the size of tensors for which the caller has memory.
 bool IsAsLongAsItsTensors(Family family, int64_t size) {
   constexpr int64_t kHeads = 2;
-  const bool sparse = family == Family::kSparseForward || family == Family::kSparseBackward;
+  const bool sparse = family == Family::kSparseForward || family == Family::kSparseBackward ||
+                      family == Family::kSharedKv || family == Family::kSharedKvBackward;
   switch (family) {
     case Family::kMerge:
     case Family::kMergePacked:

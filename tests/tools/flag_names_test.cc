@@ -103,6 +103,10 @@ TEST(FlagNames, HaveNoEntryThatNoArgumentUses) {
   for (const char* argument : {"shards.intervals", "shards.strategy", "shards.heads_in_flight", "machines.ranks"})
     use(tool::SharedFlagNames(), argument);
   use(tool::SharedFlagNames(), "pair_mask");  // which is no tensor
+  for (const char* member : {"row_format", "row_format.tile", "row_format.rope", "row_format.columns"}) {
+    use(tool::SparseFlagNames(), member);
+    use(tool::SharedKvFlagNames(), member);
+  }
   for (const auto names :
        {tool::SharedFlagNames(), tool::InferenceFlagNames(), tool::SparseFlagNames(), tool::SharedKvFlagNames()}) {
     for (const FlagName& entry : names) EXPECT_TRUE(used.contains(&entry)) << entry.argument << " " << entry.flag;

@@ -131,8 +131,8 @@ const aclTensor* OperatorCall::Claimed(Tensor& tensor) {
 }
 
 // Returns indices that give every query the keys 0, 1, 2.
-const aclTensor* OperatorCall::Indices() {
-  const aclTensor* handle = In("sparseIndices", {1, kQueries, 1, kSelected}, ACL_INT32);
+const aclTensor* OperatorCall::Indices(const char* name) {
+  const aclTensor* handle = In(name, {1, kQueries, 1, kSelected}, ACL_INT32);
   Tensor& tensor = tensors_.back();
   const int64_t step = spacing_ == Spacing::kSpread ? kSpread : 1, offset = spacing_ == Spacing::kSpread ? kOffset : 0;
   for (int64_t x = 0; x < kQueries * kSelected; ++x) {
@@ -237,7 +237,7 @@ void OperatorCall::AddSharedKv() {
   }
   In("oriKv", k);
   In("cmpKv", k);
-  Indices();
+  Indices("cmpSparseIndices");
   if (backward) {
     Out("dQuery", q);
     Out("dOriKv", k);
@@ -429,13 +429,13 @@ aclnnStatus OperatorCall::GetWorkspaceSize() {
           nullptr, nullptr, t("queryRope"), t("keyRope"), kScale, 1, bsnd, 0, 0, 0, true, t("dQuery"), t("dKey"),
           nullptr, t("dQueryRope"), t("dKeyRope"), &size_, &executor_);
     case Family::kSharedKv:
-      return aclnnSparseFlashMlaGetWorkspaceSize(t("q"), t("oriKv"), t("cmpKv"), nullptr, t("sparseIndices"), nullptr,
-                                                 nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr,
-                                                 nullptr, nullptr, nullptr, nullptr, kScale, 1, 4, 0, 2, 0, bsnd, bsnd,
-                                                 1, true, t("attnOut"), t("softmaxLse"), &size_, &executor_);
+      return aclnnSparseFlashMlaGetWorkspaceSize(
+          t("q"), t("oriKv"), t("cmpKv"), nullptr, t("cmpSparseIndices"), nullptr, nullptr, nullptr, nullptr, nullptr,
+          nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, kScale, 1, 4, 0, 2, 0, bsnd, bsnd, 1,
+          true, t("attnOut"), t("softmaxLse"), &size_, &executor_);
     case Family::kSharedKvBackward:
       return aclnnSparseFlashMlaGradGetWorkspaceSize(
-          t("query"), t("dOut"), t("out"), t("lse"), t("oriKv"), t("cmpKv"), nullptr, t("sparseIndices"), nullptr,
+          t("query"), t("dOut"), t("out"), t("lse"), t("oriKv"), t("cmpKv"), nullptr, t("cmpSparseIndices"), nullptr,
           nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, kScale, 1, 4, 0, 2,
           0, bsnd, bsnd, t("dQuery"), t("dOriKv"), t("dCmpKv"), nullptr, nullptr, t("cmpSoftmaxL1Norm"), &size_,
           &executor_);

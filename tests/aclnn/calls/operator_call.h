@@ -92,7 +92,7 @@ class OperatorCall {
   const aclTensor* Out(const std::string& name, const std::vector<int64_t>& shape, aclDataType dtype = ACL_FLOAT) {
     return Add(name, true, shape, dtype);
   }
-  const aclTensor* Indices();
+  const aclTensor* Indices(const char* name = "sparseIndices");
   const aclTensor* PrefixSums();
   /// Adds an int32 input of one row of these integers.
   const aclTensor* Integers(const std::string& name, const std::vector<int64_t>& shape,

@@ -16,11 +16,15 @@ SharedKvCase RandomSharedKvCase(uint64_t seed) {
   for (const int64_t keys : c.tokens.lengths.sk) {
     c.cmp_lengths.push_back(c.tokens.lengths_given ? random.Pick(0, keys) : keys);
   }
+  if (LooksLikeLengths(c.cmp_lengths, c.tokens.spare_k)) c.tokens.spare_k = 0;
   c.cmp_page_rows = c.tokens.paged() ? random.OneOf<int64_t>({1, 3, 16}) : 0;
   c.cmp_slots = random.Pick(0, 40);
   const int64_t ranges = random.Pick(0, 4);
   c.has_ori = ranges != 0;
   c.has_cmp = ranges != 1;
+  if (!c.has_ori) {
+    for (size_t b = 0; b < c.cmp_lengths.size(); ++b) c.residual.push_back(random.Pick(0, c.ratio - 1));
+  }
   c.ori_listed = random.Pick(0, 2) == 0;
   c.cmp_listed = random.Pick(0, 2) > 0;
   c.topk_lengths = random.Pick(0, 2) == 0;

@@ -23,10 +23,12 @@ constexpr uint64_t kMostCases = 400;
 /// Returns the arguments of an operator that no call of the family has. For example, no int8 query takes "sink".
 std::set<std::string> NeverGiven(std::string_view family) {
   if (family == "Prompt" || family == "Decode") return {"deq_scale1", "quant_scale1", "deq_scale2"};
-  // ops/inference/infer/mutual_test.cc makes the calls of this operator with scales.
+  // ops/inference/infer/mutual_test.cc and scaled_test.cc make the calls of this operator with scales.
   if (family == "Infer")
     return {"k_scale",    "v_scale",      "k_offset",   "v_offset",     "antiquant_scale", "antiquant_offset",
-            "deq_scale1", "quant_scale1", "deq_scale2", "quant_scale2", "quant_offset2"};
+            "deq_scale1", "quant_scale1", "deq_scale2", "quant_scale2", "quant_offset2",   "q_scale"};
+  // ops/indexer/quantized_indexer_test.cc makes the calls of this operator with them.
+  if (family == "Indexer") return {"used_q", "used_kv"};
   // ops/indexer/given_target_test.cc makes the calls of this operator with them.
   if (family == "IndexerLoss") return {"softmax_index", "used_q", "used_kv", "residual_kv"};
   if (family == "PromptInt8") return {"q_rope", "k_rope", "sink", "softmax_max", "softmax_sum", "lse"};

@@ -1,17 +1,12 @@
 #include "support/cases/random_token_case.h"
 
 namespace fa::test {
-namespace {
 
-/// Returns whether the prefix sums of these lengths add up to the number of rows of the tensor. Operators would then
-/// take the prefix sums for lengths.
 bool LooksLikeLengths(const std::vector<int64_t>& lengths, int64_t spare) {
   int64_t end = 0, sum = 0;
   for (const int64_t length : lengths) sum += end += length;
   return sum == end + spare;
 }
-
-}  // namespace
 
 TokenCase RandomTokenCase(uint64_t seed, bool may_be_paged, RandomChoices* choices) {
   RandomChoices& random = *choices;

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <initializer_list>
+#include <vector>
 
 #include "support/cases/token/token_case.h"
 
@@ -25,6 +26,10 @@ class RandomChoices {
   uint64_t seed_;
   int64_t made_ = 0;
 };
+
+/// Returns whether the prefix sums of these lengths add up to the number of rows of a tensor with `spare` more rows.
+/// Operators would then take the prefix sums for lengths.
+[[nodiscard]] bool LooksLikeLengths(const std::vector<int64_t>& lengths, int64_t spare);
 
 /// Draws sequences, lists, types and addresses. Keys may lie in pages only if `may_be_paged`.
 [[nodiscard]] TokenCase RandomTokenCase(uint64_t seed, bool may_be_paged, RandomChoices* choices);
