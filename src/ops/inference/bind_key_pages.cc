@@ -88,7 +88,7 @@ Status CheckPieces(const char* name, const TensorView& pages, const PageForm& fo
                    "want " + std::to_string(want) + " (" + std::to_string(layout::kPieceBytes) + " bytes)");
 }
 
-Status CheckPages(const DecodeBinding& call, const char* name, const TensorView& pages, const PageForm& form) {
+Status CheckKeyPages(const DecodeBinding& call, const char* name, const TensorView& pages, const PageForm& form) {
   const int rank = pages.shape.rank();
   const bool served = rank == 3 || (rank == 4 && (call.fused != nullptr || !call.axes.fused())) ||
                       (rank == 5 && call.fused != nullptr && !call.int8_products());
@@ -132,7 +132,7 @@ void SetStrides(layout::Rows& rows, const TensorView& pages, const PageForm& for
 Status MakeRope(DecodeBinding& call, const PageForm& form, int64_t heads, int64_t rows) {
   const TensorView &k = call.args.k[0], &rope = call.args.k_rope[0];
   const Axes& axes = form.axes;
-  FA_RETURN_IF_ERROR(CheckPages(call, "k_rope", rope, form));
+  FA_RETURN_IF_ERROR(CheckKeyPages(call, "k_rope", rope, form));
   for (const int dim : {0, axes.seq}) {
     FA_RETURN_IF_ERROR(CheckSize("k_rope", rope, dim, k.shape[dim], {"k", dim}));
   }
@@ -159,8 +159,8 @@ Status BindKeyPages(DecodeBinding& call) {
   const TensorView &k = call.keys[0], &v = call.values[0];
   const PageForm form = FormOf(call, k.shape);
   const Axes& axes = form.axes;
-  FA_RETURN_IF_ERROR(CheckPages(call, "k", k, form));
-  FA_RETURN_IF_ERROR(CheckPages(call, "v", v, form));
+  FA_RETURN_IF_ERROR(CheckKeyPages(call, "k", k, form));
+  FA_RETURN_IF_ERROR(CheckKeyPages(call, "v", v, form));
   const int64_t page_rows = k.shape[axes.seq];
   if (page_rows == 0) return WrongSize("k", axes.seq, 0, "want >= 1");
   FA_RETURN_IF_ERROR(CheckBlockSize(call, page_rows, axes));
