@@ -1,5 +1,5 @@
 #!/bin/sh
-# Sets up, builds with warnings as errors and runs every test, in 45 to 60 minutes on two cores. First comes the whole
+# Sets up, builds with warnings as errors and runs every test, in about an hour on two cores. First comes the whole
 # suite, which includes format, includes, leaked instruction sets, the installed package and the Python package. Then
 # come the subsets for AddressSanitizer + UndefinedBehaviorSanitizer and for ThreadSanitizer. On x86-64 the subset for
 # aarch64 follows, cross-compiled and under qemu. The last line counts the cases of all of them. scripts/count_tests.py
