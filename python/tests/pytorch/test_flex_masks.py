@@ -51,6 +51,7 @@ def test_options_of_block_masks(options):
     given = window, None, None, 300, 260
     missing = options.keys() - inspect.signature(host.create_block_mask).parameters.keys()
     if missing:
+        assert torch.__version__ < "2.13", "PyTorch 2.13 has every option"
         pytest.skip(f"create_block_mask of PyTorch {torch.__version__} has no {', '.join(missing)}")
     same_block_masks(create_block_mask(*given, **options), host.create_block_mask(*given, device="cpu", **options))
 

@@ -76,8 +76,8 @@ Results Multiply(const StripKernels& kernels, const RowBlock& k, const RowBlock&
   return results;
 }
 
-/// Returns the kernel table of each level that this CPU has, the table for its bf16 pairs, and the emulated tile unit's
-/// table.
+/// Returns the kernel tables of the levels that this CPU has: for each level, for its bf16 pairs, and for the emulated
+/// tile unit.
 std::vector<const KernelTable*> Tables() {
   std::vector<const KernelTable*> tables;
   for (const Level& level : Levels()) {

@@ -79,7 +79,8 @@ def plugin() -> None:
 def platform_plugin() -> str | None:
     """vLLM calls this function when it looks for its platform. With FA_VLLM_PLATFORM=1 and vLLM's CPU build it returns
     the name of a class that also serves the sparse attention of DeepSeek-V3.2. Otherwise it returns None. vLLM refuses
-    a second platform from a package."""
+    a second platform from a package.
+    """
     if not _platform_is_wanted():
         return None
     from vllm.platforms import cpu_platform_plugin

@@ -58,7 +58,8 @@ _lock = threading.Lock()
 
 def _number_of(functions: _Functions) -> int:
     """Returns the number by which the operators know two graphs. Graphs of the same code have the same number, also in
-    another process. A compiled program may call them at any later time, so one pair of each code stays."""
+    another process. A compiled program may call a pair at any later time. So one pair of each code stays.
+    """
     number = int.from_bytes(hashlib.sha256(functions.code.encode()).digest()[:7], "big")
     with _lock:
         while _functions.setdefault(number, functions).targets != functions.targets:  # functions of the same name
