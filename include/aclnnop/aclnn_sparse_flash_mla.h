@@ -16,7 +16,7 @@
 /// - cuSeqlens* [B+1], with a leading 0, are needed for TND and only allowed there. seqused* [B] are the rows in use.
 ///   Pages need them.
 /// - sinks, float [N1], are the scores of a virtual key whose value is 0. metadata is not read. topkValueMode must
-/// be 1.
+///   be 1.
 /// - With returnSoftmaxLse, softmaxLseOut, float [B,1,S1,N1] (TND [1,T1,N1]), is written. It is inf for a row without
 ///   keys.
 ///

@@ -103,8 +103,8 @@ struct SparseIndexerLossOptions {
   IndexerTarget target = IndexerTarget::kHeadMean;
   bool check_indices = true;  ///< whether wrong indices are refused, as in SparseAttentionOptions
   /// Each key stands for so many tokens, 1..2^20. With kRightDownCausal the limit of query token t is then
-  /// (S2 * cmp_ratio + residual_kv - S1 + t + 1) / cmp_ratio, rounded down and within 0..S2, where S1 and S2 count rows
-  /// in use.
+  /// (S2 * cmp_ratio + residual_kv - S1 + t + 1) / cmp_ratio. It is rounded down and kept within 0..S2. S1 and S2 count
+  /// the rows in use.
   int64_t cmp_ratio = 1;
 };
 

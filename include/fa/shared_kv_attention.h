@@ -82,7 +82,7 @@ struct SharedKvRowFormat {
 struct SharedKvOptions {
   Layout layout = Layout::kBSND;    ///< layout of queries and results, BSND or TND, and of keys outside of pages
   std::optional<float> scale = {};  ///< default 1/sqrt(D); any finite value
-  int64_t cmp_ratio = 1;            ///< tokens per compressed key, at least 1
+  int64_t cmp_ratio = 1;            ///< tokens per compressed key, 1..2^30
   /// Original keys of a token: kNone all, kRightDownCausal [0, t), kBand [t - window_left - 1, t + window_right). It is
   /// kNone if ori_indices is given.
   SparseMask ori_mask = SparseMask::kNone;

@@ -35,7 +35,8 @@ def formulas(s, v, factor, dtype):
         zeros = s.new_zeros(s.shape[0], v.shape[1])
         return zeros, s.new_full(s.shape[:1], float("inf")), zeros
     p = torch.exp(s - s.amax(1, keepdim=True))
-    error = 2e-6 * (1 + s.abs().amax())  # relative, of the scores' sums of at most 600 products
+    # Relative: random roundings of sums of up to 600 products are sqrt(600) 2^-24 = 1.5e-6, and exp adds 2 ulp.
+    error = 2e-6 * (1 + s.abs().amax())
     total = p.sum(1, keepdim=True)
     step = rounded(factor * p * (1 + error), dtype) - rounded(factor * p * (1 - error), dtype)
     p8 = rounded(factor * p, dtype)
@@ -49,8 +50,10 @@ def check(out, lse, want, heads):
     unit = {torch.float32: 2.0**-24, torch.float16: 2.0**-11, torch.bfloat16: 2.0**-8}[out.dtype]
     for b, (wanted, wanted_lse, allowed) in enumerate(want):
         difference = (out[b].double() - wanted).abs()
+        # The result is rounded to its type, whose smallest number is at least 2^-24.
         assert (difference <= allowed + unit * wanted.abs() + 2.0**-25).all(), difference.max()
         assert lse[b].shape == (heads,)
+        # A score and the logarithm of a sum have the error of `formulas` each, so 1e-5 is 2.5 times both.
         torch.testing.assert_close(lse[b].double(), wanted_lse, rtol=1e-5, atol=1e-5)
 
 

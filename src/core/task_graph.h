@@ -46,7 +46,7 @@ struct TaskGraph {
     assert(place >= 0 && place < task_count);
     return order.empty() ? static_cast<int32_t>(place) : order[static_cast<size_t>(place)];
   }
-  /// Returns whether task a stands behind task b in claim order. For graphs with earliest_first.
+  /// Returns whether task a stands behind task b in the claim order of a graph with earliest_first.
   [[nodiscard]] bool IsLater(int32_t a, int32_t b) const {
     return order.empty() ? a > b : position[static_cast<size_t>(a)] > position[static_cast<size_t>(b)];
   }

@@ -41,6 +41,7 @@ def test_every_head_of_a_part_of_a_projection_is_rotated(rope, key_heads, tokens
     got = _rotary.EveryHead(rope)(positions, query, key)
     for mine, right in zip(got, want, strict=True):
         assert mine.shape == right.shape
+        # Two products and their difference round numbers below 8 once each.
         assert ((mine - right).abs() <= 4 * 2.0**-24 * 8).all()
 
 

@@ -172,7 +172,8 @@ std::vector<ScoreCase> ScoreCases() {
   return cases;
 }
 
-/// Returns the largest difference, or infinity unless the same entries are infinite.
+/// Returns the largest difference, infinity unless the same entries are infinite, or NaN if any difference is NaN. With
+/// NaN no comparison holds.
 template <typename Real>
 double LargestGap(const std::vector<Real>& got, const std::vector<double>& want) {
   double largest = got.size() == want.size() ? 0 : std::numeric_limits<double>::infinity();
@@ -180,7 +181,8 @@ double LargestGap(const std::vector<Real>& got, const std::vector<double>& want)
     const auto x = static_cast<double>(got[i]);
     if (std::isinf(want[i]) && x == want[i]) continue;
     const double gap = std::fabs(x - want[i]);
-    largest = std::isnan(gap) ? std::numeric_limits<double>::infinity() : std::max(largest, gap);
+    if (std::isnan(gap)) return gap;
+    largest = std::max(largest, gap);
   }
   return largest;
 }

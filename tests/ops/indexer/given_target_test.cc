@@ -178,13 +178,15 @@ class GivenTarget {
   std::vector<int32_t> lists_;
 };
 
+/// Returns the largest difference, or NaN if any difference is NaN. Then no comparison holds.
 template <typename Real>
 double LargestDifference(const std::vector<Real>& got, const std::vector<double>& want) {
   if (got.size() != want.size()) return std::numeric_limits<double>::infinity();
   double largest = 0;
   for (size_t i = 0; i < got.size(); ++i) {
     const double error = std::fabs(static_cast<double>(got[i]) - want[i]);
-    largest = std::isnan(error) ? std::numeric_limits<double>::infinity() : std::max(largest, error);
+    if (std::isnan(error)) return error;
+    largest = std::max(largest, error);
   }
   return largest;
 }

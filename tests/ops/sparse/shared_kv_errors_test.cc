@@ -92,7 +92,7 @@ const SharedKvMistake kSharedKvMistakes[] = {
      [](SharedCallArgs* a, SharedCallOptions*) { a->cu_q = kFiveRows; }},
     {"SumsOfPages", "cu_ori: given, want none for keys in pages",
      [](SharedCallArgs* a, SharedCallOptions*) { a->cu_ori = kFiveRows; }, Layout::kTND, 16},
-    {"NoSums", "cu_cmp", [](SharedCallArgs* a, SharedCallOptions*) { a->cu_cmp = {}; }, Layout::kTND},
+    {"NoSums", "cu_cmp: missing", [](SharedCallArgs* a, SharedCallOptions*) { a->cu_cmp = {}; }, Layout::kTND},
     {"UsedTooLong", "used_q[0]=6, want 0..5", [](SharedCallArgs* a, SharedCallOptions*) { a->used_q = kSixRows; },
      Layout::kTND},
     {"UsedNegative", "used_cmp[0]=-1, want 0..10",
@@ -103,7 +103,8 @@ const SharedKvMistake kSharedKvMistakes[] = {
      [](SharedCallArgs* a, SharedCallOptions*) { a->used_ori = {}; }, Layout::kBSND, 16},
     {"TypeOfTable", "cmp_block_table.dtype=i64, want i32",
      [](SharedCallArgs* a, SharedCallOptions*) { a->cmp_block_table.dtype = DType::kI64; }, Layout::kBSND, 16},
-    {"OutOverKeys", "out", [](SharedCallArgs* a, SharedCallOptions*) { a->out.data = const_cast<void*>(a->q.data); }},
+    {"OutOverQueries", "out: shares memory with q",
+     [](SharedCallArgs* a, SharedCallOptions*) { a->out.data = const_cast<void*>(a->q.data); }},
 };
 
 class RefusedSharedKv : public ::testing::TestWithParam<SharedKvMistake> {};
@@ -154,7 +155,7 @@ const SharedKvGradMistake kSharedKvGradMistakes[] = {
      [](SharedGrad* a) { a->d_cmp_kv.shape[1] = 9; }},
     {"SinkWithoutSink", "dsink: given, want none without sink", [](SharedGrad* a) { a->sink = {}; }},
     {"TypeOfNorm", "cmp_l1_norm.dtype=f16, want f32", [](SharedGrad* a) { a->cmp_l1_norm.dtype = DType::kF16; }},
-    {"DqOverQueries", "dq", [](SharedGrad* a) { a->dq.data = const_cast<void*>(a->q.data); }},
+    {"DqOverQueries", "dq: shares memory with q", [](SharedGrad* a) { a->dq.data = const_cast<void*>(a->q.data); }},
 };
 
 class RefusedSharedKvGrad : public ::testing::TestWithParam<SharedKvGradMistake> {};

@@ -23,8 +23,8 @@ struct Selection {
   int64_t slots = 0;
   bool whole = false;                 ///< whether KeysOf reads lists to their end
   std::vector<int64_t> indices = {};  ///< the entries of all lists [tokens, slots]
-  /// Each key stands for `ratio` original tokens, and residual[b] further tokens follow those of the last key. Empty:
-  /// 0.
+  /// Each key stands for `ratio` original tokens, and residual[b] further tokens follow those of the last key. An empty
+  /// list stands for 0.
   int64_t ratio = 1;
   std::vector<int64_t> residual = {};
 

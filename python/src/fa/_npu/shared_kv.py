@@ -202,7 +202,7 @@ def sparse_flash_mla_grad(
 ) -> tuple[Tensor, ...]:
     """Computes dq, d_ori_kv, d_cmp_kv, d_sinks and the L1 norms of both lists from the arguments of `sparse_flash_mla`
     and its results attn_out [B,S1,N,D] and softmax_lse; dout is the gradient of attn_out. The L1 norms have the shapes
-    of the lists. The result for an absent argument has no elements."""
+    of the lists. The result for an absent argument has no elements. Raises ValueError for a wrong argument."""
     _key_layout(layout_q, layout_kv, "layout_kv", None)
     with own_names(_MLA_GRAD_NAMES):
         gradients = _shared_kv.shared_kv_attention_grad(
@@ -255,7 +255,8 @@ def sparse_flash_mla_softmax_l1_norm(
     layout_k: str = "BSND",
 ) -> Tensor:
     """Computes one L1 norm of `sparse_flash_mla_grad` alone: for each entry of sparse_indices [B,S1,1,K], which must be
-    given, the mean over the heads of its key's probability. key is [B,S2,1,D], TND [T,1,D]."""
+    given, the mean over the heads of its key's probability. key is [B,S2,1,D], TND [T,1,D]. Raises ValueError for a
+    wrong argument."""
     _key_layout(layout_q, layout_k, "layout_k", None)
     if sparse_indices is None:
         raise ValueError("invalid argument: sparse_indices: missing, want the lists of keys")
@@ -526,7 +527,7 @@ def sparse_flash_mla_metadata(
     device: Any = None,
 ) -> Tensor:
     """Returns zeros, int32 [1024] on the device, where they say how the work of `sparse_flash_mla` is split. The
-    arguments, such as the sizes of q [B,S1,N,D], are checked, and no operator here reads the zeros."""
+    arguments, such as the sizes of q [B,S1,N,D], are checked (ValueError), and no operator here reads the zeros."""
     return _metadata(locals(), "PA_BBND", 1)
 
 

@@ -114,9 +114,9 @@ class AttentionMetadataBuilder(CPUAttentionMetadataBuilder):
 
 
 class AttentionImpl(CPUAttentionBackendImpl):
-    """The attention of one layer. Its caches are [blocks, Nkv, block, D + Dv]. Within a head of a block, `fa` keeps keys
-    [block, D] and then values [block, Dv]. Caches of int8 are [blocks, Nkv, block, D + Dv + 8], as large as those of vLLM's code for
-    other devices: codes of keys and of values as above, then float32 scales of keys [block] and of values [block]."""
+    """The attention of one layer. Its caches are [blocks, Nkv, block, D + Dv]. Within a head of a block, `fa` keeps
+    keys [block, D] and then values [block, Dv]. Caches of int8 are [blocks, Nkv, block, D + Dv + 8], as large as those
+    of vLLM's code for other devices. Float32 scales of keys [block], and then of values [block], follow the codes."""
 
     def __init__(
         self,

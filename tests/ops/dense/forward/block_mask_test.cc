@@ -14,6 +14,7 @@
 #include "fa/fa.h"
 #include "reference/attention.h"
 #include "support/cases/random_values.h"
+#include "support/compare/agrees.h"
 #include "support/execution/contexts.h"
 
 namespace fa::test {
@@ -282,16 +283,6 @@ class BlockProblem {
   reference::Problem reference_;
   std::vector<double> d_out_;
 };
-
-double LargestError(const std::vector<double>& got, const std::vector<double>& want) {
-  if (got.size() != want.size()) return kInfinity;
-  double largest = 0;
-  for (size_t i = 0; i < got.size(); ++i) {
-    if (std::isnan(got[i])) return kInfinity;
-    largest = std::max(largest, got[i] == want[i] ? 0 : std::fabs(got[i] - want[i]));
-  }
-  return largest;
-}
 
 /// Expects errors of at most twice, and in gradients three times, the largest error of a naive computation in f32 that
 /// rounds P and results to the type.

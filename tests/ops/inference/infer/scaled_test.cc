@@ -292,6 +292,7 @@ TEST(ScaledInference, ErrorsNameTheArgument) {
     const Status status = InferAttention(args, problem.options());
     EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << refusal.message;
     EXPECT_THAT(status.message(), HasSubstr(refusal.message));
+    EXPECT_EQ(problem.Outputs().out, forgotten.out) << refusal.message;
     EXPECT_EQ(problem.Outputs().lse, forgotten.lse) << refusal.message;
   }
 }
