@@ -439,16 +439,21 @@ def test_every_operator_is_registered_whole():
 
 
 def test_operators_that_compute_all_samples_at_once():
-    """Checks which operators have their own rule of vmap, which computes all samples in one call. The others compute
-    one sample after another."""
-    ruled = {
-        node.name
+    """Checks which operators have their own rule of vmap, which computes all samples in one call, and which refuse vmap.
+    The others compute one sample after another."""
+    rules = {
+        node.name: keyword.value
         for path in Path(_torch_operators.__file__).resolve().parents[1].rglob("*.py")
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.FunctionDef)
         for made in node.decorator_list
-        if isinstance(made, ast.Call) and "vmap" in [keyword.arg for keyword in made.keywords]
+        if isinstance(made, ast.Call)
+        for keyword in made.keywords
+        if keyword.arg == "vmap"
     }
+    refusing = {name for name, rule in rules.items() if isinstance(rule, ast.Name) and rule.id == "_refuse"}
+    assert refusing == {"forward", "backward"}  # of flex_attention
+    ruled = rules.keys() - refusing
     sparse = {"sparse_attention", "sparse_attention_backward", "dense_indexer_lse"}
     indexers = {"lightning_indexer", "lightning_indexer_backward"}
     assert ruled == {"attention", "attention_backward", "merge", "prompt_attention", "dropout_bits", *sparse, *indexers}
