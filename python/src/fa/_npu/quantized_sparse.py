@@ -12,6 +12,7 @@ from torch import Tensor
 
 from .._errors import own_names
 from .._torch.given_loss import GivenLossCall, given_loss_gradients
+from .._torch.lengths import as_tensor
 from .._torch.quantized_sparse import (
     RowsCall,
     SelectionCall,
@@ -37,7 +38,6 @@ from .sparse_checks import (
 )
 
 _MAX_TOKENS = 9223372036854775807
-_Lengths = Tensor | Sequence[int] | None
 
 # Argument names: {the library's name: the face's name}.
 _ROW_NAMES = TENSOR_NAMES | {
@@ -79,10 +79,6 @@ _QUANT_SECOND_NAMES = _SECOND_NAMES | {
     "q_scale": "query_dequant_scale",
     "k_scale": "key_dequant_scale",
 }
-
-
-def _as_tensor(lengths: _Lengths) -> Tensor | None:
-    return lengths if lengths is None or isinstance(lengths, Tensor) else torch.tensor(lengths, dtype=torch.int64)
 
 
 def _layouts(query: tuple[str, str], key: tuple[str, str], block_table: Tensor | None, pages: tuple[str, ...]) -> str:
@@ -133,8 +129,8 @@ def _attend_rows(given: dict) -> tuple[Tensor, Tensor, Tensor]:
         sparse_indices=given["sparse_indices"],
         sink=given.get("sinks"),
         block_table=given["block_table"],
-        lengths_q=_as_tensor(given["actual_seq_lengths_query"]),
-        lengths_kv=_as_tensor(given["actual_seq_lengths_kv"]),
+        lengths_q=as_tensor(given["actual_seq_lengths_query"]),
+        lengths_kv=as_tensor(given["actual_seq_lengths_kv"]),
         layout=layout,
         scale=given["scale_value"],
         block_size=given["sparse_block_size"],
@@ -254,8 +250,8 @@ def _select_quantized(given: dict) -> tuple[Tensor, Tensor]:
         k_scale=given["key_dequant_scale"],
         index_offset=None,
         block_table=given["block_table"],
-        lengths_q=_as_tensor(given["actual_seq_lengths_query"]),
-        lengths_kv=_as_tensor(given["actual_seq_lengths_key"]),
+        lengths_q=as_tensor(given["actual_seq_lengths_query"]),
+        lengths_kv=as_tensor(given["actual_seq_lengths_key"]),
         used_q=None,
         used_kv=None,
         residual_kv=given.get("residual"),
@@ -346,7 +342,7 @@ def quant_lightning_indexer_of_vllm(
         sparse_indices, and the scores as float32, which have no elements without return_value.
     """
     given = dict(locals())
-    ends = _as_tensor(actual_seq_lengths_key)
+    ends = as_tensor(actual_seq_lengths_key)
     if cmp_ratio > 1 and ends is not None and ends.dim() == 1:
         packed = layout_key.upper() == "TND"  # then the numbers are prefix sums
         tokens = ends.diff(prepend=ends.new_zeros(1)) if packed else ends

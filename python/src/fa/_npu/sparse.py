@@ -9,6 +9,7 @@ from torch import Tensor
 
 from .._errors import own_names
 from .._torch import sparse_ops as _torch_sparse_ops
+from .._torch.lengths import as_tensor
 from .._torch.sparse_ops import DenseLossCall, LossCall, SparseCall
 from .calls import TENSOR_NAMES, checked
 
@@ -61,10 +62,6 @@ def _own_value(key: Tensor, value: Tensor | None) -> Tensor | None:
     return None if same and not (value.requires_grad or key.requires_grad) else value
 
 
-def _lengths(lengths: Tensor | Sequence[int] | None) -> Tensor | None:
-    return lengths if lengths is None or isinstance(lengths, Tensor) else torch.tensor(lengths, dtype=torch.int64)
-
-
 @checked
 def npu_sparse_flash_attention(
     query: Tensor,
@@ -115,8 +112,8 @@ def npu_sparse_flash_attention(
         sink=sinks,
         sparse_indices=sparse_indices,
         block_table=block_table,
-        lengths_q=_lengths(actual_seq_lengths_query),
-        lengths_kv=_lengths(actual_seq_lengths_kv),
+        lengths_q=as_tensor(actual_seq_lengths_query),
+        lengths_kv=as_tensor(actual_seq_lengths_kv),
         layout=_check_layouts(layout_query, layout_kv, "layout_kv", block_table),
         scale=scale_value,
         block_size=sparse_block_size,
@@ -164,8 +161,8 @@ def npu_sparse_flash_attention_grad(
         sink=sinks,
         sparse_indices=sparse_indices,
         block_table=None,
-        lengths_q=_lengths(actual_seq_qlen),
-        lengths_kv=_lengths(actual_seq_kvlen),
+        lengths_q=as_tensor(actual_seq_qlen),
+        lengths_kv=as_tensor(actual_seq_kvlen),
         layout=_check_layout("layout", layout),
         scale=scale_value,
         block_size=sparse_block_size,
@@ -225,8 +222,8 @@ def npu_lightning_indexer(
             key,
             weights,
             block_table,
-            _lengths(actual_seq_lengths_query),
-            _lengths(actual_seq_lengths_key),
+            as_tensor(actual_seq_lengths_query),
+            as_tensor(actual_seq_lengths_key),
             layout,
             sparse_count,
             sparse_mode,
@@ -265,8 +262,8 @@ def npu_lightning_indexer_grad(
             weights,
             sparse_indices,
             dy,
-            _lengths(actual_seq_lengths_query),
-            _lengths(actual_seq_lengths_key),
+            as_tensor(actual_seq_lengths_query),
+            as_tensor(actual_seq_lengths_key),
             _check_layout("layout", layout),
             sparse_mode,
         )
@@ -300,8 +297,8 @@ def npu_dense_lightning_indexer_softmax_lse(
             query_index,
             key_index,
             weights,
-            _lengths(actual_seq_qlen),
-            _lengths(actual_seq_klen),
+            as_tensor(actual_seq_qlen),
+            as_tensor(actual_seq_klen),
             _check_layout("layout", layout),
             sparse_mode,
         )
@@ -352,8 +349,8 @@ def npu_dense_lightning_indexer_grad_kl_loss(
         softmax_sum_index=softmax_sum_index,
         query_rope=query_rope,
         key_rope=key_rope,
-        lengths_q=_lengths(actual_seq_qlen),
-        lengths_kv=_lengths(actual_seq_klen),
+        lengths_q=as_tensor(actual_seq_qlen),
+        lengths_kv=as_tensor(actual_seq_klen),
         layout=_check_layout("layout", layout),
         scale=scale_value,
         sparse_mode=sparse_mode,
@@ -413,8 +410,8 @@ def npu_sparse_lightning_indexer_grad_kl_loss(
         query_rope=query_rope,
         key_rope=key_rope,
         sink=sinks,
-        lengths_q=_lengths(actual_seq_qlen),
-        lengths_kv=_lengths(actual_seq_klen),
+        lengths_q=as_tensor(actual_seq_qlen),
+        lengths_kv=as_tensor(actual_seq_klen),
         layout=_check_layout("layout", layout),
         scale=scale_value,
         sparse_mode=sparse_mode,
