@@ -33,6 +33,7 @@ class SharedKvGradients(NamedTuple):
     cmp_l1_norm: Any
 
 
+_ARRAYS = ("ori_kv", "cmp_kv", "ori_indices", "cmp_indices", "ori_topk_length", "cmp_topk_length", "sink")
 _LENGTHS = ("cu_q", "cu_ori", "cu_cmp", "used_q", "used_ori", "used_cmp", "cmp_residual")
 
 
@@ -107,9 +108,7 @@ def shared_kv_attention(
         The same errors as `flash_attention`.
     """
     given = dict(locals())
-    tensors = ("ori_kv", "cmp_kv", "ori_indices", "cmp_indices", "ori_topk_length", "cmp_topk_length", "sink")
-    tables = ("ori_block_table", "cmp_block_table")
-    optional = {name: given[name] for name in (*tensors, *tables)}
+    optional = {name: given[name] for name in (*_ARRAYS, "ori_block_table", "cmp_block_table")}
     check_arrays(q=q, optional=optional)
     results = Results(q, q=q, **optional)
     output = SharedKvOutput(results.out("out", q.shape, q.dtype), results.out("lse", statistics_shape(q)))
@@ -160,8 +159,7 @@ def shared_kv_attention_grad(
         The same errors as `flash_attention`.
     """
     given = dict(locals())
-    tensors = ("ori_kv", "cmp_kv", "ori_indices", "cmp_indices", "ori_topk_length", "cmp_topk_length", "sink")
-    optional = {name: given[name] for name in (*tensors, "out", "d_out")}
+    optional = {name: given[name] for name in (*_ARRAYS, "out", "d_out")}
     check_arrays(q=q, lse=lse, optional=optional)
     results = Results(q, q=q, lse=lse, **optional)
 

@@ -25,14 +25,14 @@ _METADATA_SIZE = 1024
 
 
 def _zeros(
-    num_heads_k: int, cmp_ratio: int, query: tuple[str, str], key: tuple[str, str], pages: tuple[str, ...]
+    num_heads_k: int, cmp_ratio: int, query: tuple[str, str], key: tuple[str, str], pages: str
 ) -> Tensor:
     """Checks what both forms have, and returns zeros, int32 [1024]. `query` and `key` are the names and the values of
     the layouts."""
     only(num_heads_k=(num_heads_k, (1,)))
     if not 1 <= cmp_ratio <= _MOST_RATIO:
         raise ValueError(f"invalid argument: cmp_ratio={cmp_ratio}, want 1..{_MOST_RATIO}")
-    allowed = (layout_of(*query), *pages)
+    allowed = layout_of(*query), pages
     if key[1].upper() not in allowed:
         raise ValueError(f'invalid argument: {key[0]}="{key[1]}", want {" or ".join(allowed)} ({query[0]})')
     return torch.zeros(_METADATA_SIZE, dtype=torch.int32)

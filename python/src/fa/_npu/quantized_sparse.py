@@ -12,6 +12,7 @@ from torch import Tensor
 
 from .._errors import own_names
 from .._torch.given_loss import GivenLossCall, given_loss_gradients
+from .._torch.lengths import as_tensor
 from .._torch.quantized_sparse import (
     RowsCall,
     SelectionCall,
@@ -26,10 +27,9 @@ from .indexer_metadata import (
     quant_lightning_indexer_metadata,
 )
 from .sparse_checks import (
-    INDEXER_PAGES,
     SECOND_INDEXER_PAGES,
     at_least,
-    layout_of,
+    common_layout,
     only,
     say_with_zeros,
     shape_text,
@@ -37,7 +37,6 @@ from .sparse_checks import (
 )
 
 _MAX_TOKENS = 9223372036854775807
-_Lengths = Tensor | Sequence[int] | None
 
 # Argument names: {the library's name: the face's name}.
 _ROW_NAMES = TENSOR_NAMES | {
@@ -81,21 +80,6 @@ _QUANT_SECOND_NAMES = _SECOND_NAMES | {
 }
 
 
-def _as_tensor(lengths: _Lengths) -> Tensor | None:
-    return lengths if lengths is None or isinstance(lengths, Tensor) else torch.tensor(lengths, dtype=torch.int64)
-
-
-def _layouts(query: tuple[str, str], key: tuple[str, str], block_table: Tensor | None, pages: tuple[str, ...]) -> str:
-    """Returns the layout of the queries. Raises ValueError unless keys have it too, or with a block_table one of the
-    names of pages. `query` and `key` are the names and the values of the arguments."""
-    layout = layout_of(*query)
-    allowed = (layout,) if block_table is None else pages
-    if key[1].upper() not in allowed:
-        reason = query[0] if block_table is None else "with block_table"
-        raise ValueError(f'invalid argument: {key[0]}="{key[1]}", want {" or ".join(allowed)} ({reason})')
-    return layout
-
-
 def _is_key(key: Tensor, value: Tensor) -> bool:
     return value is key or (
         value.data_ptr() == key.data_ptr()
@@ -114,8 +98,8 @@ def _attend_rows(given: dict) -> tuple[Tensor, Tensor, Tensor]:
     for name in ("key_dequant_scale", "value_dequant_scale"):
         if given[name] is not None:
             raise ValueError(f"invalid argument: {name}: given, want None: scales lie in the rows of key")
-    layout = _layouts(
-        ("layout_query", given["layout_query"]), ("layout_kv", given["layout_kv"]), given["block_table"], INDEXER_PAGES
+    layout = common_layout(
+        ("layout_query", given["layout_query"]), ("layout_kv", given["layout_kv"]), given["block_table"]
     )
     query, rope, last = given["query"], given["rope_head_dim"], 2 if layout == "TND" else 3
     if query.dim() != last + 1:
@@ -133,8 +117,8 @@ def _attend_rows(given: dict) -> tuple[Tensor, Tensor, Tensor]:
         sparse_indices=given["sparse_indices"],
         sink=given.get("sinks"),
         block_table=given["block_table"],
-        lengths_q=_as_tensor(given["actual_seq_lengths_query"]),
-        lengths_kv=_as_tensor(given["actual_seq_lengths_kv"]),
+        lengths_q=as_tensor(given["actual_seq_lengths_query"]),
+        lengths_kv=as_tensor(given["actual_seq_lengths_kv"]),
         layout=layout,
         scale=given["scale_value"],
         block_size=given["sparse_block_size"],
@@ -242,11 +226,8 @@ def _select_quantized(given: dict) -> tuple[Tensor, Tensor]:
     query = typed(given["query"], given.get("query_dtype"), "query_dtype")
     key = typed(given["key"], given.get("key_dtype"), "key_dtype")
     assert query is not None and key is not None
-    layout = _layouts(
-        ("layout_query", given["layout_query"]),
-        ("layout_key", given["layout_key"]),
-        given["block_table"],
-        INDEXER_PAGES,
+    layout = common_layout(
+        ("layout_query", given["layout_query"]), ("layout_key", given["layout_key"]), given["block_table"]
     )
     at_least(1, sparse_count=given["sparse_count"])
     call = SelectionCall(
@@ -254,8 +235,8 @@ def _select_quantized(given: dict) -> tuple[Tensor, Tensor]:
         k_scale=given["key_dequant_scale"],
         index_offset=None,
         block_table=given["block_table"],
-        lengths_q=_as_tensor(given["actual_seq_lengths_query"]),
-        lengths_kv=_as_tensor(given["actual_seq_lengths_key"]),
+        lengths_q=as_tensor(given["actual_seq_lengths_query"]),
+        lengths_kv=as_tensor(given["actual_seq_lengths_key"]),
         used_q=None,
         used_kv=None,
         residual_kv=given.get("residual"),
@@ -346,7 +327,7 @@ def quant_lightning_indexer_of_vllm(
         sparse_indices, and the scores as float32, which have no elements without return_value.
     """
     given = dict(locals())
-    ends = _as_tensor(actual_seq_lengths_key)
+    ends = as_tensor(actual_seq_lengths_key)
     if cmp_ratio > 1 and ends is not None and ends.dim() == 1:
         packed = layout_key.upper() == "TND"  # then the numbers are prefix sums
         tokens = ends.diff(prepend=ends.new_zeros(1)) if packed else ends
@@ -357,41 +338,52 @@ def quant_lightning_indexer_of_vllm(
     return _select_quantized(given)
 
 
+def _second_lengths(given: dict, layout: str) -> tuple[dict[str, Tensor | None], dict[str, str]]:
+    """Returns the lengths of the second version's sequences under the library's names, and their names in errors."""
+    packed = layout == "TND"
+    packed_keys = packed and given.get("block_table") is None
+    cu_q, cu_k = given["cu_seqlens_q"], given["cu_seqlens_k"]
+    for name, sums, wanted in (("cu_seqlens_q", cu_q, packed), ("cu_seqlens_k", cu_k, packed_keys)):
+        if wanted != (sums is not None):
+            raise ValueError(f"invalid argument: {name}: {'missing' if wanted else 'given, want None'} (layout)")
+    sums_q, sums_k = sums_without_zeros(given["q"], cu_q, given["k"], cu_k)
+    used_q, used_k = given["seqused_q"], given["seqused_k"]
+    lengths = {
+        "lengths_q": sums_q if packed else used_q,
+        "lengths_kv": sums_k if packed_keys else used_k,
+        "used_q": used_q if packed else None,
+        "used_kv": used_k if packed_keys else None,
+        "residual_kv": given["cmp_residual_k"],
+    }
+    names = {
+        "lengths_q": "cu_seqlens_q" if packed else "seqused_q",
+        "lengths_kv": "cu_seqlens_k" if packed_keys else "seqused_k",
+    }
+    return lengths, names
+
+
 def _select_second(given: dict, names: dict[str, str]) -> tuple[Tensor, Tensor]:
     """Computes the second version of the indexers. `given` has the names of `lightning_indexer`."""
     only(return_value=(int(given["return_value"]), (0, 1)))
     at_least(-1, max_seqlen_q=given["max_seqlen_q"])
     at_least(1, topk=given["topk"])
     table = given["block_table"]
-    layout = _layouts(("layout_q", given["layout_q"]), ("layout_k", given["layout_k"]), table, SECOND_INDEXER_PAGES)
-    cu_q, cu_k = given["cu_seqlens_q"], given["cu_seqlens_k"]
-    packed_keys = layout == "TND" and table is None
-    for name, sums, wanted in (("cu_seqlens_q", cu_q, layout == "TND"), ("cu_seqlens_k", cu_k, packed_keys)):
-        if wanted != (sums is not None):
-            raise ValueError(f"invalid argument: {name}: {'missing' if wanted else 'given, want None'} (layout)")
-    sums_q, sums_k = sums_without_zeros(given["q"], cu_q, given["k"], cu_k)
-    used_q, used_k = given["seqused_q"], given["seqused_k"]
+    named_layouts = ("layout_q", given["layout_q"]), ("layout_k", given["layout_k"])
+    layout = common_layout(*named_layouts, table, SECOND_INDEXER_PAGES)
+    lengths, lengths_names = _second_lengths(given, layout)
     call = SelectionCall(
         q_scale=given.get("q_scale"),
         k_scale=given.get("k_scale"),
         index_offset=given["output_idx_offset"],
         block_table=table,
-        lengths_q=used_q if layout == "BSND" else sums_q,
-        lengths_kv=sums_k if packed_keys else used_k,
-        used_q=used_q if layout == "TND" else None,
-        used_kv=used_k if packed_keys else None,
-        residual_kv=given["cmp_residual_k"],
         layout=layout,
         sparse_count=given["topk"],
         sparse_mode=given["mask_mode"],
         cmp_ratio=given["cmp_ratio"],
         values=given["values"] if given["return_value"] else "",
+        **lengths,
     )
-    lengths = {
-        "lengths_q": "cu_seqlens_q" if layout == "TND" else "seqused_q",
-        "lengths_kv": "cu_seqlens_k" if packed_keys else "seqused_k",
-    }
-    with own_names(names | lengths, say_with_zeros):
+    with own_names(names | lengths_names, say_with_zeros):
         return indexer_selection(given["q"], given["k"], given["w"], *call)
 
 
@@ -483,12 +475,8 @@ def sparse_lightning_indexer_kl_loss_grad(
     Raises:
         ValueError: an argument is wrong.
     """
-    layout = _layouts(("layout_q", layout_q), ("layout_k", layout_k), None, ())
-    packed = layout == "TND"
-    for name, sums in (("cu_seqlens_q", cu_seqlens_q), ("cu_seqlens_k", cu_seqlens_k)):
-        if packed != (sums is not None):
-            raise ValueError(f"invalid argument: {name}: {'missing' if packed else 'given, want None'} (layout)")
-    sums_q, sums_k = sums_without_zeros(q, cu_seqlens_q, k, cu_seqlens_k)
+    layout = common_layout(("layout_q", layout_q), ("layout_k", layout_k))
+    lengths, lengths_names = _second_lengths(locals(), layout)
     shape = attn_softmax_l1_norm.shape
     has_head = attn_softmax_l1_norm.dim() == sparse_indices.dim() and shape[-2:-1] == (1,)
     call = GivenLossCall(
@@ -497,19 +485,12 @@ def sparse_lightning_indexer_kl_loss_grad(
         weights=w,
         sparse_indices=sparse_indices,
         target=attn_softmax_l1_norm.squeeze(-2) if has_head else attn_softmax_l1_norm,
-        lengths_q=sums_q if packed else seqused_q,
-        lengths_kv=sums_k if packed else seqused_k,
-        used_q=seqused_q if packed else None,
-        used_kv=seqused_k if packed else None,
-        residual_kv=cmp_residual_k,
         layout=layout,
         sparse_mode=mask_mode,
         cmp_ratio=cmp_ratio,
+        **lengths,
     )
-    lengths = {"lengths_q": "cu_seqlens_q", "lengths_kv": "cu_seqlens_k"}
-    if not packed:
-        lengths = {"lengths_q": "seqused_q", "lengths_kv": "seqused_k"}
-    with own_names(_KL_NAMES | lengths, say_with_zeros):
+    with own_names(_KL_NAMES | lengths_names, say_with_zeros):
         dq, dk, dw, y = given_loss_gradients(*call)
     return dq, dk, dw, y.view(shape)
 

@@ -14,12 +14,14 @@ from .._attention import integers
 from .._errors import own_names
 from .calls import checked
 from .dtypes import typed
+from .sparse_checks import only
 
 _METADATA_ENTRIES = 1024
 _Lengths = Tensor | Sequence[int] | None
 
 # Argument names: {the library's name: the device's name}.
-_MLA_NAMES = {
+_SAME = ("q", "ori_kv", "cmp_kv", "ori_topk_length", "cmp_topk_length", "cmp_ratio")
+_MLA_NAMES = {name: name for name in _SAME} | {
     "ori_indices": "ori_sparse_indices",
     "cmp_indices": "cmp_sparse_indices",
     "cu_q": "cu_seqlens_q",
@@ -78,11 +80,26 @@ def _key_layout(layout_q: str, layout_kv: str, name: str, pages: str | None) -> 
     return False
 
 
-def _table(name: str, paged: bool, kv: Tensor | None, table: Tensor | None) -> Tensor | None:
-    """Returns the block table, which only pages have."""
-    if paged and kv is not None and table is None:
-        raise ValueError(f"invalid argument: {name}: missing, want int32 [B, n] (layout_kv)")
-    return table if paged else None
+def _keywords(given: dict[str, Any], names: dict[str, str]) -> dict[str, Any]:
+    """Returns the library's arguments by name, those of `names` whose device's name is in `given`."""
+    return {
+        name: _prefix_sums(own, given[own]) if name.startswith("cu_") else given[own]
+        for name, own in names.items()
+        if own in given
+    }
+
+
+def _attend(given: dict[str, Any], paged: bool, names: dict[str, str], **more: Any) -> tuple[Tensor, Tensor]:
+    """Computes `sparse_flash_mla` from its arguments. Without a length or a list, its key may be missing from `given`.
+    Errors name arguments as `names` says."""
+    tables: dict[str, Any] = {}  # only pages have them
+    for name, kv in (("ori_block_table", given["ori_kv"]), ("cmp_block_table", given["cmp_kv"])):
+        tables[name] = given[name] if paged else None
+        if paged and kv is not None and tables[name] is None:
+            raise ValueError(f"invalid argument: {name}: missing, want int32 [B, n] (layout_kv)")
+    with own_names(names):
+        out, lse = _shared_kv.shared_kv_attention(**_keywords(given, _MLA_NAMES), **tables, positive_lse=True, **more)
+    return out, lse if given["return_softmax_lse"] else given["q"].new_empty(0, dtype=torch.float32)
 
 
 @checked
@@ -136,38 +153,8 @@ def sparse_flash_mla(
     Raises:
         ValueError: an argument is wrong, or a tensor requires a gradient: use `sparse_flash_mla_grad`.
     """
-    if topk_value_mode != 1:
-        raise ValueError(f"invalid argument: topk_value_mode={topk_value_mode}, want 1")
-    paged = _key_layout(layout_q, layout_kv, "layout_kv", "PA_BBND")
-    with own_names(_MLA_NAMES):
-        out, lse = _shared_kv.shared_kv_attention(
-            q,
-            ori_kv,
-            cmp_kv,
-            ori_indices=ori_sparse_indices,
-            cmp_indices=cmp_sparse_indices,
-            ori_topk_length=ori_topk_length,
-            cmp_topk_length=cmp_topk_length,
-            sink=sinks,
-            ori_block_table=_table("ori_block_table", paged, ori_kv, ori_block_table),
-            cmp_block_table=_table("cmp_block_table", paged, cmp_kv, cmp_block_table),
-            layout=layout_q,
-            scale=softmax_scale,
-            cmp_ratio=cmp_ratio,
-            ori_mask=ori_mask_mode,
-            cmp_mask=cmp_mask_mode,
-            window_left=ori_win_left,
-            window_right=ori_win_right,
-            cu_q=_prefix_sums("cu_seqlens_q", cu_seqlens_q),
-            cu_ori=_prefix_sums("cu_seqlens_ori_kv", cu_seqlens_ori_kv),
-            cu_cmp=_prefix_sums("cu_seqlens_cmp_kv", cu_seqlens_cmp_kv),
-            used_q=seqused_q,
-            used_ori=seqused_ori_kv,
-            used_cmp=seqused_cmp_kv,
-            cmp_residual=cmp_residual_kv,
-            positive_lse=True,
-        )
-    return out, lse if return_softmax_lse else q.new_empty(0, dtype=torch.float32)
+    only(topk_value_mode=(topk_value_mode, (1,)))
+    return _attend(locals(), _key_layout(layout_q, layout_kv, "layout_kv", "PA_BBND"), _MLA_NAMES)
 
 
 @checked
@@ -205,33 +192,7 @@ def sparse_flash_mla_grad(
     of the lists. The result for an absent argument has no elements. Raises ValueError for a wrong argument."""
     _key_layout(layout_q, layout_kv, "layout_kv", None)
     with own_names(_MLA_GRAD_NAMES):
-        gradients = _shared_kv.shared_kv_attention_grad(
-            q,
-            ori_kv,
-            cmp_kv,
-            attn_out,
-            dout,
-            softmax_lse,
-            ori_indices=ori_sparse_indices,
-            cmp_indices=cmp_sparse_indices,
-            ori_topk_length=ori_topk_length,
-            cmp_topk_length=cmp_topk_length,
-            sink=sinks,
-            layout=layout_q,
-            scale=softmax_scale,
-            cmp_ratio=cmp_ratio,
-            ori_mask=ori_mask_mode,
-            cmp_mask=cmp_mask_mode,
-            window_left=ori_win_left,
-            window_right=ori_win_right,
-            cu_q=_prefix_sums("cu_seqlens_q", cu_seqlens_q),
-            cu_ori=_prefix_sums("cu_seqlens_ori_kv", cu_seqlens_ori_kv),
-            cu_cmp=_prefix_sums("cu_seqlens_cmp_kv", cu_seqlens_cmp_kv),
-            used_q=seqused_q,
-            used_ori=seqused_ori_kv,
-            used_cmp=seqused_cmp_kv,
-            cmp_residual=cmp_residual_kv,
-        )
+        gradients = _shared_kv.shared_kv_attention_grad(**_keywords(locals(), _MLA_GRAD_NAMES))
     return tuple(q.new_empty(0) if gradient is None else gradient for gradient in gradients)
 
 
@@ -262,23 +223,7 @@ def sparse_flash_mla_softmax_l1_norm(
         raise ValueError("invalid argument: sparse_indices: missing, want the lists of keys")
     with own_names(_L1_NAMES):
         gradients = _shared_kv.shared_kv_attention_grad(
-            q,
-            None,
-            key,
-            None,
-            None,
-            softmax_lse,
-            cmp_indices=sparse_indices,
-            cmp_topk_length=topk_length,
-            layout=layout_q,
-            scale=softmax_scale,
-            cmp_ratio=cmp_ratio,
-            cmp_mask=mask_mode,
-            cu_q=_prefix_sums("cu_seqlens_q", cu_seqlens_q),
-            cu_cmp=_prefix_sums("cu_seqlens_k", cu_seqlens_k),
-            used_q=seqused_q,
-            used_cmp=seqused_k,
-            cmp_residual=cmp_residual_k,
+            ori_kv=None, out=None, d_out=None, **_keywords(locals(), _L1_NAMES)
         )
     return gradients.cmp_l1_norm
 
@@ -330,7 +275,7 @@ def npu_sparse_attn_sharedkv(
     Raises:
         ValueError: an argument is wrong.
     """
-    return _attend_sharedkv(**locals())
+    return _attend_sharedkv(locals())
 
 
 @checked
@@ -375,99 +320,43 @@ def npu_kv_quant_sparse_attn_sharedkv(
         ValueError: an argument is wrong.
     """
     given = dict(locals())
-    if kv_quant_mode != 1:
-        raise ValueError(f"invalid argument: kv_quant_mode={kv_quant_mode}, want 1")
+    only(kv_quant_mode=(kv_quant_mode, (1,)))
     if tile_size < 1:
         raise ValueError(f"invalid argument: tile_size={tile_size}, want at least 1")
-    del given["kv_quant_mode"], given["tile_size"], given["rope_head_dim"]
     for name in ("ori_kv", "cmp_kv"):
         given[name] = typed(given[name], torch.float8_e4m3fn, name)
-    return _attend_sharedkv(**given, row_rope=rope_head_dim, row_tile=tile_size)
+    return _attend_sharedkv(given, row_rope=rope_head_dim, row_tile=tile_size)
 
 
-def _attend_sharedkv(
-    q: Tensor,
-    *,
-    ori_kv: Tensor | None,
-    cmp_kv: Tensor | None,
-    ori_sparse_indices: Tensor | None,
-    cmp_sparse_indices: Tensor | None,
-    ori_block_table: Tensor | None,
-    cmp_block_table: Tensor | None,
-    cu_seqlens_q: _Lengths,
-    cu_seqlens_ori_kv: _Lengths,
-    cu_seqlens_cmp_kv: _Lengths,
-    seqused_q: _Lengths,
-    seqused_kv: _Lengths,
-    sinks: Tensor | None,
-    metadata: Tensor | None,
-    softmax_scale: float | None,
-    cmp_ratio: int,
-    ori_mask_mode: int,
-    cmp_mask_mode: int,
-    ori_win_left: int,
-    ori_win_right: int,
-    layout_q: str,
-    layout_kv: str,
-    return_softmax_lse: bool,
-    row_rope: int = 0,
-    row_tile: int = 0,
-) -> tuple[Tensor, Tensor]:
-    """Computes npu_sparse_attn_sharedkv in either form."""
-    paged = _key_layout(layout_q, layout_kv, "layout_kv", "PA_ND")
-    ratio = cmp_ratio or 1
-    keys = integers(seqused_kv, "seqused_kv")
+def _attend_sharedkv(given: dict[str, Any], **row_format: int) -> tuple[Tensor, Tensor]:
+    """Computes npu_sparse_attn_sharedkv in either form: makes the arguments of sparse_flash_mla from its own."""
+    paged = _key_layout(given["layout_q"], given["layout_kv"], "layout_kv", "PA_ND")
+    ori_kv, slots = given["ori_kv"], given["ori_sparse_indices"] is not None
+    ratio = given["cmp_ratio"] or 1
+    keys = integers(given["seqused_kv"], "seqused_kv")
     for b, count in enumerate(keys):
         if count < 0:
             raise ValueError(f"invalid argument: seqused_kv[{b}]={count}, want at least 0")
-    used_cmp = residual = None
-    if cmp_kv is not None and ratio > 0:
-        used_cmp = [count // ratio for count in keys]
-        residual = [count % ratio for count in keys] if ori_kv is None else None
-    slots = ori_sparse_indices is not None
-    if slots and not paged:
-        raise ValueError("invalid argument: ori_sparse_indices: given, want none without layout_kv PA_ND")
-    ori_table = ori_block_table
-    if slots and ori_kv is not None and ori_kv.dim() == 4:
-        if not keys:
-            raise ValueError("invalid argument: seqused_kv: missing, want the lengths of the original keys")
-        # The table is not read, but it must have an entry for each page of the original keys.
-        ori_table = torch.zeros((len(keys), -(-max(keys) // max(ori_kv.shape[1], 1))), dtype=torch.int32)
-    with own_names(_SHAREDKV_NAMES):
-        out, lse = _shared_kv.shared_kv_attention(
-            q,
-            ori_kv,
-            cmp_kv,
-            ori_indices=_until_negative(ori_sparse_indices),
-            cmp_indices=cmp_sparse_indices,
-            sink=sinks,
-            ori_block_table=_table("ori_block_table", paged, ori_kv, ori_table),
-            cmp_block_table=_table("cmp_block_table", paged, cmp_kv, cmp_block_table),
-            layout=layout_q,
-            scale=softmax_scale or None,
-            cmp_ratio=ratio,
-            ori_mask=0 if slots else ori_mask_mode,
-            cmp_mask=cmp_mask_mode,
-            window_left=ori_win_left,
-            window_right=ori_win_right,
-            cu_q=_prefix_sums("cu_seqlens_q", cu_seqlens_q),
-            cu_ori=None if paged else _prefix_sums("cu_seqlens_ori_kv", cu_seqlens_ori_kv),
-            cu_cmp=None if paged else _prefix_sums("cu_seqlens_cmp_kv", cu_seqlens_cmp_kv),
-            used_q=seqused_q,
-            used_ori=keys if ori_kv is not None else None,
-            used_cmp=used_cmp,
-            cmp_residual=residual,
-            ori_indices_are_slots=slots,
-            positive_lse=True,
-            row_rope=row_rope,
-            row_tile=row_tile,
-        )
-    return out, lse if return_softmax_lse else q.new_empty(0, dtype=torch.float32)
-
-
-def _until_negative(indices: Tensor | None) -> Tensor | None:
-    """Returns the lists with -1 in place of other negative entries, all of which end a list."""
-    return None if indices is None else indices.clamp(min=-1)
+    mla = given | {"cmp_ratio": ratio, "softmax_scale": given["softmax_scale"] or None}
+    if ori_kv is not None:
+        mla["seqused_ori_kv"] = keys
+    if given["cmp_kv"] is not None and ratio > 0:
+        mla["seqused_cmp_kv"] = [count // ratio for count in keys]
+        mla["cmp_residual_kv"] = [count % ratio for count in keys] if ori_kv is None else None
+    if paged:
+        mla["cu_seqlens_ori_kv"] = mla["cu_seqlens_cmp_kv"] = None
+    if slots:
+        if not paged:
+            raise ValueError("invalid argument: ori_sparse_indices: given, want none without layout_kv PA_ND")
+        if ori_kv is not None and ori_kv.dim() == 4:
+            if not keys:
+                raise ValueError("invalid argument: seqused_kv: missing, want the lengths of the original keys")
+            # The table is not read, but it must have an entry for each page of the original keys.
+            pages = -(-max(keys) // max(ori_kv.shape[1], 1))
+            mla["ori_block_table"] = torch.zeros((len(keys), pages), dtype=torch.int32)
+        # Any negative entry ends a list. The library takes only -1.
+        mla |= {"ori_sparse_indices": given["ori_sparse_indices"].clamp(min=-1), "ori_mask_mode": 0}
+    return _attend(mla, paged, _SHAREDKV_NAMES, ori_indices_are_slots=slots, **row_format)
 
 
 _SIZES = (
@@ -575,8 +464,7 @@ def npu_kv_quant_sparse_attn_sharedkv_metadata(
 ) -> Tensor:
     """Does what `npu_sparse_attn_sharedkv_metadata` does, with the rest of its arguments as keywords. kv_quant_mode is
     1. tile_size and rope_head_dim are those of `npu_kv_quant_sparse_attn_sharedkv`."""
-    if kv_quant_mode != 1:
-        raise ValueError(f"invalid argument: kv_quant_mode={kv_quant_mode}, want 1")
+    only(kv_quant_mode=(kv_quant_mode, (1,)))
     for name, value in (("tile_size", tile_size), ("rope_head_dim", rope_head_dim)):
         if value < 0:
             raise ValueError(f"invalid argument: {name}={value}, want at least 0")

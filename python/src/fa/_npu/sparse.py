@@ -9,8 +9,10 @@ from torch import Tensor
 
 from .._errors import own_names
 from .._torch import sparse_ops as _torch_sparse_ops
+from .._torch.lengths import as_tensor
 from .._torch.sparse_ops import DenseLossCall, LossCall, SparseCall
 from .calls import TENSOR_NAMES, checked
+from .sparse_checks import at_least, common_layout, layout_of, only
 
 _MAX_TOKENS = 9223372036854775807
 
@@ -31,27 +33,6 @@ _GRAD_NAMES = _NAMES | {"lengths_q": "actual_seq_qlen", "lengths_kv": "actual_se
 _LOSS_NAMES = _GRAD_NAMES | {"lengths_kv": "actual_seq_klen"}
 
 
-def _check_layouts(layout_query: str, layout_kv: str, name_kv: str, block_table: Tensor | None) -> str:
-    """Returns the layout of the queries. Raises ValueError unless keys have it too, or PA_BSND with a block_table."""
-    layout = _check_layout("layout_query", layout_query)
-    want = layout if block_table is None else "PA_BSND"
-    if layout_kv.upper() != want:
-        reason = "layout_query" if block_table is None else "with block_table"
-        raise ValueError(f'invalid argument: {name_kv}="{layout_kv}", want {want} ({reason})')
-    return layout
-
-
-def _check_layout(name: str, layout: str) -> str:
-    if layout.upper() not in ("BSND", "TND"):
-        raise ValueError(f'invalid argument: {name}="{layout}", want BSND or TND')
-    return layout.upper()
-
-
-def _check_attention(attention_mode: int) -> None:
-    if attention_mode not in (0, 2):
-        raise ValueError(f"invalid argument: attention_mode={attention_mode}, want 0 or 2")
-
-
 def _own_value(key: Tensor, value: Tensor | None) -> Tensor | None:
     """Returns None if `value` is None, is the key, or has the key's memory and no gradient. dk then contains the
     value's gradient. Otherwise returns `value`."""
@@ -59,10 +40,6 @@ def _own_value(key: Tensor, value: Tensor | None) -> Tensor | None:
         return None
     same = value.data_ptr() == key.data_ptr() and value.shape == key.shape and value.stride() == key.stride()
     return None if same and not (value.requires_grad or key.requires_grad) else value
-
-
-def _lengths(lengths: Tensor | Sequence[int] | None) -> Tensor | None:
-    return lengths if lengths is None or isinstance(lengths, Tensor) else torch.tensor(lengths, dtype=torch.int64)
 
 
 @checked
@@ -108,16 +85,16 @@ def npu_sparse_flash_attention(
     Raises:
         ValueError: an argument is wrong.
     """
-    _check_attention(attention_mode)
+    only(attention_mode=(attention_mode, (0, 2)))
     call = SparseCall(
         query_rope=query_rope,
         key_rope=key_rope,
         sink=sinks,
         sparse_indices=sparse_indices,
         block_table=block_table,
-        lengths_q=_lengths(actual_seq_lengths_query),
-        lengths_kv=_lengths(actual_seq_lengths_kv),
-        layout=_check_layouts(layout_query, layout_kv, "layout_kv", block_table),
+        lengths_q=as_tensor(actual_seq_lengths_query),
+        lengths_kv=as_tensor(actual_seq_lengths_kv),
+        layout=common_layout(("layout_query", layout_query), ("layout_kv", layout_kv), block_table),
         scale=scale_value,
         block_size=sparse_block_size,
         sparse_mode=sparse_mode,
@@ -157,16 +134,16 @@ def npu_sparse_flash_attention_grad(
     given, which torch_npu does not know. The gradient of an absent argument is None. Without a value, dk contains the
     value's gradient too. Softmax statistics that include sinks give the gradients of a call with sinks. d_out and out
     are [B, S1, N, Dv], TND [T, N, Dv]."""
-    _check_attention(attention_mode)
+    only(attention_mode=(attention_mode, (0, 2)))
     call = SparseCall(
         query_rope=query_rope,
         key_rope=key_rope,
         sink=sinks,
         sparse_indices=sparse_indices,
         block_table=None,
-        lengths_q=_lengths(actual_seq_qlen),
-        lengths_kv=_lengths(actual_seq_kvlen),
-        layout=_check_layout("layout", layout),
+        lengths_q=as_tensor(actual_seq_qlen),
+        lengths_kv=as_tensor(actual_seq_kvlen),
+        layout=layout_of("layout", layout),
         scale=scale_value,
         block_size=sparse_block_size,
         sparse_mode=sparse_mode,
@@ -216,17 +193,16 @@ def npu_lightning_indexer(
     Raises:
         ValueError: an argument is wrong.
     """
-    if sparse_count < 1:
-        raise ValueError(f"invalid argument: sparse_count={sparse_count}, want >= 1")
-    layout = _check_layouts(layout_query, layout_key, "layout_key", block_table)
+    at_least(1, sparse_count=sparse_count)
+    layout = common_layout(("layout_query", layout_query), ("layout_key", layout_key), block_table)
     with own_names(_INDEXER_NAMES):
         indices, values = _torch_sparse_ops.lightning_indexer(
             query,
             key,
             weights,
             block_table,
-            _lengths(actual_seq_lengths_query),
-            _lengths(actual_seq_lengths_key),
+            as_tensor(actual_seq_lengths_query),
+            as_tensor(actual_seq_lengths_key),
             layout,
             sparse_count,
             sparse_mode,
@@ -265,9 +241,9 @@ def npu_lightning_indexer_grad(
             weights,
             sparse_indices,
             dy,
-            _lengths(actual_seq_lengths_query),
-            _lengths(actual_seq_lengths_key),
-            _check_layout("layout", layout),
+            as_tensor(actual_seq_lengths_query),
+            as_tensor(actual_seq_lengths_key),
+            layout_of("layout", layout),
             sparse_mode,
         )
 
@@ -300,9 +276,9 @@ def npu_dense_lightning_indexer_softmax_lse(
             query_index,
             key_index,
             weights,
-            _lengths(actual_seq_qlen),
-            _lengths(actual_seq_klen),
-            _check_layout("layout", layout),
+            as_tensor(actual_seq_qlen),
+            as_tensor(actual_seq_klen),
+            layout_of("layout", layout),
             sparse_mode,
         )
 
@@ -352,9 +328,9 @@ def npu_dense_lightning_indexer_grad_kl_loss(
         softmax_sum_index=softmax_sum_index,
         query_rope=query_rope,
         key_rope=key_rope,
-        lengths_q=_lengths(actual_seq_qlen),
-        lengths_kv=_lengths(actual_seq_klen),
-        layout=_check_layout("layout", layout),
+        lengths_q=as_tensor(actual_seq_qlen),
+        lengths_kv=as_tensor(actual_seq_klen),
+        layout=layout_of("layout", layout),
         scale=scale_value,
         sparse_mode=sparse_mode,
     )
@@ -413,9 +389,9 @@ def npu_sparse_lightning_indexer_grad_kl_loss(
         query_rope=query_rope,
         key_rope=key_rope,
         sink=sinks,
-        lengths_q=_lengths(actual_seq_qlen),
-        lengths_kv=_lengths(actual_seq_klen),
-        layout=_check_layout("layout", layout),
+        lengths_q=as_tensor(actual_seq_qlen),
+        lengths_kv=as_tensor(actual_seq_klen),
+        layout=layout_of("layout", layout),
         scale=scale_value,
         sparse_mode=sparse_mode,
     )

@@ -1,12 +1,12 @@
-"""Checks of arguments that the device's indexers and their metadata operators share."""
+"""Checks of arguments that the device's functions for sparse attention and indexers share."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
-INDEXER_PAGES = ("PA_BSND",)
-SECOND_INDEXER_PAGES = ("PA_BBND",)
+INDEXER_PAGES = "PA_BSND"
+SECOND_INDEXER_PAGES = "PA_BBND"
 
 
 def only(**values: tuple[int, tuple[int, ...]]) -> None:
@@ -27,6 +27,18 @@ def layout_of(name: str, layout: str) -> str:
     if layout.upper() not in ("BSND", "TND"):
         raise ValueError(f'invalid argument: {name}="{layout}", want BSND or TND')
     return layout.upper()
+
+
+def common_layout(
+    query: tuple[str, str], key: tuple[str, str], block_table: Tensor | None = None, pages: str = INDEXER_PAGES
+) -> str:
+    """Returns the layout of the queries. Raises ValueError unless keys have it too, or `pages` with a block_table.
+    `query` and `key` are the names and the values of the arguments."""
+    layout = layout_of(*query)
+    want, reason = (layout, query[0]) if block_table is None else (pages, "with block_table")
+    if key[1].upper() != want:
+        raise ValueError(f'invalid argument: {key[0]}="{key[1]}", want {want} ({reason})')
+    return layout
 
 
 def shape_text(tensor: Tensor) -> str:

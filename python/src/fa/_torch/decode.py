@@ -18,6 +18,7 @@ from .._prompt import output_dtype
 from .._pytorch import unwatched
 from . import autograd
 from .engine import compute, is_plain, possible, recorded
+from .lengths import as_tensor
 from .operators import operator, schema_of
 
 UNLIMITED = 2**63 - 1
@@ -141,7 +142,7 @@ def attend_cached(
     if possible(query, *key, *value, *call.key_rope, *call[_TENSOR_SLICE]):
         lengths = integers(lengths_q, "lengths_q"), integers(lengths_kv, "lengths_kv")
         return _directly(query, key, value, *lengths, call)
-    call = call._replace(lengths_q=_as_tensor(lengths_q), lengths_kv=_as_tensor(lengths_kv))
+    call = call._replace(lengths_q=as_tensor(lengths_q), lengths_kv=as_tensor(lengths_kv))
     return decode_operator(query, key, value, *call)
 
 
@@ -154,10 +155,6 @@ def _attend_pairs(query, key, value, lengths_q, lengths_kv, call: DecodeCall) ->
             raise ValueError(f"invalid argument: {name}: want a plain CPU tensor (with a fa.PairMask), got {kind}")
     lengths = integers(lengths_q, "lengths_q"), integers(lengths_kv, "lengths_kv")
     return _directly(query, key, value, *lengths, call)
-
-
-def _as_tensor(lengths: Tensor | Sequence[int] | None) -> Tensor | None:
-    return lengths if lengths is None or isinstance(lengths, Tensor) else torch.tensor(lengths, dtype=torch.int64)
 
 
 # Argument names: {the library's name: the name in decode_attention}.

@@ -10,6 +10,7 @@ from torch import Tensor
 from .. import _sparse
 from . import autograd
 from .operators import operator, schema_of, without_contents
+from .sparse_ops import computed_as_constants
 
 
 class GivenLossCall(NamedTuple):
@@ -45,7 +46,4 @@ def _fake_gradients(*arguments):
 )
 def given_loss_gradients(*arguments):
     """Returns dq_index, dk_index, dweights and softmax_index. None of these results can be differentiated."""
-    given = GivenLossCall(*arguments)._asdict()
-    needed = [given.pop(name).detach() for name in GivenLossCall._fields[:5]]
-    given |= {name: None if x is None else x.tolist() for name, x in given.items() if name.endswith(("_q", "_kv"))}
-    return tuple(_sparse.given_target_gradients(*needed, **given))
+    return computed_as_constants(_sparse.given_target_gradients, GivenLossCall(*arguments), "lengths_q")

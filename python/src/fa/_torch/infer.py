@@ -16,9 +16,8 @@ from .._infer import UNLIMITED
 from .._prompt import unsigned
 from . import autograd
 from .engine import compute, possible
+from .lengths import Lengths, as_tensor
 from .operators import operator, schema_of
-
-Lengths = Optional[Tensor | Sequence[int]]
 
 
 class InferCall(NamedTuple):
@@ -115,9 +114,5 @@ def infer_into(
         _write(query, key, value, call, out, lse, lengths_q, lengths_kv)
         torch.autograd.graph.increment_version([t for t in (out, lse) if t is not None])
         return
-    call = call._replace(lengths_q=_as_tensor(lengths_q), lengths_kv=_as_tensor(lengths_kv))
+    call = call._replace(lengths_q=as_tensor(lengths_q), lengths_kv=as_tensor(lengths_kv))
     infer_operator(query, list(key), list(value), *call, out, lse)
-
-
-def _as_tensor(lengths: Lengths) -> Tensor | None:
-    return lengths if lengths is None or isinstance(lengths, Tensor) else torch.tensor(lengths, dtype=torch.int64)

@@ -9,11 +9,8 @@ from torch import Tensor
 
 from .. import _sparse
 from . import autograd
+from .lengths import as_list, with_lists
 from .operators import operator, schema_of
-
-
-def _list(lengths: Tensor | None) -> list[int] | None:
-    return None if lengths is None else lengths.tolist()
 
 
 class RowsCall(NamedTuple):
@@ -58,8 +55,8 @@ def quantized_sparse_attention(query, key, value, *arguments):
         sparse_mode=call.sparse_mode,
         sink=call.sink,
         block_table=call.block_table,
-        lengths_q=_list(call.lengths_q),
-        lengths_kv=_list(call.lengths_kv),
+        lengths_q=as_list(call.lengths_q),
+        lengths_kv=as_list(call.lengths_kv),
         row_format=(query.shape[-1] - call.rope, call.rope, call.tile),
     )[:3]
 
@@ -100,7 +97,6 @@ def indexer_selection(query, key, weights, *arguments):
     call = SelectionCall(*arguments)
     given = call._asdict()
     values = given.pop("values")
-    lists = {name: _list(given[name]) for name in ("lengths_q", "lengths_kv", "used_q", "used_kv", "residual_kv")}
     tensors = {name: given[name].detach() for name in ("q_scale", "k_scale") if given[name] is not None}
     indices, scores = _sparse.lightning_indexer(
         query.detach(),
@@ -108,6 +104,6 @@ def indexer_selection(query, key, weights, *arguments):
         weights.detach(),
         need_values=bool(values),
         values_dtype=getattr(torch, values or "float32"),
-        **(given | lists | tensors),
+        **with_lists(given | tensors),
     )
     return indices, query.new_empty(0, dtype=torch.float32) if scores is None else scores

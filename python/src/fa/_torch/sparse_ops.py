@@ -10,12 +10,9 @@ from torch import Tensor
 
 from .. import _sparse
 from . import autograd
+from .lengths import as_list, with_lists
 from .operators import operator, schema_of, tensors_of, without_contents
 from .vmap import Rule, by_batch
-
-
-def _lengths(lengths: Tensor | None) -> list[int] | None:
-    return None if lengths is None else lengths.tolist()
 
 
 class SparseCall(NamedTuple):
@@ -37,7 +34,7 @@ class SparseCall(NamedTuple):
         """Returns the keywords that both the forward and the backward take."""
         given = self._asdict()
         del given["sparse_indices"], given["block_table"]
-        return given | {name: _lengths(given[name]) for name in ("lengths_q", "lengths_kv")}
+        return with_lists(given)
 
 
 def _of_sparse(first: int) -> Rule:
@@ -118,8 +115,8 @@ def lightning_indexer_backward(
             weights,
             sparse_indices,
             d_values,
-            lengths_q=_lengths(lengths_q),
-            lengths_kv=_lengths(lengths_kv),
+            lengths_q=as_list(lengths_q),
+            lengths_kv=as_list(lengths_kv),
             layout=layout,
             sparse_mode=sparse_mode,
         )
@@ -161,8 +158,8 @@ def lightning_indexer(query, key, weights, block_table, lengths_q, lengths_kv, l
         key,
         weights,
         block_table=block_table,
-        lengths_q=_lengths(lengths_q),
-        lengths_kv=_lengths(lengths_kv),
+        lengths_q=as_list(lengths_q),
+        lengths_kv=as_list(lengths_kv),
         layout=layout,
         sparse_count=sparse_count,
         sparse_mode=sparse_mode,
@@ -190,13 +187,12 @@ class LossCall(NamedTuple):
     sparse_mode: int
 
 
-def _loss(function: Callable[..., tuple], call: LossCall | DenseLossCall) -> tuple[Tensor, ...]:
-    """Returns dq_index, dk_index, dweights and the loss, computed by `function`. It gets the members of `call` before
-    query_rope by position."""
+def computed_as_constants(function: Callable[..., tuple], call: Any, first_keyword: str) -> tuple[Tensor, ...]:
+    """Returns what `function` computes from the detached members of `call`. It gets those before `first_keyword` by
+    position."""
     given = {name: t.detach() if isinstance(t, Tensor) else t for name, t in call._asdict().items()}
-    needed = [given.pop(name) for name in call._fields[: call._fields.index("query_rope")]]
-    lengths = {name: _lengths(given[name]) for name in ("lengths_q", "lengths_kv")}
-    return tuple(function(*needed, **given | lengths))
+    needed = [given.pop(name) for name in call._fields[: call._fields.index(first_keyword)]]
+    return tuple(function(*needed, **with_lists(given)))
 
 
 def _fake_loss(call: LossCall | DenseLossCall) -> tuple[Tensor, ...]:
@@ -211,7 +207,8 @@ def _fake_loss(call: LossCall | DenseLossCall) -> tuple[Tensor, ...]:
 )
 def sparse_indexer_loss(*arguments):
     """Returns dq_index, dk_index, dweights and the loss. None of these results can be differentiated."""
-    return _loss(_sparse.sparse_lightning_indexer_grad_kl_loss, LossCall(*arguments))
+    call = LossCall(*arguments)
+    return computed_as_constants(_sparse.sparse_lightning_indexer_grad_kl_loss, call, "query_rope")
 
 
 def _fake_lse(query_index, key_index, weights, lengths_q, lengths_kv, layout, sparse_mode):
@@ -232,8 +229,8 @@ def dense_indexer_lse(query_index, key_index, weights, lengths_q, lengths_kv, la
     return tuple(
         _sparse.dense_lightning_indexer_softmax_lse(
             *(tensor.detach() for tensor in (query_index, key_index, weights)),
-            lengths_q=_lengths(lengths_q),
-            lengths_kv=_lengths(lengths_kv),
+            lengths_q=as_list(lengths_q),
+            lengths_kv=as_list(lengths_kv),
             layout=layout,
             sparse_mode=sparse_mode,
         )
@@ -268,4 +265,5 @@ class DenseLossCall(NamedTuple):
 )
 def dense_indexer_loss(*arguments):
     """Returns dq_index, dk_index, dweights and the loss. None of these results can be differentiated."""
-    return _loss(_sparse.dense_lightning_indexer_grad_kl_loss, DenseLossCall(*arguments))
+    call = DenseLossCall(*arguments)
+    return computed_as_constants(_sparse.dense_lightning_indexer_grad_kl_loss, call, "query_rope")
