@@ -154,9 +154,9 @@ TEST(ScaledInference, OneScalePerKeyIsRefusedWhateverTheKeys) {
   }
 }
 
-// A row of many keys is as accurate as a short one. No number is near 0, so the errors are relative. In f32, P V adds at
-// most 512 keys. Their roundings, half a unit 2^-24 on average, walk at random: sqrt(512) / 2 units are 7e-7. The lse is
-// rounded once, and a score has two roundings: 3 units are 2e-7. Sums that are not cut would err by 1e-5.
+// A row of many keys is as accurate as a short one. No number is near 0, so the errors are relative. In f32, P V adds
+// at most 512 keys. Their roundings, half a unit 2^-24 on average, walk at random: sqrt(512) / 2 units are 7e-7. The
+// lse is rounded once, and a score has two roundings: 3 units are 2e-7. Sums that are not cut would err by 1e-5.
 TEST(ScaledInference, ErrorsDoNotGrowWithTheKeys) {
   for (const DType format : {DType::kI8, DType::kF8E4M3}) {
     ScaledCase c;
