@@ -186,9 +186,9 @@ aclnnStatus aclnnSparseFlashMlaGetWorkspaceSize(
     operation->OptionalInput("cmpTopkLength", cmpTopkLengthOptional, &MlaArgs::cmp_topk_length);
     operation->OptionalInput("sinks", sinksOptional, &MlaArgs::sink);
     operation->Ignored("metadata", metadataOptional);
-    operation->Output("attnOut", attnOutOut, &MlaArgs::out);
+    operation->OptionalOutput("attnOut", attnOutOut, &MlaArgs::out);
     if (returnSoftmaxLse) {
-      operation->Output("softmaxLse", softmaxLseOutOptional, &MlaArgs::lse);
+      operation->OptionalOutput("softmaxLse", softmaxLseOutOptional, &MlaArgs::lse);
     } else {
       operation->Ignored("softmaxLse", softmaxLseOutOptional, /*output=*/true);
     }
@@ -245,12 +245,12 @@ aclnnStatus aclnnSparseFlashMlaGradGetWorkspaceSize(
     operation->OptionalInput("cmpTopkLength", cmpTopkLengthOptional, &MlaGradArgs::cmp_topk_length);
     operation->OptionalInput("sinks", sinksOptional, &MlaGradArgs::sink);
     operation->Ignored("metadata", metadataOptional);
-    operation->Output("dQuery", dQueryOut, &MlaGradArgs::dq);
-    operation->Output("dOriKv", dOriKvOutOptional, &MlaGradArgs::d_ori_kv);
-    operation->Output("dCmpKv", dCmpKvOutOptional, &MlaGradArgs::d_cmp_kv);
-    operation->Output("dSinks", dSinksOutOptional, &MlaGradArgs::dsink);
-    operation->Output("oriSoftmaxL1Norm", oriSoftmaxL1NormOutOptional, &MlaGradArgs::ori_l1_norm);
-    operation->Output("cmpSoftmaxL1Norm", cmpSoftmaxL1NormOutOptional, &MlaGradArgs::cmp_l1_norm);
+    operation->OptionalOutput("dQuery", dQueryOut, &MlaGradArgs::dq);
+    operation->OptionalOutput("dOriKv", dOriKvOutOptional, &MlaGradArgs::d_ori_kv);
+    operation->OptionalOutput("dCmpKv", dCmpKvOutOptional, &MlaGradArgs::d_cmp_kv);
+    operation->OptionalOutput("dSinks", dSinksOutOptional, &MlaGradArgs::dsink);
+    operation->OptionalOutput("oriSoftmaxL1Norm", oriSoftmaxL1NormOutOptional, &MlaGradArgs::ori_l1_norm);
+    operation->OptionalOutput("cmpSoftmaxL1Norm", cmpSoftmaxL1NormOutOptional, &MlaGradArgs::cmp_l1_norm);
     return Release(std::move(operation), workspaceSize, executor);
   });
 }
@@ -291,7 +291,7 @@ aclnnStatus aclnnSparseFlashMlaSoftmaxL1NormGetWorkspaceSize(
     operation->Lengths("cmpResidualK", cmpResidualKOptional, Form::kResidual, &MlaGradArgs::cmp_residual);
     operation->OptionalInput("topkLength", topkLengthOptional, &MlaGradArgs::cmp_topk_length);
     operation->Ignored("metadata", metadataOptional);
-    operation->Output("softmaxL1Norm", softmaxL1Norm, &MlaGradArgs::cmp_l1_norm);
+    operation->OptionalOutput("softmaxL1Norm", softmaxL1Norm, &MlaGradArgs::cmp_l1_norm);
     return Release(std::move(operation), workspaceSize, executor);
   });
 }
