@@ -1,6 +1,7 @@
 #ifndef FA_ACLNN_MEMBERWISE_OPERATION_H_
 #define FA_ACLNN_MEMBERWISE_OPERATION_H_
 
+#include <functional>
 #include <utility>
 #include <vector>
 
@@ -47,6 +48,10 @@ class MemberwiseOperation : public PlannedOperation<Args> {
     }
   }
 
+  /// Changes the library's tensors: `adjust` runs before every plan and every run. In the first phase the memory is
+  /// null.
+  void Adjust(std::function<void(Args&, const CallMemory*)> adjust) { adjusts_.push_back(std::move(adjust)); }
+
   Options options;
 
  protected:
@@ -60,6 +65,7 @@ class MemberwiseOperation : public PlannedOperation<Args> {
     Args args;
     for (const auto& [slot, member] : inputs_) args.*member = operands_.In(slot, memory);
     for (const auto& [slot, member] : outputs_) args.*member = operands_.Out(slot, memory);
+    for (const auto& adjust : adjusts_) adjust(args, memory);
     return args;
   }
   [[nodiscard]] Status KeepPlanOf(const Args& args) { return this->Keep(planner_(args, options, nullptr)); }
@@ -76,6 +82,7 @@ class MemberwiseOperation : public PlannedOperation<Args> {
   Planner planner_;
   std::vector<std::pair<Operands::Slot, TensorView Args::*>> inputs_;
   std::vector<std::pair<Operands::Slot, MutableTensorView Args::*>> outputs_;
+  std::vector<std::function<void(Args&, const CallMemory*)>> adjusts_;
 };
 
 }  // namespace fa::aclnn

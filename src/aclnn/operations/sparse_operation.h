@@ -1,6 +1,7 @@
 #ifndef FA_ACLNN_SPARSE_OPERATION_H_
 #define FA_ACLNN_SPARSE_OPERATION_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -35,6 +36,16 @@ struct SparseLayouts {
 /// Checks that a count is the number of entries per list of a tensor.
 [[nodiscard]] Status CheckCountOfEntries(const char* count_name, int64_t count, const char* name,
                                          const aclTensor* tensor);
+
+/// A parameter that is a tensor.
+struct NamedTensor {
+  const char* name = "";
+  const aclTensor* tensor = nullptr;
+};
+/// The lists of an operator that has both prefix sums and rows in use, in the order of its signature.
+struct SequenceLists {
+  NamedTensor cu_q, cu_kv, used_q, used_kv, residual_kv;
+};
 
 /// An operator of the sparse family. Each aclTensor of the caller becomes one tensor of the library's call, except
 /// ignored tensors and tensors of lengths.
@@ -76,6 +87,26 @@ class SparseOperation final : public MemberwiseOperation<Args, Options> {
   void Integers(const char* name, const aclTensor* tensor, std::span<const int64_t> Args::*member) {
     integers_.push_back({name, SequenceLengths(name, tensor, operands_), member});
   }
+
+  /// Adds lists. Which arguments of the library they are depends on the layouts: only packed rows have prefix sums.
+  void Sequences(const SequenceLists& of, const SparseLayouts& layouts) {
+    const bool sums_q = layouts.layout == Layout::kTND, sums_kv = sums_q && !layouts.paged;
+    if (sums_q) SumsQ(of.cu_q.name, of.cu_q.tensor);
+    if (sums_kv) SumsKv(of.cu_kv.name, of.cu_kv.tensor);
+    if (sums_q) {
+      Integers(of.used_q.name, of.used_q.tensor, &Args::used_q);
+    } else {
+      LengthsQ(of.used_q.name, of.used_q.tensor);
+    }
+    if (sums_kv) {
+      Integers(of.used_kv.name, of.used_kv.tensor, &Args::used_kv);
+    } else {
+      LengthsKv(of.used_kv.name, of.used_kv.tensor);
+    }
+    Integers(of.residual_kv.name, of.residual_kv.tensor, &Args::residual_kv);
+  }
+  /// Reserves `bytes` of the workspace and returns their offset.
+  size_t Book(size_t bytes) { return operands_.Book(bytes); }
 
   [[nodiscard]] Status Prepare() {
     if (!operands_.status().ok()) return operands_.status();
@@ -158,10 +189,12 @@ class SparseOperation final : public MemberwiseOperation<Args, Options> {
     if constexpr (requires { args.block_table; }) {
       if (args.block_table.data != nullptr) return MostPagedKeys(args.k.shape, args.block_table.shape);
     }
-    if constexpr (requires { args.k; }) {
+    if constexpr (!requires { args.k_index; }) {
       return RowsOf(args.k);
-    } else {
+    } else if constexpr (!requires { args.k; }) {
       return RowsOf(args.k_index);
+    } else {
+      return RowsOf(args.k.data != nullptr ? args.k : args.k_index);
     }
   }
   /// Returns the number of sequences, if it does not depend on contents of tensors. `args` has its lengths.
@@ -173,12 +206,14 @@ class SparseOperation final : public MemberwiseOperation<Args, Options> {
     }
     return {};
   }
-  /// Returns the queries of the attention, or the indexer's queries if the operator has no attention.
+  /// Returns the queries of the attention, or the indexer's queries if the call has no attention.
   [[nodiscard]] static const TensorView& QueriesOf(const Args& args) {
-    if constexpr (requires { args.q; }) {
+    if constexpr (!requires { args.q_index; }) {
       return args.q;
-    } else {
+    } else if constexpr (!requires { args.q; }) {
       return args.q_index;
+    } else {
+      return args.q.data != nullptr ? args.q : args.q_index;
     }
   }
 

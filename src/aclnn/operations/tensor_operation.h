@@ -30,39 +30,29 @@ class TensorOperation final : public MemberwiseOperation<Args, Options> {
 
   /// Changes which elements an input has: its first element lies `offset` elements further, and its outermost stride is
   /// `stride`.
-  void Move(TensorView Args::*member, int64_t offset, int64_t stride) { moves_.push_back({member, offset, stride}); }
+  void Move(TensorView Args::*member, int64_t offset, int64_t stride) {
+    this->Adjust([=](Args& args, const CallMemory* memory) {
+      TensorView& view = args.*member;
+      if (memory != nullptr && view.data != nullptr) {
+        view.data = static_cast<const std::byte*>(view.data) + offset * static_cast<int64_t>(SizeOf(view.dtype));
+      }
+      if (view.stride.empty()) view.stride = DenseStride(view.shape);
+      if (!view.stride.empty()) view.stride[0] = stride;
+    });
+  }
 
   [[nodiscard]] Status Prepare() {
     if (!operands_.status().ok()) return operands_.status();
-    return this->KeepPlanOf(MovedTensorsOf(nullptr));
+    return this->KeepPlanOf(this->TensorsOf(nullptr));
   }
 
   [[nodiscard]] Status Run(const CallMemory& memory) const override {
     FA_RETURN_IF_ERROR(operands_.PackInputs(memory));
-    return this->RunAndScatter(MovedTensorsOf(&memory), memory);
+    return this->RunAndScatter(this->TensorsOf(&memory), memory);
   }
 
  private:
-  struct Moved {
-    TensorView Args::*member;
-    int64_t offset, stride;
-  };
-
-  [[nodiscard]] Args MovedTensorsOf(const CallMemory* memory) const {
-    Args args = this->TensorsOf(memory);
-    for (const Moved& moved : moves_) {
-      TensorView& view = args.*moved.member;
-      if (memory != nullptr && view.data != nullptr) {
-        view.data = static_cast<const std::byte*>(view.data) + moved.offset * static_cast<int64_t>(SizeOf(view.dtype));
-      }
-      if (view.stride.empty()) view.stride = DenseStride(view.shape);
-      if (!view.stride.empty()) view.stride[0] = moved.stride;
-    }
-    return args;
-  }
-
   using Base::operands_;
-  std::vector<Moved> moves_;
 };
 
 }  // namespace fa::aclnn
