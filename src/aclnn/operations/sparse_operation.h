@@ -27,8 +27,8 @@ struct SparseLayouts {
 };
 /// Returns the layout that "BSND" or "TND" names. Null stands for "BSND".
 [[nodiscard]] Result<Layout> SparseLayoutOf(const char* name, const char* layout);
-/// Reads both layout strings. The layout of keys is the layout of queries or the name for pages, and null stands for
-/// the layout of queries.
+/// Reads both layout strings. Keys have the layout of queries or, if `pages` is not null, lie in pages and have the
+/// layout `pages`. Null strings stand for the layout of queries.
 [[nodiscard]] Result<SparseLayouts> SparseLayoutsOf(const char* query_name, const char* query, const char* key_name,
                                                     const char* key, const char* pages = "PA_BSND");
 /// Returns the mask that a sparseMode means, which the parameter `name` holds.
