@@ -59,23 +59,6 @@ Status CheckLengths(const Side& side, int64_t batch) {
   return Status::Ok();
 }
 
-/// Checks one number per sequence. Entry i must be in 0..most(i); `want` says where the upper end comes from.
-template <typename Most>
-Status CheckNumbers(const char* name, std::span<const int64_t> numbers, int64_t count, const Most& most,
-                    const Words& want) {
-  if (numbers.empty()) return Status::Ok();
-  if (static_cast<int64_t>(numbers.size()) != count) {
-    return Status::InvalidArgument(Arg(name).Has(std::to_string(numbers.size())) + " entries, want " +
-                                   std::to_string(count) + " (batch)");
-  }
-  for (size_t i = 0; i < numbers.size(); ++i) {
-    if (numbers[i] >= 0 && numbers[i] <= most(i)) continue;
-    return Status::InvalidArgument(EntryOf(name, numbers, i) + ", want 0.." + std::to_string(most(i)) + " (" +
-                                   want.text + ")");
-  }
-  return Status::Ok();
-}
-
 /// Checks used_q or used_kv, and applies it to the lengths of the bound sequences.
 Status ApplyUsed(const char* name, std::span<const int64_t> used, bool sums, const char* lengths,
                  int64_t SparseSequence::*length, SparseSequences& bound) {
@@ -84,7 +67,7 @@ Status ApplyUsed(const char* name, std::span<const int64_t> used, bool sums, con
     return Status::InvalidArgument(Arg(name).Says("given, want none: rows are not packed, use ") + Arg(lengths));
   }
   FA_RETURN_IF_ERROR(CheckNumbers(
-      name, used, std::ssize(bound.list), [&](size_t i) { return bound.list[i].*length; }, Arg(lengths)));
+      name, used, std::ssize(bound.list), [&](size_t i) { return bound.list[i].*length; }, " (" + Arg(lengths) + ")"));
   for (size_t i = 0; i < used.size(); ++i) bound.list[i].*length = used[i];
   return Status::Ok();
 }
@@ -98,7 +81,7 @@ Status ApplyRatio(const SparseLengths& lengths, SparseSequences& bound) {
   }
   FA_RETURN_IF_ERROR(CheckNumbers(
       "residual_kv", lengths.residual_kv, std::ssize(bound.list), [&](size_t) { return lengths.ratio - 1; },
-      Arg("cmp_ratio") + " - 1"));
+      " (" + Arg("cmp_ratio") + " - 1)"));
   for (size_t i = 0; i < bound.list.size(); ++i) {
     bound.list[i].ratio = lengths.ratio;
     if (!lengths.residual_kv.empty()) bound.list[i].residual = lengths.residual_kv[i];
