@@ -74,23 +74,7 @@ Status BindAttention(const AttentionTensors& inputs, const SparseTensors& tensor
 /// Binds what both losses share: the indexer, its gradients and the options, in this order.
 template <typename Args, typename Options>
 Status BindIndexer(const Args& args, const Options& options, SparseTensors& tensors, BoundIndexerLoss& bound) {
-  IndexerInputs inputs{.q_name = "q_index",
-                       .k_name = "k_index",
-                       .q = args.q_index,
-                       .k = args.k_index,
-                       .weights = args.weights,
-                       .block_table = {},
-                       .lengths_q = args.lengths_q,
-                       .lengths_kv = args.lengths_kv,
-                       .layout = options.layout,
-                       .mask = options.mask};
-  if constexpr (requires { args.residual_kv; }) {
-    inputs.used_q = args.used_q;
-    inputs.used_kv = args.used_kv;
-    inputs.residual_kv = args.residual_kv;
-    inputs.cmp_ratio = options.cmp_ratio;
-  }
-  auto shape = BindIndexerShape(inputs, tensors);
+  auto shape = BindIndexerShape(IndexInputsOf(args, options), tensors);
   if (!shape.ok()) return shape.status();
   bound.problem.shape = std::move(*shape);
   auto gradients = BindIndexerGradients(GradientsOf(args), tensors, bound.problem.shape);
