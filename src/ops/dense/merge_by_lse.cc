@@ -7,7 +7,6 @@
 #include <cmath>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "core/run/executor.h"
 #include "core/run/guarded_call.h"
