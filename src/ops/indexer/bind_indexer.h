@@ -115,7 +115,6 @@ struct SelectionProblem {
 struct BoundIndexer {
   IndexerShape shape;
   layout::Rows indices, values, index_offset;
-  std::vector<int64_t> used_q, used_kv, residual_kv;
   int64_t entries = 0;  ///< number of keys selected per token
   bool has_values = false;
   bool paged = false;

@@ -23,7 +23,7 @@ Result<BoundIndexerLse> BindIndexerLse(const DenseIndexerLseArgs& args, const De
 
 Status CheckIndexerRunArgs(const BoundIndexerLse& bound, const DenseIndexerLseArgs& args) {
   FA_RETURN_IF_ERROR(CheckSparseTensors(TensorsOf(args), bound.planned));
-  return CheckSparseLengths(bound.shape.sequences, args.lengths_q, args.lengths_kv);
+  return CheckSparseLengths(bound.shape.sequences, args);
 }
 
 StatisticsRows RowsOf(const BoundIndexerLse& bound, const DenseIndexerLseArgs& args) {

@@ -5,7 +5,6 @@
 
 #include "core/saturating.h"
 #include "ops/bind/argument_error.h"
-#include "ops/bind/planned_tensors.h"
 #include "ops/bind/prefix_sums.h"
 #include "ops/plan/plan_machine.h"
 
@@ -136,6 +135,9 @@ Result<SparseSequences> BindSparseSequences(const SparseLengths& lengths) {
   bound.k_rows = lengths.k_rows;
   bound.lengths_q.assign(lengths.lengths_q.begin(), lengths.lengths_q.end());
   bound.lengths_kv.assign(lengths.lengths_kv.begin(), lengths.lengths_kv.end());
+  bound.used_q.assign(lengths.used_q.begin(), lengths.used_q.end());
+  bound.used_kv.assign(lengths.used_kv.begin(), lengths.used_kv.end());
+  bound.residual_kv.assign(lengths.residual_kv.begin(), lengths.residual_kv.end());
   for (int64_t b = 0; b < count; ++b) {
     const auto i = static_cast<size_t>(b);
     const auto of = [&](const Side& side, bool prefix, int64_t* offset) {
@@ -160,12 +162,6 @@ Result<SparseSequences> BindSparseSequences(const SparseLengths& lengths) {
     if (bound.tokens > kMaxTokens) return TooManyTokens(lengths.q_name, bound.tokens);
   }
   return bound;
-}
-
-Status CheckSparseLengths(const SparseSequences& planned, std::span<const int64_t> lengths_q,
-                          std::span<const int64_t> lengths_kv) {
-  FA_RETURN_IF_ERROR(CheckPlannedLengths("lengths_q", lengths_q, planned.lengths_q));
-  return CheckPlannedLengths("lengths_kv", lengths_kv, planned.lengths_kv);
 }
 
 }  // namespace fa::ops

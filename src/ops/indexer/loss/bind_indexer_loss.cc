@@ -108,9 +108,6 @@ Status BindSparse(const SparseIndexerLossArgs& args, const SparseIndexerLossOpti
   if (options.target == IndexerTarget::kGiven && !bound.problem.has_mean) {
     return Status::InvalidArgument(Arg("p_head_mean").Says("missing (") + Arg("target") + " is given (2))");
   }
-  bound.used_q.assign(args.used_q.begin(), args.used_q.end());
-  bound.used_kv.assign(args.used_kv.begin(), args.used_kv.end());
-  bound.residual_kv.assign(args.residual_kv.begin(), args.residual_kv.end());
   if (args.softmax_index.data != nullptr) {
     FA_RETURN_IF_ERROR(
         tensors.CheckQueryOutput("softmax_index", args.softmax_index, DType::kF32,
@@ -165,7 +162,7 @@ LossRows SharedRows(const BoundIndexerLoss& bound, const Args& args) {
 template <typename Args>
 Status CheckRun(const BoundIndexerLoss& bound, const Args& args) {
   FA_RETURN_IF_ERROR(CheckSparseTensors(TensorsOf(args), bound.planned));
-  return CheckSparseLengths(bound.problem.shape.sequences, args.lengths_q, args.lengths_kv);
+  return CheckSparseLengths(bound.problem.shape.sequences, args);
 }
 
 }  // namespace
@@ -195,9 +192,6 @@ Result<BoundIndexerLoss> BindIndexerLoss(const DenseIndexerLossArgs& args, const
 
 Status CheckIndexerLossRunArgs(const BoundIndexerLoss& bound, const SparseIndexerLossArgs& args) {
   FA_RETURN_IF_ERROR(CheckRun(bound, args));
-  FA_RETURN_IF_ERROR(CheckPlannedLengths("used_q", args.used_q, bound.used_q));
-  FA_RETURN_IF_ERROR(CheckPlannedLengths("used_kv", args.used_kv, bound.used_kv));
-  FA_RETURN_IF_ERROR(CheckPlannedLengths("residual_kv", args.residual_kv, bound.residual_kv));
   if (!bound.check_indices) return Status::Ok();
   return CheckKeyLists(bound.problem.lists, args.sparse_indices.data, bound.problem.shape.sequences);
 }
