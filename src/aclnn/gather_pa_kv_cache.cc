@@ -34,13 +34,13 @@ aclnnStatus aclnnGatherPaKvCacheGetWorkspaceSize(const aclTensor* keyCache, cons
     if (!status.ok()) return Report(status);
     auto operation = std::make_shared<TensorOperation<Args, fa::GatherRowsOptions>>(fa::PlanGatherRows, Names::kGather);
     operation->options = {.form = *form, .cumulative = isSeqLensCumsum};
-    operation->Input("keyCache", keyCache, CacheOperandForm(*form), &Args::key_cache);
-    operation->Input("valueCache", valueCache, CacheOperandForm(*form), &Args::value_cache);
-    operation->Input("blockTables", blockTables, Form::kAnyStride, &Args::block_table);
-    operation->Input("seqLens", seqLens, Form::kAnyStride, &Args::seq_lens);
-    operation->Output("keyRef", keyRef, Form::kBytes, &Args::key);
-    operation->Output("valueRef", valueRef, Form::kBytes, &Args::value);
-    operation->OptionalInput("seqOffset", seqOffsetOptional, Form::kAnyStride, &Args::seq_offset);
+    operation->Input("keyCache", keyCache, &Args::key_cache, CacheOperandForm(*form));
+    operation->Input("valueCache", valueCache, &Args::value_cache, CacheOperandForm(*form));
+    operation->Input("blockTables", blockTables, &Args::block_table, Form::kAnyStride);
+    operation->Input("seqLens", seqLens, &Args::seq_lens, Form::kAnyStride);
+    operation->Output("keyRef", keyRef, &Args::key, Form::kBytes);
+    operation->Output("valueRef", valueRef, &Args::value, Form::kBytes);
+    operation->OptionalInput("seqOffset", seqOffsetOptional, &Args::seq_offset, Form::kAnyStride);
     return Release(std::move(operation), workspaceSize, executor);
   });
 }

@@ -36,9 +36,9 @@ aclnnStatus aclnnLightningIndexerKLLossGetWorkspaceSize(const aclTensor* targetS
         std::vector<Rename>{{"target", "targetScore"}, {"probabilities", "indexProbs"}, {"loss", "loss"}});
     operation->options = {
         .eps = eps, .weight = of_target ? fa::IndexerKLLossWeight::kTarget : fa::IndexerKLLossWeight::kNormalised};
-    operation->Input("targetScore", targetScore, LossOperation::Form::kAnyStride, &Args::target);
-    operation->Input("indexProbs", indexProbs, LossOperation::Form::kAnyStride, &Args::probabilities);
-    operation->Output("loss", loss, LossOperation::Form::kAnyStride, &Args::loss);
+    operation->Input("targetScore", targetScore, &Args::target, LossOperation::Form::kAnyStride);
+    operation->Input("indexProbs", indexProbs, &Args::probabilities, LossOperation::Form::kAnyStride);
+    operation->Output("loss", loss, &Args::loss, LossOperation::Form::kAnyStride);
     return Release(std::move(operation), workspaceSize, executor);
   });
 }

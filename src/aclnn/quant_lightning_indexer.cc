@@ -93,20 +93,12 @@ aclnnStatus PrepareSecond(const SecondVersion& call, uint64_t* workspace_size, a
     operation->Input("qDescale", call.q_descale, &Args::q_scale);
     operation->Input("kDescale", call.k_descale, &Args::k_scale);
   }
-  if (layouts->layout == Layout::kTND) {
-    operation->SumsQ("cuSeqlensQ", call.cu_q);
-    if (layouts->paged) {
-      operation->LengthsKv("sequsedK", call.used_k);
-    } else {
-      operation->SumsKv("cuSeqlensK", call.cu_k);
-      operation->Integers("sequsedK", call.used_k, &Args::used_kv);
-    }
-    operation->Integers("sequsedQ", call.used_q, &Args::used_q);
-  } else {
-    operation->LengthsQ("sequsedQ", call.used_q);
-    operation->LengthsKv("sequsedK", call.used_k);
-  }
-  operation->Integers("cmpResidualK", call.residual, &Args::residual_kv);
+  operation->Sequences({.cu_q = {"cuSeqlensQ", call.cu_q},
+                        .cu_kv = {"cuSeqlensK", call.cu_k},
+                        .used_q = {"sequsedQ", call.used_q},
+                        .used_kv = {"sequsedK", call.used_k},
+                        .residual_kv = {"cmpResidualK", call.residual}},
+                       *layouts);
   operation->Pages("blockTable", call.table, layouts->paged, "PA_BBND");
   operation->Input("outputIdxOffset", call.offset, &Args::index_offset);
   operation->Ignored("metadata", call.metadata);

@@ -127,13 +127,13 @@ aclnnStatus PrepareScatter(const ScatterTensors& tensors, const ScatterModes& mo
   const Form caches = CacheOperandForm(*form);
   auto operation = std::make_shared<Scatter>(PlanScatterRows, Names::kScatter);
   operation->options.form = *form;
-  operation->Input("key", tensors.key, Form::kBytes, &ScatterRowsArgs::key);
-  operation->Output("keyCacheRef", tensors.key_cache, caches, &ScatterRowsArgs::key_cache);
-  operation->Input("slotMapping", tensors.slot_mapping, Form::kAnyStride, &ScatterRowsArgs::slot_mapping);
+  operation->Input("key", tensors.key, &ScatterRowsArgs::key, Form::kBytes);
+  operation->Output("keyCacheRef", tensors.key_cache, &ScatterRowsArgs::key_cache, caches);
+  operation->Input("slotMapping", tensors.slot_mapping, &ScatterRowsArgs::slot_mapping, Form::kAnyStride);
   const bool has_value = HasElements(tensors.value);
   if (has_value) {
-    operation->Input("value", tensors.value, Form::kBytes, &ScatterRowsArgs::value);
-    operation->Output("valueCacheRef", tensors.value_cache, caches, &ScatterRowsArgs::value_cache);
+    operation->Input("value", tensors.value, &ScatterRowsArgs::value, Form::kBytes);
+    operation->Output("valueCacheRef", tensors.value_cache, &ScatterRowsArgs::value_cache, caches);
   } else {
     operation->Ignored("value", tensors.value);
     operation->Ignored("valueCacheRef", tensors.value_cache, /*output=*/true);

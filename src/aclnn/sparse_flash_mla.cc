@@ -5,7 +5,6 @@
 #include <limits>
 #include <memory>
 #include <string>
-#include <string_view>
 #include <utility>
 
 #include "aclnn/operations/shared_kv_operation.h"
@@ -50,17 +49,6 @@ Status ReadMaskMode(const char* name, int64_t mode, bool window, SparseMask& mas
   }
   mask = static_cast<SparseMask>(mode);
   return Status::Ok();
-}
-
-/// Reads the layout of the keys, which is that of the queries or, if the operator takes pages, "PA_BBND".
-Status ReadKeyLayout(const char* name, const char* layout, Layout of_queries, bool* paged) {
-  if (layout == nullptr || std::string_view(layout) == Name(of_queries)) return Status::Ok();
-  if (paged != nullptr && std::string_view(layout) == "PA_BBND") {
-    *paged = true;
-    return Status::Ok();
-  }
-  return Status::InvalidArgument(std::string(name) + "=\"" + layout + "\", want \"" + Name(of_queries) +
-                                 "\" (layoutQ)" + (paged != nullptr ? " or \"PA_BBND\"" : ""));
 }
 
 /// Adds the lengths, which forward and gradient have in the same order.
@@ -143,14 +131,12 @@ aclnnStatus aclnnSparseFlashMlaGetWorkspaceSize(
         CheckNotNull({{"q", q}, {"attnOut", attnOutOut}, {"workspaceSize", workspaceSize}, {"executor", executor}});
     if (error == ACLNN_SUCCESS && returnSoftmaxLse) error = CheckNotNull({{"softmaxLse", softmaxLseOutOptional}});
     if (error != ACLNN_SUCCESS) return error;
-    const auto layout = SparseLayoutOf("layoutQ", layoutQOptional);
-    if (!layout.ok()) return Report(layout.status());
+    const auto layouts = SparseLayoutsOf("layoutQ", layoutQOptional, "layoutKv", layoutKvOptional, "PA_BBND");
+    if (!layouts.ok()) return Report(layouts.status());
     auto operation = std::make_shared<SharedKvOperation<MlaArgs>>(fa::PlanSharedKvAttention, Names::kSharedKv);
-    SetMlaOptions({softmaxScale, cmpRatio, oriMaskMode, cmpMaskMode, oriWinLeft, oriWinRight}, *layout,
+    SetMlaOptions({softmaxScale, cmpRatio, oriMaskMode, cmpMaskMode, oriWinLeft, oriWinRight}, layouts->layout,
                   operation->options);
-    bool paged = false;
-    fa::Status status = ReadKeyLayout("layoutKv", layoutKvOptional, *layout, &paged);
-    if (status.ok()) status = ReadMaskMode("oriMaskMode", oriMaskMode, true, operation->options.ori_mask);
+    fa::Status status = ReadMaskMode("oriMaskMode", oriMaskMode, true, operation->options.ori_mask);
     if (status.ok()) status = ReadMaskMode("cmpMaskMode", cmpMaskMode, false, operation->options.cmp_mask);
     if (status.ok() && topkValueMode != 1) {
       status = fa::Status::InvalidArgument("topkValueMode=" + std::to_string(topkValueMode) + ", want 1");
@@ -168,7 +154,7 @@ aclnnStatus aclnnSparseFlashMlaGetWorkspaceSize(
     };
     for (const Pages& of : {Pages{"oriBlockTable", oriKvOptional, oriBlockTableOptional, &MlaArgs::ori_block_table},
                             Pages{"cmpBlockTable", cmpKvOptional, cmpBlockTableOptional, &MlaArgs::cmp_block_table}}) {
-      if (!paged) {
+      if (!layouts->paged) {
         operation->Ignored(of.name, of.table);
         continue;
       }
@@ -186,9 +172,9 @@ aclnnStatus aclnnSparseFlashMlaGetWorkspaceSize(
     operation->OptionalInput("cmpTopkLength", cmpTopkLengthOptional, &MlaArgs::cmp_topk_length);
     operation->OptionalInput("sinks", sinksOptional, &MlaArgs::sink);
     operation->Ignored("metadata", metadataOptional);
-    operation->Output("attnOut", attnOutOut, &MlaArgs::out);
+    operation->OptionalOutput("attnOut", attnOutOut, &MlaArgs::out);
     if (returnSoftmaxLse) {
-      operation->Output("softmaxLse", softmaxLseOutOptional, &MlaArgs::lse);
+      operation->OptionalOutput("softmaxLse", softmaxLseOutOptional, &MlaArgs::lse);
     } else {
       operation->Ignored("softmaxLse", softmaxLseOutOptional, /*output=*/true);
     }
@@ -220,14 +206,13 @@ aclnnStatus aclnnSparseFlashMlaGradGetWorkspaceSize(
                                             {"workspaceSize", workspaceSize},
                                             {"executor", executor}});
     if (error != ACLNN_SUCCESS) return error;
-    const auto layout = SparseLayoutOf("layoutQ", layoutQOptional);
-    if (!layout.ok()) return Report(layout.status());
+    const auto layouts = SparseLayoutsOf("layoutQ", layoutQOptional, "layoutKv", layoutKvOptional, /*pages=*/nullptr);
+    if (!layouts.ok()) return Report(layouts.status());
     auto operation =
         std::make_shared<SharedKvOperation<MlaGradArgs>>(fa::PlanSharedKvAttentionGrad, Names::kSharedKvBackward);
-    SetMlaOptions({scaleValue, cmpRatio, oriMaskMode, cmpMaskMode, oriWinLeft, oriWinRight}, *layout,
+    SetMlaOptions({scaleValue, cmpRatio, oriMaskMode, cmpMaskMode, oriWinLeft, oriWinRight}, layouts->layout,
                   operation->options);
-    fa::Status status = ReadKeyLayout("layoutKv", layoutKvOptional, *layout, nullptr);
-    if (status.ok()) status = ReadMaskMode("oriMaskMode", oriMaskMode, true, operation->options.ori_mask);
+    fa::Status status = ReadMaskMode("oriMaskMode", oriMaskMode, true, operation->options.ori_mask);
     if (status.ok()) status = ReadMaskMode("cmpMaskMode", cmpMaskMode, false, operation->options.cmp_mask);
     if (!status.ok()) return Report(status);
     operation->Input("query", query, &MlaGradArgs::q);
@@ -245,12 +230,12 @@ aclnnStatus aclnnSparseFlashMlaGradGetWorkspaceSize(
     operation->OptionalInput("cmpTopkLength", cmpTopkLengthOptional, &MlaGradArgs::cmp_topk_length);
     operation->OptionalInput("sinks", sinksOptional, &MlaGradArgs::sink);
     operation->Ignored("metadata", metadataOptional);
-    operation->Output("dQuery", dQueryOut, &MlaGradArgs::dq);
-    operation->Output("dOriKv", dOriKvOutOptional, &MlaGradArgs::d_ori_kv);
-    operation->Output("dCmpKv", dCmpKvOutOptional, &MlaGradArgs::d_cmp_kv);
-    operation->Output("dSinks", dSinksOutOptional, &MlaGradArgs::dsink);
-    operation->Output("oriSoftmaxL1Norm", oriSoftmaxL1NormOutOptional, &MlaGradArgs::ori_l1_norm);
-    operation->Output("cmpSoftmaxL1Norm", cmpSoftmaxL1NormOutOptional, &MlaGradArgs::cmp_l1_norm);
+    operation->OptionalOutput("dQuery", dQueryOut, &MlaGradArgs::dq);
+    operation->OptionalOutput("dOriKv", dOriKvOutOptional, &MlaGradArgs::d_ori_kv);
+    operation->OptionalOutput("dCmpKv", dCmpKvOutOptional, &MlaGradArgs::d_cmp_kv);
+    operation->OptionalOutput("dSinks", dSinksOutOptional, &MlaGradArgs::dsink);
+    operation->OptionalOutput("oriSoftmaxL1Norm", oriSoftmaxL1NormOutOptional, &MlaGradArgs::ori_l1_norm);
+    operation->OptionalOutput("cmpSoftmaxL1Norm", cmpSoftmaxL1NormOutOptional, &MlaGradArgs::cmp_l1_norm);
     return Release(std::move(operation), workspaceSize, executor);
   });
 }
@@ -271,13 +256,12 @@ aclnnStatus aclnnSparseFlashMlaSoftmaxL1NormGetWorkspaceSize(
                                             {"workspaceSize", workspaceSize},
                                             {"executor", executor}});
     if (error != ACLNN_SUCCESS) return error;
-    const auto layout = SparseLayoutOf("layoutQ", layoutQOptional);
-    if (!layout.ok()) return Report(layout.status());
+    const auto layouts = SparseLayoutsOf("layoutQ", layoutQOptional, "layoutK", layoutKOptional, /*pages=*/nullptr);
+    if (!layouts.ok()) return Report(layouts.status());
     auto operation =
         std::make_shared<SharedKvOperation<MlaGradArgs>>(fa::PlanSharedKvAttentionGrad, Names::kSharedKvL1Norm);
-    SetMlaOptions({softmaxScale, cmpRatio, 0, maskMode, -1, -1}, *layout, operation->options);
-    fa::Status status = ReadKeyLayout("layoutK", layoutKOptional, *layout, nullptr);
-    if (status.ok()) status = ReadMaskMode("maskMode", maskMode, false, operation->options.cmp_mask);
+    SetMlaOptions({softmaxScale, cmpRatio, 0, maskMode, -1, -1}, layouts->layout, operation->options);
+    fa::Status status = ReadMaskMode("maskMode", maskMode, false, operation->options.cmp_mask);
     if (!status.ok()) return Report(status);
     using Form = LengthForm<MlaGradArgs>;
     operation->Input("q", q, &MlaGradArgs::q);
@@ -291,7 +275,7 @@ aclnnStatus aclnnSparseFlashMlaSoftmaxL1NormGetWorkspaceSize(
     operation->Lengths("cmpResidualK", cmpResidualKOptional, Form::kResidual, &MlaGradArgs::cmp_residual);
     operation->OptionalInput("topkLength", topkLengthOptional, &MlaGradArgs::cmp_topk_length);
     operation->Ignored("metadata", metadataOptional);
-    operation->Output("softmaxL1Norm", softmaxL1Norm, &MlaGradArgs::cmp_l1_norm);
+    operation->OptionalOutput("softmaxL1Norm", softmaxL1Norm, &MlaGradArgs::cmp_l1_norm);
     return Release(std::move(operation), workspaceSize, executor);
   });
 }
@@ -312,12 +296,10 @@ aclnnStatus aclnnSparseFlashMlaMetadataGetWorkspaceSize(
     const aclnnStatus error =
         CheckNotNull({{"metaData", metaData}, {"workspaceSize", workspaceSize}, {"executor", executor}});
     if (error != ACLNN_SUCCESS) return error;
-    const auto layout = SparseLayoutOf("layoutQ", layoutQOptional);
-    if (!layout.ok()) return Report(layout.status());
-    bool paged = false;
+    const auto layouts = SparseLayoutsOf("layoutQ", layoutQOptional, "layoutKv", layoutKvOptional, "PA_BBND");
+    if (!layouts.ok()) return Report(layouts.status());
     fa::SparseMask mask;
-    fa::Status status = ReadKeyLayout("layoutKv", layoutKvOptional, *layout, &paged);
-    if (status.ok()) status = ReadMaskMode("oriMaskMode", oriMaskMode, true, mask);
+    fa::Status status = ReadMaskMode("oriMaskMode", oriMaskMode, true, mask);
     if (status.ok()) status = ReadMaskMode("cmpMaskMode", cmpMaskMode, false, mask);
     if (status.ok()) {
       status = CheckMlaNumbers({{"numHeadsQ", numHeadsQ, 0},

@@ -1,5 +1,7 @@
 #include "aclnn/operations/sequence_lengths.h"
 
+#include <algorithm>
+#include <limits>
 #include <string>
 #include <utility>
 
@@ -15,6 +17,18 @@ std::vector<int64_t> IntegersOf(const TensorView& tensor) {
   }
   const auto* values = static_cast<const int32_t*>(tensor.data);
   return {values, values + count};
+}
+
+int64_t RowsPerSequence(const Dims& shape, Layout layout) {
+  const int dim = layout == Layout::kTND ? 0 : 1;
+  return shape.rank() > dim ? std::max<int64_t>(shape[dim], 0) : 0;
+}
+
+int64_t MostPagedKeys(const Dims& pages, const Dims& table) {
+  int64_t keys = 0;
+  if (pages.rank() < 2 || table.rank() < 2 || __builtin_mul_overflow(pages[1], table[1], &keys)) return 0;
+  // no sequence has more keys than an int32 can count
+  return std::clamp<int64_t>(keys, 0, std::numeric_limits<int32_t>::max());
 }
 
 Status DropLeadingZero(const char* name, bool known, int64_t rows, std::vector<int64_t>& sums) {

@@ -20,9 +20,10 @@ Result<SparseLayouts> SparseLayoutsOf(const char* query_name, const char* query,
   const auto layout = SparseLayoutOf(query_name, query);
   if (!layout.ok()) return layout.status();
   if (key == nullptr || std::string_view(key) == Name(*layout)) return SparseLayouts{.layout = *layout};
-  if (std::string_view(key) == pages) return SparseLayouts{.layout = *layout, .paged = true};
-  return Status::InvalidArgument(std::string(key_name) + "=\"" + key + "\", want \"" + Name(*layout) + "\" (" +
-                                 query_name + ") or \"" + pages + "\"");
+  if (pages != nullptr && std::string_view(key) == pages) return SparseLayouts{.layout = *layout, .paged = true};
+  std::string text = std::string(key_name) + "=\"" + key + "\", want \"" + Name(*layout) + "\" (" + query_name + ")";
+  if (pages != nullptr) text.append(" or \"").append(pages).append("\"");
+  return Status::InvalidArgument(text);
 }
 
 Result<SparseMask> SparseMaskOf(int64_t sparse_mode, const char* name) {

@@ -1,9 +1,8 @@
 #ifndef FA_ACLNN_SPARSE_OPERATION_H_
 #define FA_ACLNN_SPARSE_OPERATION_H_
 
-#include <algorithm>
+#include <cstddef>
 #include <cstdint>
-#include <limits>
 #include <optional>
 #include <span>
 #include <string>
@@ -11,11 +10,10 @@
 #include <vector>
 
 #include "acl/acl.h"
-#include "aclnn/operations/attention_call.h"
-#include "aclnn/operations/planned_operation.h"
+#include "aclnn/operations/memberwise_operation.h"
+#include "aclnn/operations/names.h"
 #include "aclnn/operations/sequence_lengths.h"
 #include "aclnn/runtime/operands.h"
-#include "fa/plan.h"
 #include "fa/sparse_mask.h"
 #include "fa/status.h"
 #include "fa/tensor.h"
@@ -29,8 +27,8 @@ struct SparseLayouts {
 };
 /// Returns the layout that "BSND" or "TND" names. Null stands for "BSND".
 [[nodiscard]] Result<Layout> SparseLayoutOf(const char* name, const char* layout);
-/// Reads both layout strings. Keys have the layout of queries, or lie in pages and have the layout `pages`. Null stands
-/// for the layout of queries.
+/// Reads both layout strings. Keys have the layout of queries or, if `pages` is not null, lie in pages and have the
+/// layout `pages`. Null strings stand for the layout of queries.
 [[nodiscard]] Result<SparseLayouts> SparseLayoutsOf(const char* query_name, const char* query, const char* key_name,
                                                     const char* key, const char* pages = "PA_BSND");
 /// Returns the mask that a sparseMode means, which the parameter `name` holds.
@@ -39,6 +37,16 @@ struct SparseLayouts {
 [[nodiscard]] Status CheckCountOfEntries(const char* count_name, int64_t count, const char* name,
                                          const aclTensor* tensor);
 
+/// A parameter that is a tensor.
+struct NamedTensor {
+  const char* name = "";
+  const aclTensor* tensor = nullptr;
+};
+/// The lists of an operator that has both prefix sums and rows in use, in the order of its signature.
+struct SequenceLists {
+  NamedTensor cu_q, cu_kv, used_q, used_kv, residual_kv;
+};
+
 /// An operator of the sparse family. Each aclTensor of the caller becomes one tensor of the library's call, except
 /// ignored tensors and tensors of lengths.
 ///
@@ -46,40 +54,23 @@ struct SparseLayouts {
 /// and gives the size of the workspace. When the stream executes the call, Run plans again with the lengths that the
 /// tensors then hold.
 template <typename Args, typename Options>
-class SparseOperation final : public PlannedOperation<Args> {
+class SparseOperation final : public MemberwiseOperation<Args, Options> {
+  using Base = MemberwiseOperation<Args, Options>;
+
  public:
-  using Planner = Result<PlanFor<Args>> (*)(const Args&, const Options&, Context*);
-
   /// @param own  the names of parameters that only this version of the operator has
-  SparseOperation(Planner planner, Names names, std::span<const Rename> own = {})
-      : PlannedOperation<Args>(Operands(), names, {own.begin(), own.end()}), planner_(planner) {}
+  SparseOperation(typename Base::Planner planner, Names names, std::span<const Rename> own = {})
+      : Base(planner, names, {own.begin(), own.end()}) {}
 
-  // Adds an input. Parameters are added in the order of the operator's signature. A null tensor is absent.
-  void Input(const char* name, const aclTensor* tensor, TensorView Args::*member,
-             Operands::Form form = Operands::Form::kRows) {
-    inputs_.emplace_back(operands_.Input(name, tensor, form), member);
-  }
   /// Adds an input whose type may also be ACL_FLOAT8_E4M3FN.
   void QuantizedInput(const char* name, const aclTensor* tensor, TensorView Args::*member) {
-    Input(name, tensor, member, Operands::Form::kPages);
-  }
-  void Ignored(const char* name, const aclTensor* tensor) { operands_.Ignored(name, tensor); }
-  void Output(const char* name, const aclTensor* tensor, MutableTensorView Args::*member) {
-    outputs_.emplace_back(operands_.Output(name, tensor), member);
-  }
-  /// Adds an output that the call wants; otherwise ignores the tensor.
-  void OutputIf(bool wanted, const char* name, const aclTensor* tensor, MutableTensorView Args::*member) {
-    if (wanted) {
-      Output(name, tensor, member);
-    } else {
-      operands_.Ignored(name, tensor, /*output=*/true);
-    }
+    this->Input(name, tensor, member, Operands::Form::kPages);
   }
   /// Adds the block table, which only keys in pages have.
   void Pages(const char* name, const aclTensor* table, bool paged, const char* pages = "PA_BSND") {
     if (paged) {
       if (table == nullptr) missing_ = std::string(name) + ": missing, want int32 [B,n] (keys are " + pages + ")";
-      Input(name, table, &Args::block_table);
+      this->Input(name, table, &Args::block_table);
     } else {
       operands_.Ignored(name, table);
     }
@@ -97,7 +88,25 @@ class SparseOperation final : public PlannedOperation<Args> {
     integers_.push_back({name, SequenceLengths(name, tensor, operands_), member});
   }
 
-  Options options;
+  /// Adds lists. Which arguments of the library they are depends on the layouts: only packed rows have prefix sums.
+  void Sequences(const SequenceLists& of, const SparseLayouts& layouts) {
+    const bool sums_q = layouts.layout == Layout::kTND, sums_kv = sums_q && !layouts.paged;
+    if (sums_q) SumsQ(of.cu_q.name, of.cu_q.tensor);
+    if (sums_kv) SumsKv(of.cu_kv.name, of.cu_kv.tensor);
+    if (sums_q) {
+      Integers(of.used_q.name, of.used_q.tensor, &Args::used_q);
+    } else {
+      LengthsQ(of.used_q.name, of.used_q.tensor);
+    }
+    if (sums_kv) {
+      Integers(of.used_kv.name, of.used_kv.tensor, &Args::used_kv);
+    } else {
+      LengthsKv(of.used_kv.name, of.used_kv.tensor);
+    }
+    Integers(of.residual_kv.name, of.residual_kv.tensor, &Args::residual_kv);
+  }
+  /// Reserves `bytes` of the workspace and returns their offset.
+  size_t Book(size_t bytes) { return operands_.Book(bytes); }
 
   [[nodiscard]] Status Prepare() {
     if (!operands_.status().ok()) return operands_.status();
@@ -107,23 +116,19 @@ class SparseOperation final : public PlannedOperation<Args> {
     for (const PerSequence& integers : integers_) {
       if (!integers.list.status().ok()) return integers.list.status();
     }
-    Args args = TensorsOf(nullptr);
+    Args args = this->TensorsOf(nullptr);
     const Lengths lengths(*this, nullptr, args);
     FA_RETURN_IF_ERROR(lengths.status);
-    return this->Keep(planner_(args, options, nullptr));
+    return this->KeepPlanOf(args);
   }
 
   [[nodiscard]] Status Run(const CallMemory& memory) const override {
     FA_RETURN_IF_ERROR(operands_.PackInputs(memory));
-    Args args = TensorsOf(&memory);
+    Args args = this->TensorsOf(&memory);
     const Lengths lengths(*this, &memory, args);
     FA_RETURN_IF_ERROR(lengths.status);
     const bool plan_again = lengths_q_.in_tensor() || lengths_kv_.in_tensor() || !lengths.others.empty();
-    Status status =
-        plan_again ? this->RunOtherPlan(planner_(args, options, nullptr), args, memory) : this->RunPlan(args, memory);
-    if (!status.ok()) return status;
-    operands_.ScatterOutputs(memory);
-    return status;
+    return this->RunAndScatter(args, memory, plan_again);
   }
 
  private:
@@ -173,59 +178,47 @@ class SparseOperation final : public PlannedOperation<Args> {
     if (tensor != nullptr) sums = name;
   }
 
-  [[nodiscard]] Args TensorsOf(const CallMemory* memory) const {
-    Args args;
-    for (const auto& [slot, member] : inputs_) args.*member = operands_.In(slot, memory);
-    for (const auto& [slot, member] : outputs_) args.*member = operands_.Out(slot, memory);
-    return args;
-  }
-
   // Returns the number of rows per sequence. If a tensor's shape does not fit its layout, returns 0, and the library
   // refuses the call.
   [[nodiscard]] int64_t RowsOf(const TensorView& tensor) const {
-    int dim = 0;  // operators without a layout have packed rows
-    if constexpr (requires { options.layout; }) dim = options.layout == Layout::kTND ? 0 : 1;
-    return tensor.shape.rank() > dim ? std::max<int64_t>(tensor.shape[dim], 0) : 0;
+    Layout layout = Layout::kTND;  // operators without a layout have packed rows
+    if constexpr (requires { this->options.layout; }) layout = this->options.layout;
+    return RowsPerSequence(tensor.shape, layout);
   }
   [[nodiscard]] int64_t KeysOf(const Args& args) const {
     if constexpr (requires { args.block_table; }) {
-      const Dims &pages = args.k.shape, &table = args.block_table.shape;
-      int64_t keys = 0;
-      if (args.block_table.data != nullptr) {
-        const bool known = pages.rank() > 1 && table.rank() > 1 && !__builtin_mul_overflow(pages[1], table[1], &keys);
-        // no sequence has more keys than an int32 can count
-        return known ? std::clamp<int64_t>(keys, 0, std::numeric_limits<int32_t>::max()) : 0;
-      }
+      if (args.block_table.data != nullptr) return MostPagedKeys(args.k.shape, args.block_table.shape);
     }
-    if constexpr (requires { args.k; }) {
+    if constexpr (!requires { args.k_index; }) {
       return RowsOf(args.k);
-    } else {
+    } else if constexpr (!requires { args.k; }) {
       return RowsOf(args.k_index);
+    } else {
+      return RowsOf(args.k.data != nullptr ? args.k : args.k_index);
     }
   }
   /// Returns the number of sequences, if it does not depend on contents of tensors. `args` has its lengths.
   [[nodiscard]] std::optional<int64_t> BatchOf(const Args& args) const {
     if (sums_q_ != nullptr) return std::ssize(args.lengths_q);
-    if constexpr (requires { options.layout; }) {
+    if constexpr (requires { this->options.layout; }) {
       const Dims& queries = QueriesOf(args).shape;
-      if (options.layout == Layout::kBSND && queries.rank() > 0) return queries[0];
+      if (this->options.layout == Layout::kBSND && queries.rank() > 0) return queries[0];
     }
     return {};
   }
-  /// Returns the queries of the attention, or the indexer's queries if the operator has no attention.
+  /// Returns the queries of the attention, or the indexer's queries if the call has no attention.
   [[nodiscard]] static const TensorView& QueriesOf(const Args& args) {
-    if constexpr (requires { args.q; }) {
+    if constexpr (!requires { args.q_index; }) {
       return args.q;
-    } else {
+    } else if constexpr (!requires { args.q; }) {
       return args.q_index;
+    } else {
+      return args.q.data != nullptr ? args.q : args.q_index;
     }
   }
 
-  using Operation::operands_;
+  using Base::operands_;
 
-  Planner planner_;
-  std::vector<std::pair<Operands::Slot, TensorView Args::*>> inputs_;
-  std::vector<std::pair<Operands::Slot, MutableTensorView Args::*>> outputs_;
   SequenceLengths lengths_q_, lengths_kv_;
   const char *sums_q_ = nullptr, *sums_kv_ = nullptr;  ///< the name of the lengths if they are sums with a leading 0
   std::vector<PerSequence> integers_;

@@ -29,4 +29,18 @@ Status CheckPrefixSums(const char* name, std::span<const int64_t> sums, int64_t 
   return Status::Ok();
 }
 
+Status CheckNumbers(const char* name, std::span<const int64_t> numbers, int64_t count,
+                    const std::function<int64_t(size_t)>& most, const ErrorText& source) {
+  if (numbers.empty()) return Status::Ok();
+  if (std::ssize(numbers) != count) {
+    return Status::InvalidArgument(Arg(name).Has(std::to_string(numbers.size())) + " entries, want " +
+                                   std::to_string(count) + " (batch)");
+  }
+  for (size_t i = 0; i < numbers.size(); ++i) {
+    if (numbers[i] >= 0 && numbers[i] <= most(i)) continue;
+    return Status::InvalidArgument(EntryOf(name, numbers, i) + ", want 0.." + std::to_string(most(i)) + source);
+  }
+  return Status::Ok();
+}
+
 }  // namespace fa::ops

@@ -2,6 +2,7 @@
 #define FA_OPS_PREFIX_SUMS_H_
 
 #include <cstdint>
+#include <functional>
 #include <span>
 
 #include "fa/error_text.h"
@@ -19,6 +20,11 @@ namespace fa::ops {
 
 /// Returns the beginning of an error about an entry of a list: "cu_q[3]=20".
 [[nodiscard]] ErrorText EntryOf(const char* name, std::span<const int64_t> list, size_t i);
+
+/// Checks one number per sequence, if there are any. Entry i must be in 0..most(i).
+/// @param source  says where the upper end comes from: " (cu_q)"
+[[nodiscard]] Status CheckNumbers(const char* name, std::span<const int64_t> numbers, int64_t count,
+                                  const std::function<int64_t(size_t)>& most, const ErrorText& source = {});
 
 }  // namespace fa::ops
 

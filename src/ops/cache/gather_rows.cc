@@ -16,6 +16,7 @@
 #include "ops/plan/plan_impl.h"
 #include "ops/plan/plan_machine.h"
 #include "tiling/plan_text.h"
+#include "tiling/rows_facts.h"
 #include "tiling/rows_plan.h"
 #include "tiling/workspace_plan.h"
 
@@ -189,25 +190,12 @@ class GatherPlanImpl final : public Plan::ImplFor<GatherRowsArgs> {
 
   [[nodiscard]] const tiling::WorkspacePlan& workspace() const override { return workspace_; }
   [[nodiscard]] tiling::PlanFacts Facts() const override {
-    tiling::PlanText problem, tasks;
+    tiling::PlanText problem;
     problem.AddLine("gather, %s: %lld rows of %lld bytes of %lld sequences from pages of %lld rows (%s)",
                     Name(bound_.dtype), tiling::Wide(bound_.rows), tiling::Wide(bound_.row_bytes()),
                     tiling::Wide(bound_.sequences), tiling::Wide(bound_.key.page_rows), Name(bound_.form));
-    tasks.AddLine("tasks: %lld of %lld rows: %s", tiling::Wide(plan_.graph.task_count), tiling::Wide(plan_.step),
-                  kReason);
-    const std::vector<double> load = plan_.Load();
-    return {.op = "gather",
-            .machine = ops::MachineOf(context(), ops::KernelsOf(context(), DType::kF32)),
-            .kernels = {"copy_rows"},
-            .reason = kReason,
-            .block_q = plan_.step,
-            .graph = plan_.graph,
-            .load = load,
-            .efficiency = tiling::MeanLoad(load),
-            .problem = problem.Take(),
-            .tasks = tasks.Take(),
-            .loads = {},
-            .tiles = {}};
+    return tiling::FactsOf(plan_, ops::MachineOf(context(), ops::KernelsOf(context(), DType::kF32)),
+                           {.op = "gather", .kernel = "copy_rows", .reason = kReason, .problem = problem.Take()});
   }
 
   [[nodiscard]] Status Run(const GatherRowsArgs& args, std::byte* workspace) const override {

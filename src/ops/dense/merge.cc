@@ -7,7 +7,6 @@
 #include <cmath>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "core/run/executor.h"
 #include "core/run/guarded_call.h"
@@ -17,6 +16,7 @@
 #include "ops/plan/plan_machine.h"
 #include "ops/tile/row_probability.h"
 #include "tiling/plan_text.h"
+#include "tiling/rows_facts.h"
 #include "tiling/rows_plan.h"
 #include "tiling/workspace_plan.h"
 
@@ -102,28 +102,16 @@ class MergePlanImpl final : public Plan::ImplFor<MergeArgs> {
   [[nodiscard]] tiling::PlanFacts Facts() const override {
     // An element takes two products and one sum.
     const double flops = 3 * static_cast<double>(plan_.rows) * static_cast<double>(bound_.head_size);
-    tiling::PlanText problem, tasks;
+    tiling::PlanText problem;
     problem.AddLine("merge, %s: %lld batch elements, %lld heads, %lld rows of %lld", Name(bound_.dtype),
                     tiling::Wide(bound_.batch), tiling::Wide(bound_.heads), tiling::Wide(bound_.rows),
                     tiling::Wide(bound_.head_size));
-    tasks.AddLine("tasks: %lld of %lld rows: %s", tiling::Wide(plan_.graph.task_count), tiling::Wide(plan_.step),
-                  kReason);
-    const std::vector<double> load = plan_.Load();
-    return {.op = "merge",
-            .machine = ops::MachineOf(context(), ops::KernelsOf(context(), bound_.dtype)),
-            .kernels = {"merge_portable"},  // memory bounds the time, so all levels share one kernel
-            .reason = kReason,
-            .block_q = plan_.step,
-            .graph = plan_.graph,
-            .flops = flops,
-            .flops_full = flops,
-            .flops_visited = flops,
-            .load = load,
-            .efficiency = tiling::MeanLoad(load),
-            .problem = problem.Take(),
-            .tasks = tasks.Take(),
-            .loads = {},
-            .tiles = {}};
+    return tiling::FactsOf(plan_, ops::MachineOf(context(), ops::KernelsOf(context(), bound_.dtype)),
+                           {.op = "merge",
+                            .kernel = "merge_portable",  // memory bounds the time, so all levels share one kernel
+                            .reason = kReason,
+                            .flops = flops,
+                            .problem = problem.Take()});
   }
 
   [[nodiscard]] Status Run(const MergeArgs& args, std::byte* workspace) const override {

@@ -7,7 +7,6 @@
 #include <cmath>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "core/run/executor.h"
 #include "core/run/guarded_call.h"
@@ -16,6 +15,7 @@
 #include "ops/plan/plan_impl.h"
 #include "ops/plan/plan_machine.h"
 #include "tiling/plan_text.h"
+#include "tiling/rows_facts.h"
 #include "tiling/rows_plan.h"
 #include "tiling/workspace_plan.h"
 
@@ -112,27 +112,16 @@ class MergeByLsePlanImpl final : public Plan::ImplFor<MergeByLseArgs> {
     // Each element of a part takes a product and a sum.
     const double flops = 2 * static_cast<double>(bound_.rows) * static_cast<double>(bound_.columns) *
                          static_cast<double>(bound_.lse.size());
-    tiling::PlanText problem, tasks;
+    tiling::PlanText problem;
     problem.AddLine("merge lse, %s: %lld parts of %lld rows of %lld", Name(bound_.dtype),
                     tiling::Count(bound_.lse.size()), tiling::Wide(bound_.rows), tiling::Wide(bound_.columns));
-    tasks.AddLine("tasks: %lld of %lld rows: %s", tiling::Wide(plan_.graph.task_count), tiling::Wide(plan_.step),
-                  kReason);
-    const std::vector<double> load = plan_.Load();
-    return {.op = "merge lse",
-            .machine = ops::MachineOf(context(), ops::KernelsOf(context(), bound_.dtype)),
-            .kernels = {"merge_by_lse_portable"},  // all levels share one kernel, since memory bounds the time
-            .reason = kReason,
-            .block_q = plan_.step,
-            .graph = plan_.graph,
-            .flops = flops,
-            .flops_full = flops,
-            .flops_visited = flops,
-            .load = load,
-            .efficiency = tiling::MeanLoad(load),
-            .problem = problem.Take(),
-            .tasks = tasks.Take(),
-            .loads = {},
-            .tiles = {}};
+    return tiling::FactsOf(
+        plan_, ops::MachineOf(context(), ops::KernelsOf(context(), bound_.dtype)),
+        {.op = "merge lse",
+         .kernel = "merge_by_lse_portable",  // all levels share one kernel, since memory bounds the time
+         .reason = kReason,
+         .flops = flops,
+         .problem = problem.Take()});
   }
 
   [[nodiscard]] Status Run(const MergeByLseArgs& args, std::byte* workspace) const override {

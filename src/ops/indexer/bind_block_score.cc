@@ -116,7 +116,7 @@ Result<BoundBlockScore> BindBlockScore(const MsaIndexScoreArgs& args, const MsaI
 
 Status CheckIndexerRunArgs(const BoundBlockScore& bound, const MsaIndexScoreArgs& args) {
   FA_RETURN_IF_ERROR(CheckSparseTensors(BlockScoreTensors(args), bound.planned));
-  FA_RETURN_IF_ERROR(CheckSparseLengths(bound.shape.sequences, args.lengths_q, args.lengths_kv));
+  FA_RETURN_IF_ERROR(CheckSparseLengths(bound.shape.sequences, args));
   FA_RETURN_IF_ERROR(CheckPlannedLengths("start_loc", args.start_loc, bound.given_start_loc));
   return bound.paged ? CheckSparsePages(BlockScoreTable(bound, args.block_table), bound.shape.sequences) : Status::Ok();
 }

@@ -150,9 +150,6 @@ Result<BoundIndexer> BindIndexer(const LightningIndexerArgs& args, const Lightni
   if (!shape.ok()) return shape.status();
   BoundIndexer bound;
   bound.shape = std::move(*shape);
-  bound.used_q.assign(args.used_q.begin(), args.used_q.end());
-  bound.used_kv.assign(args.used_kv.begin(), args.used_kv.end());
-  bound.residual_kv.assign(args.residual_kv.begin(), args.residual_kv.end());
   FA_RETURN_IF_ERROR(BindIndexOffset(args.index_offset, tensors, bound));
   FA_RETURN_IF_ERROR(BindOutputs(args, tensors, bound));
   bound.paged = tensors.paged();
@@ -167,10 +164,7 @@ Result<BoundIndexer> BindIndexer(const LightningIndexerArgs& args, const Lightni
 
 Status CheckIndexerRunArgs(const BoundIndexer& bound, const LightningIndexerArgs& args) {
   FA_RETURN_IF_ERROR(CheckSparseTensors(TensorsOf(args), bound.planned));
-  FA_RETURN_IF_ERROR(CheckSparseLengths(bound.shape.sequences, args.lengths_q, args.lengths_kv));
-  FA_RETURN_IF_ERROR(CheckPlannedLengths("used_q", args.used_q, bound.used_q));
-  FA_RETURN_IF_ERROR(CheckPlannedLengths("used_kv", args.used_kv, bound.used_kv));
-  FA_RETURN_IF_ERROR(CheckPlannedLengths("residual_kv", args.residual_kv, bound.residual_kv));
+  FA_RETURN_IF_ERROR(CheckSparseLengths(bound.shape.sequences, args));
   if (bound.paged) {
     FA_RETURN_IF_ERROR(CheckSparsePages(TableOf(bound, args.block_table), bound.shape.sequences));
   }

@@ -80,6 +80,28 @@ struct IndexerShape {
   }
 };
 
+/// Returns the inputs of an operator that calls the indexer's tensors q_index and k_index.
+template <typename Args, typename Options>
+[[nodiscard]] IndexerInputs IndexInputsOf(const Args& args, const Options& options) {
+  IndexerInputs inputs{.q_name = "q_index",
+                       .k_name = "k_index",
+                       .q = args.q_index,
+                       .k = args.k_index,
+                       .weights = args.weights,
+                       .block_table = {},
+                       .lengths_q = args.lengths_q,
+                       .lengths_kv = args.lengths_kv,
+                       .layout = options.layout,
+                       .mask = options.mask};
+  if constexpr (requires { args.residual_kv; }) {
+    inputs.used_q = args.used_q;
+    inputs.used_kv = args.used_kv;
+    inputs.residual_kv = args.residual_kv;
+    inputs.cmp_ratio = options.cmp_ratio;
+  }
+  return inputs;
+}
+
 /// Finds every user error of these inputs. `tensors` can then check the other tensors of the call.
 [[nodiscard]] Result<IndexerShape> BindIndexerShape(const IndexerInputs& inputs, SparseTensors& tensors);
 
@@ -93,7 +115,6 @@ struct SelectionProblem {
 struct BoundIndexer {
   IndexerShape shape;
   layout::Rows indices, values, index_offset;
-  std::vector<int64_t> used_q, used_kv, residual_kv;
   int64_t entries = 0;  ///< number of keys selected per token
   bool has_values = false;
   bool paged = false;

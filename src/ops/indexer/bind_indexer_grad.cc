@@ -57,7 +57,7 @@ Result<BoundIndexerGrad> BindIndexerGrad(const LightningIndexerGradArgs& args,
 
 Status CheckIndexerGradRunArgs(const BoundIndexerGrad& bound, const LightningIndexerGradArgs& args) {
   FA_RETURN_IF_ERROR(CheckSparseTensors(TensorsOf(args), bound.planned));
-  FA_RETURN_IF_ERROR(CheckSparseLengths(bound.shape.sequences, args.lengths_q, args.lengths_kv));
+  FA_RETURN_IF_ERROR(CheckSparseLengths(bound.shape.sequences, args));
   if (!bound.check_indices) return Status::Ok();
   return CheckKeyLists(bound.lists, args.sparse_indices.data, bound.shape.sequences);
 }

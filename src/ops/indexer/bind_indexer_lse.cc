@@ -7,17 +7,7 @@ namespace fa::ops {
 
 Result<BoundIndexerLse> BindIndexerLse(const DenseIndexerLseArgs& args, const DenseIndexerLseOptions& options) {
   SparseTensors tensors(options.layout);
-  auto shape = BindIndexerShape({.q_name = "q_index",
-                                 .k_name = "k_index",
-                                 .q = args.q_index,
-                                 .k = args.k_index,
-                                 .weights = args.weights,
-                                 .block_table = {},
-                                 .lengths_q = args.lengths_q,
-                                 .lengths_kv = args.lengths_kv,
-                                 .layout = options.layout,
-                                 .mask = options.mask},
-                                tensors);
+  auto shape = BindIndexerShape(IndexInputsOf(args, options), tensors);
   if (!shape.ok()) return shape.status();
   BoundIndexerLse bound;
   bound.shape = std::move(*shape);
@@ -33,7 +23,7 @@ Result<BoundIndexerLse> BindIndexerLse(const DenseIndexerLseArgs& args, const De
 
 Status CheckIndexerRunArgs(const BoundIndexerLse& bound, const DenseIndexerLseArgs& args) {
   FA_RETURN_IF_ERROR(CheckSparseTensors(TensorsOf(args), bound.planned));
-  return CheckSparseLengths(bound.shape.sequences, args.lengths_q, args.lengths_kv);
+  return CheckSparseLengths(bound.shape.sequences, args);
 }
 
 StatisticsRows RowsOf(const BoundIndexerLse& bound, const DenseIndexerLseArgs& args) {

@@ -72,21 +72,6 @@ Status CheckWindow(const char* name, int64_t value) {
   return Status::InvalidArgument(Arg(name).Is(std::to_string(value)) + ", want -1 or more");
 }
 
-/// Checks one value per sequence: at most `most[b]` for sequence b.
-template <typename Most>
-Status CheckValues(const char* name, std::span<const int64_t> values, int64_t count, const Most& most) {
-  if (values.empty()) return Status::Ok();
-  if (std::ssize(values) != count) {
-    return Status::InvalidArgument(Arg(name).Has(std::to_string(values.size())) + " entries, want " +
-                                   std::to_string(count) + " (batch)");
-  }
-  for (size_t b = 0; b < values.size(); ++b) {
-    if (values[b] >= 0 && values[b] <= most(b)) continue;
-    return Status::InvalidArgument(EntryOf(name, values, b) + ", want 0.." + std::to_string(most(b)));
-  }
-  return Status::Ok();
-}
-
 class SharedKvBinding {
  public:
   SharedKvBinding(const KeyRangeArgs& ori, const KeyRangeArgs& cmp, const SharedKvOptions& options, BoundSparse& bound,
@@ -311,8 +296,8 @@ Result<SparseSequences> SharedKvBinding::SequencesOf(const KeyRangeArgs& range, 
                                    ", want " + std::to_string(list.size()) + " (" + Arg("cu_q") + ")");
   }
   const int64_t count = std::ssize(list);
-  FA_RETURN_IF_ERROR(CheckValues("used_q", used_q, count, [&](size_t b) { return list[b].sq; }));
-  FA_RETURN_IF_ERROR(CheckValues(range.name.used, range.used, count, [&](size_t b) { return list[b].sk; }));
+  FA_RETURN_IF_ERROR(CheckNumbers("used_q", used_q, count, [&](size_t b) { return list[b].sq; }));
+  FA_RETURN_IF_ERROR(CheckNumbers(range.name.used, range.used, count, [&](size_t b) { return list[b].sk; }));
   sequences->tokens = 0;
   for (size_t b = 0; b < list.size(); ++b) {
     if (!used_q.empty()) list[b].sq = used_q[b];
@@ -344,7 +329,7 @@ Status SharedKvBinding::BindSequences(std::span<const int64_t> cu_q, std::span<c
   sequences.second_rows = cmp_.given() ? second->k_rows : 0;
   sequences.max_sk = 0;
   const int64_t count = std::ssize(sequences.list);
-  FA_RETURN_IF_ERROR(CheckValues("cmp_residual", residual, count, [](size_t) { return kMostTokensOfWindow; }));
+  FA_RETURN_IF_ERROR(CheckNumbers("cmp_residual", residual, count, [](size_t) { return kMostTokensOfWindow; }));
   const int64_t slots = core::SaturatedProduct(bound_.table.pages, bound_.table.page_rows);
   for (size_t b = 0; b < sequences.list.size(); ++b) {
     SparseSequence& sequence = sequences.list[b];

@@ -327,7 +327,7 @@ template <typename Args>
 Status CheckRun(const BoundSparse& bound, const Args& args, const TensorView& block_table) {
   const auto tensors = TensorsOf(args);
   FA_RETURN_IF_ERROR(CheckSparseTensors(tensors, bound.planned));
-  FA_RETURN_IF_ERROR(CheckSparseLengths(bound.sequences, args.lengths_q, args.lengths_kv));
+  FA_RETURN_IF_ERROR(CheckSparseLengths(bound.sequences, args));
   if (bound.paged) {
     FA_RETURN_IF_ERROR(CheckSparsePages(TableOf(bound, block_table), bound.sequences));
   }

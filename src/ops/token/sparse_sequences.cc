@@ -5,7 +5,6 @@
 
 #include "core/saturating.h"
 #include "ops/bind/argument_error.h"
-#include "ops/bind/planned_tensors.h"
 #include "ops/bind/prefix_sums.h"
 #include "ops/plan/plan_machine.h"
 
@@ -59,23 +58,6 @@ Status CheckLengths(const Side& side, int64_t batch) {
   return Status::Ok();
 }
 
-/// Checks one number per sequence. Entry i must be in 0..most(i); `want` says where the upper end comes from.
-template <typename Most>
-Status CheckNumbers(const char* name, std::span<const int64_t> numbers, int64_t count, const Most& most,
-                    const Words& want) {
-  if (numbers.empty()) return Status::Ok();
-  if (static_cast<int64_t>(numbers.size()) != count) {
-    return Status::InvalidArgument(Arg(name).Has(std::to_string(numbers.size())) + " entries, want " +
-                                   std::to_string(count) + " (batch)");
-  }
-  for (size_t i = 0; i < numbers.size(); ++i) {
-    if (numbers[i] >= 0 && numbers[i] <= most(i)) continue;
-    return Status::InvalidArgument(EntryOf(name, numbers, i) + ", want 0.." + std::to_string(most(i)) + " (" +
-                                   want.text + ")");
-  }
-  return Status::Ok();
-}
-
 /// Checks used_q or used_kv, and applies it to the lengths of the bound sequences.
 Status ApplyUsed(const char* name, std::span<const int64_t> used, bool sums, const char* lengths,
                  int64_t SparseSequence::*length, SparseSequences& bound) {
@@ -84,7 +66,7 @@ Status ApplyUsed(const char* name, std::span<const int64_t> used, bool sums, con
     return Status::InvalidArgument(Arg(name).Says("given, want none: rows are not packed, use ") + Arg(lengths));
   }
   FA_RETURN_IF_ERROR(CheckNumbers(
-      name, used, std::ssize(bound.list), [&](size_t i) { return bound.list[i].*length; }, Arg(lengths)));
+      name, used, std::ssize(bound.list), [&](size_t i) { return bound.list[i].*length; }, " (" + Arg(lengths) + ")"));
   for (size_t i = 0; i < used.size(); ++i) bound.list[i].*length = used[i];
   return Status::Ok();
 }
@@ -98,7 +80,7 @@ Status ApplyRatio(const SparseLengths& lengths, SparseSequences& bound) {
   }
   FA_RETURN_IF_ERROR(CheckNumbers(
       "residual_kv", lengths.residual_kv, std::ssize(bound.list), [&](size_t) { return lengths.ratio - 1; },
-      Arg("cmp_ratio") + " - 1"));
+      " (" + Arg("cmp_ratio") + " - 1)"));
   for (size_t i = 0; i < bound.list.size(); ++i) {
     bound.list[i].ratio = lengths.ratio;
     if (!lengths.residual_kv.empty()) bound.list[i].residual = lengths.residual_kv[i];
@@ -153,6 +135,9 @@ Result<SparseSequences> BindSparseSequences(const SparseLengths& lengths) {
   bound.k_rows = lengths.k_rows;
   bound.lengths_q.assign(lengths.lengths_q.begin(), lengths.lengths_q.end());
   bound.lengths_kv.assign(lengths.lengths_kv.begin(), lengths.lengths_kv.end());
+  bound.used_q.assign(lengths.used_q.begin(), lengths.used_q.end());
+  bound.used_kv.assign(lengths.used_kv.begin(), lengths.used_kv.end());
+  bound.residual_kv.assign(lengths.residual_kv.begin(), lengths.residual_kv.end());
   for (int64_t b = 0; b < count; ++b) {
     const auto i = static_cast<size_t>(b);
     const auto of = [&](const Side& side, bool prefix, int64_t* offset) {
@@ -177,12 +162,6 @@ Result<SparseSequences> BindSparseSequences(const SparseLengths& lengths) {
     if (bound.tokens > kMaxTokens) return TooManyTokens(lengths.q_name, bound.tokens);
   }
   return bound;
-}
-
-Status CheckSparseLengths(const SparseSequences& planned, std::span<const int64_t> lengths_q,
-                          std::span<const int64_t> lengths_kv) {
-  FA_RETURN_IF_ERROR(CheckPlannedLengths("lengths_q", lengths_q, planned.lengths_q));
-  return CheckPlannedLengths("lengths_kv", lengths_kv, planned.lengths_kv);
 }
 
 }  // namespace fa::ops

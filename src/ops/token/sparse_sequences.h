@@ -7,6 +7,7 @@
 #include "fa/sparse_mask.h"
 #include "fa/status.h"
 #include "fa/tensor.h"
+#include "ops/bind/planned_tensors.h"
 #include "tiling/sparse/sparse_sequences.h"
 
 namespace fa::ops {
@@ -35,9 +36,18 @@ struct SparseLengths {
 /// Checks lengths_q, lengths_kv and the mask, and makes the sequences from them.
 [[nodiscard]] Result<SparseSequences> BindSparseSequences(const SparseLengths& lengths);
 
-/// Checks in Run that the lengths are the planned ones.
-[[nodiscard]] Status CheckSparseLengths(const SparseSequences& planned, std::span<const int64_t> lengths_q,
-                                        std::span<const int64_t> lengths_kv);
+/// Checks in Run that the lists of the call are the planned ones.
+template <typename Args>
+[[nodiscard]] Status CheckSparseLengths(const SparseSequences& planned, const Args& args) {
+  FA_RETURN_IF_ERROR(CheckPlannedLengths("lengths_q", args.lengths_q, planned.lengths_q));
+  FA_RETURN_IF_ERROR(CheckPlannedLengths("lengths_kv", args.lengths_kv, planned.lengths_kv));
+  if constexpr (requires { args.residual_kv; }) {
+    FA_RETURN_IF_ERROR(CheckPlannedLengths("used_q", args.used_q, planned.used_q));
+    FA_RETURN_IF_ERROR(CheckPlannedLengths("used_kv", args.used_kv, planned.used_kv));
+    FA_RETURN_IF_ERROR(CheckPlannedLengths("residual_kv", args.residual_kv, planned.residual_kv));
+  }
+  return Status::Ok();
+}
 
 }  // namespace fa::ops
 

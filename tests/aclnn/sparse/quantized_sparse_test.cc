@@ -323,6 +323,29 @@ TEST(AclnnLightningIndexerV2, UsedRowsOfPackedSequences) {
   EXPECT_TRUE(SameBits(face.Outputs(), cpp.Outputs()));
 }
 
+TEST(AclnnLightningIndexerV2, NumbersInputsAsItsSignature) {
+  IndexerCase c = UsualIndexer(DType::kI8);
+  c.tokens.layout = Layout::kTND;
+  const IndexerCall cpp(c), face(c);
+  const std::vector<int64_t> used_q = {2, 1}, used_k = {25, 21};
+  LightningIndexerArgs args = cpp.args();
+  args.used_q = used_q;
+  args.used_kv = used_k;
+  ASSERT_TRUE(LightningIndexer(args, cpp.options()).ok());
+  Handles handles;
+  Indexer p = ParametersOf(face, handles);
+  p.used_q = LengthTensor(std::vector<int64_t>{4, 3}, ACL_INT64, handles);
+  p.used_k = LengthTensor(used_k, ACL_INT64, handles);
+  const auto plan = [&](uint64_t* size, aclOpExecutor** executor) {
+    const aclnnStatus status = p.Plan(size, executor);
+    // behind q, k, w, qDescale, kDescale, cuSeqlensQ and cuSeqlensK
+    const auto set = [&] { return aclSetInputTensorAddr(*executor, 7, nullptr, const_cast<int64_t*>(used_q.data())); };
+    return status == ACLNN_SUCCESS ? set() : status;
+  };
+  ASSERT_EQ(RunPhases(plan, aclnnQuantLightningIndexerV2), ACL_SUCCESS) << aclGetRecentErrMsg();
+  EXPECT_TRUE(SameBits(face.Outputs(), cpp.Outputs()));
+}
+
 const Mistake<Indexer> kQuantMistakes[] = {
     {"NoScale", ACLNN_ERR_PARAM_NULLPTR, "queryDequantScale: null", [](auto* p, auto*) { p->q_scale = nullptr; }},
     {"NoKeyScale", ACLNN_ERR_PARAM_NULLPTR, "keyDequantScale: null", [](auto* p, auto*) { p->k_scale = nullptr; }},

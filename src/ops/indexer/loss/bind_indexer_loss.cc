@@ -74,23 +74,7 @@ Status BindAttention(const AttentionTensors& inputs, const SparseTensors& tensor
 /// Binds what both losses share: the indexer, its gradients and the options, in this order.
 template <typename Args, typename Options>
 Status BindIndexer(const Args& args, const Options& options, SparseTensors& tensors, BoundIndexerLoss& bound) {
-  IndexerInputs inputs{.q_name = "q_index",
-                       .k_name = "k_index",
-                       .q = args.q_index,
-                       .k = args.k_index,
-                       .weights = args.weights,
-                       .block_table = {},
-                       .lengths_q = args.lengths_q,
-                       .lengths_kv = args.lengths_kv,
-                       .layout = options.layout,
-                       .mask = options.mask};
-  if constexpr (requires { args.residual_kv; }) {
-    inputs.used_q = args.used_q;
-    inputs.used_kv = args.used_kv;
-    inputs.residual_kv = args.residual_kv;
-    inputs.cmp_ratio = options.cmp_ratio;
-  }
-  auto shape = BindIndexerShape(inputs, tensors);
+  auto shape = BindIndexerShape(IndexInputsOf(args, options), tensors);
   if (!shape.ok()) return shape.status();
   bound.problem.shape = std::move(*shape);
   auto gradients = BindIndexerGradients(GradientsOf(args), tensors, bound.problem.shape);
@@ -124,9 +108,6 @@ Status BindSparse(const SparseIndexerLossArgs& args, const SparseIndexerLossOpti
   if (options.target == IndexerTarget::kGiven && !bound.problem.has_mean) {
     return Status::InvalidArgument(Arg("p_head_mean").Says("missing (") + Arg("target") + " is given (2))");
   }
-  bound.used_q.assign(args.used_q.begin(), args.used_q.end());
-  bound.used_kv.assign(args.used_kv.begin(), args.used_kv.end());
-  bound.residual_kv.assign(args.residual_kv.begin(), args.residual_kv.end());
   if (args.softmax_index.data != nullptr) {
     FA_RETURN_IF_ERROR(
         tensors.CheckQueryOutput("softmax_index", args.softmax_index, DType::kF32,
@@ -181,7 +162,7 @@ LossRows SharedRows(const BoundIndexerLoss& bound, const Args& args) {
 template <typename Args>
 Status CheckRun(const BoundIndexerLoss& bound, const Args& args) {
   FA_RETURN_IF_ERROR(CheckSparseTensors(TensorsOf(args), bound.planned));
-  return CheckSparseLengths(bound.problem.shape.sequences, args.lengths_q, args.lengths_kv);
+  return CheckSparseLengths(bound.problem.shape.sequences, args);
 }
 
 }  // namespace
@@ -211,9 +192,6 @@ Result<BoundIndexerLoss> BindIndexerLoss(const DenseIndexerLossArgs& args, const
 
 Status CheckIndexerLossRunArgs(const BoundIndexerLoss& bound, const SparseIndexerLossArgs& args) {
   FA_RETURN_IF_ERROR(CheckRun(bound, args));
-  FA_RETURN_IF_ERROR(CheckPlannedLengths("used_q", args.used_q, bound.used_q));
-  FA_RETURN_IF_ERROR(CheckPlannedLengths("used_kv", args.used_kv, bound.used_kv));
-  FA_RETURN_IF_ERROR(CheckPlannedLengths("residual_kv", args.residual_kv, bound.residual_kv));
   if (!bound.check_indices) return Status::Ok();
   return CheckKeyLists(bound.problem.lists, args.sparse_indices.data, bound.problem.shape.sequences);
 }

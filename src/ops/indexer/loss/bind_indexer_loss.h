@@ -47,7 +47,6 @@ struct BoundIndexerLoss {
   // Members of a sparse loss.
   layout::Rows mean;           ///< layout of p_head_mean; the entries of a query token are the row at (b, 0, s)
   layout::Rows softmax_index;  ///< layout of softmax_index, like `mean`
-  std::vector<int64_t> used_q, used_kv, residual_kv;
   bool check_indices = true;
 
   // Members of a dense loss.

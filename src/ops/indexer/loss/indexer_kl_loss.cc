@@ -19,6 +19,7 @@
 #include "ops/plan/plan_impl.h"
 #include "ops/plan/plan_machine.h"
 #include "tiling/plan_text.h"
+#include "tiling/rows_facts.h"
 #include "tiling/rows_plan.h"
 #include "tiling/workspace_plan.h"
 
@@ -137,27 +138,16 @@ class KLLossPlanImpl final : public Plan::ImplFor<IndexerKLLossArgs> {
   [[nodiscard]] tiling::PlanFacts Facts() const override {
     // Each entry takes a sum, a quotient, a difference, a product and a sum, next to two logarithms.
     const double flops = 5 * static_cast<double>(bound_.rows) * static_cast<double>(bound_.columns);
-    tiling::PlanText problem, tasks;
+    tiling::PlanText problem;
     problem.AddLine("indexer kl loss value, %s and %s: %lld rows of %lld", Name(bound_.target_dtype),
                     Name(bound_.probabilities_dtype), tiling::Wide(bound_.rows), tiling::Wide(bound_.columns));
-    tasks.AddLine("tasks: %lld of %lld rows: %s", tiling::Wide(plan_.graph.task_count), tiling::Wide(plan_.step),
-                  kReason);
-    const std::vector<double> load = plan_.Load();
-    return {.op = "indexer kl loss value",
-            .machine = ops::MachineOf(context(), ops::KernelsOf(context(), DType::kF32)),
-            .kernels = {"indexer_kl_loss_portable"},  // all levels share one kernel, whose logarithms are in double
-            .reason = kReason,
-            .block_q = plan_.step,
-            .graph = plan_.graph,
-            .flops = flops,
-            .flops_full = flops,
-            .flops_visited = flops,
-            .load = load,
-            .efficiency = tiling::MeanLoad(load),
-            .problem = problem.Take(),
-            .tasks = tasks.Take(),
-            .loads = {},
-            .tiles = {}};
+    return tiling::FactsOf(
+        plan_, ops::MachineOf(context(), ops::KernelsOf(context(), DType::kF32)),
+        {.op = "indexer kl loss value",
+         .kernel = "indexer_kl_loss_portable",  // all levels share one kernel, whose logarithms are in double
+         .reason = kReason,
+         .flops = flops,
+         .problem = problem.Take()});
   }
 
   [[nodiscard]] Status Run(const IndexerKLLossArgs& args, std::byte* workspace) const override {

@@ -1,0 +1,26 @@
+#ifndef FA_TILING_ROWS_FACTS_H_
+#define FA_TILING_ROWS_FACTS_H_
+
+#include <string>
+
+#include "tiling/plan_facts.h"
+#include "tiling/problem.h"
+#include "tiling/rows_plan.h"
+
+namespace fa::tiling {
+
+/// What an operator whose rows do not depend on one another says about itself.
+struct RowsFacts {
+  const char* op;
+  const char* kernel;
+  const char* reason;  ///< why a task has so many rows
+  double flops = 0;    ///< floating-point operations, all of which a run does
+  std::string problem;
+};
+
+/// Returns the facts of an operator's plan. They refer to `plan`.
+[[nodiscard]] PlanFacts FactsOf(const RowsPlan& plan, const Machine& machine, const RowsFacts& facts);
+
+}  // namespace fa::tiling
+
+#endif  // FA_TILING_ROWS_FACTS_H_
