@@ -34,6 +34,8 @@ class BlockScoreStep final : public TokenStep {
   void WriteUnusedRows(std::byte* scratch) const;
 
  private:
+  /// Returns the block to which the token's local blocks lead.
+  [[nodiscard]] int64_t OwnBlock(const SparseToken& token) const;
   [[nodiscard]] float* Row(int64_t head, int64_t row) const {
     return reinterpret_cast<float*>(rows_.score.At(0, head, row));
   }
