@@ -109,6 +109,9 @@ def calls():
     attention = {name: sparse[name] for name in ("q", "k", "query_rope", "key_rope")}
     rows = {"softmax_max_index": _floats(rng, B, 1, S1), "softmax_sum_index": 1 + rng.random((B, 1, S1), np.float32)}
     made["dense_lightning_indexer_grad_kl_loss"] = {**attention, **index, **statistics, **rows}, options
+    made["indexer_kl_loss"] = {name: rng.random((S1, K), np.float32) for name in ("target", "probabilities")}, {}
+    lengths = {"lengths_q": [2, S1], "lengths_kv": [150, 300]}
+    made["msa_index_score"] = {"q": _floats(rng, S1, N, D), "k": _floats(rng, 300, 1, D)}, lengths
     return made
 
 

@@ -23,6 +23,7 @@ from ._cache import gather_rows, merge_by_lse, scatter_rows
 from ._context import set_default_context
 from ._decode import decode_attention
 from ._fa import Context, PlanDescription, __version__
+from ._index_score import indexer_kl_loss, msa_index_score
 from ._infer import infer_attention
 from ._mask import Mask, PairMask
 from ._plan import plan
@@ -59,6 +60,8 @@ __all__ = [
     "sparse_lightning_indexer_grad_kl_loss",
     "dense_lightning_indexer_softmax_lse",
     "dense_lightning_indexer_grad_kl_loss",
+    "indexer_kl_loss",
+    "msa_index_score",
     "ring_attention_update",
     "merge_by_lse",
     "scatter_rows",

@@ -14,7 +14,7 @@ namespace fa::ops {
 /// Writes the scores of a token's blocks, with the constants of the blocks that are always selected.
 class BlockScoreStep final : public TokenStep {
  public:
-  static constexpr const char* kOp = "msa index score";
+  static constexpr const char* kOp = "index score";
 
   BlockScoreStep(const BlockScoreProblem& problem, const core::kernels::KernelTable& /*table*/,
                  const BlockScoreRows& rows)

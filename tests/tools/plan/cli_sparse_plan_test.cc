@@ -29,7 +29,8 @@ TEST(CliSparsePlan, EveryOperatorHasOneAndItsPicture) {
                                                         {"indexer-backward", "1,4,64,300,32,64"},
                                                         {"indexer-kl-loss", "1,4,64,300,32,8,64"},
                                                         {"dense-indexer-lse", "1,4,64,300,32"},
-                                                        {"dense-indexer-kl-loss", "1,4,64,300,32,8"}}) {
+                                                        {"dense-indexer-kl-loss", "1,4,64,300,32,8"},
+                                                        {"index-score", "1,4,64,300,32"}}) {
     const CliResult result = RunCli("plan " + op + " --shape " + shape + " --json --svg " + scratch.Path("plan.svg"));
     ASSERT_EQ(result.exit_code, 0) << result.err;
     const json plan = json::parse(result.out);

@@ -128,11 +128,11 @@ class KLLossPlanImpl final : public Plan::ImplFor<IndexerKLLossArgs> {
     // Each entry takes a sum, a quotient, a difference, a product and a sum, next to two logarithms.
     const double flops = 5 * static_cast<double>(bound_.rows) * static_cast<double>(bound_.columns);
     tiling::PlanText problem;
-    problem.AddLine("indexer kl loss value, %s and %s: %lld rows of %lld", Name(bound_.target_dtype),
+    problem.AddLine("indexer loss value, %s and %s: %lld rows of %lld", Name(bound_.target_dtype),
                     Name(bound_.probabilities_dtype), tiling::Wide(bound_.rows), tiling::Wide(bound_.columns));
     return tiling::FactsOf(
         plan_, ops::MachineOf(context(), ops::KernelsOf(context(), DType::kF32)),
-        {.op = "indexer kl loss value",
+        {.op = "indexer loss value",
          .kernel = "indexer_kl_loss_portable",  // all levels share one kernel, whose logarithms are in double
          .reason = kReason,
          .flops = flops,
