@@ -321,7 +321,7 @@ TEST(AclnnSparseFlashMla, BadContentsAreFoundWhenTheStreamRuns) {
   constexpr int64_t kWithoutZero[] = {1, 6, 10};
   p.cu_q = Int32Tensor(kWithoutZero, false, handles);
   const Snapshot before = call.TakeSnapshot(/*outputs_may_change=*/false);
-  EXPECT_NE(RunFace(MlaOperator::kForward, p), ACL_SUCCESS);
+  EXPECT_EQ(RunFace(MlaOperator::kForward, p), ACLNN_ERR_PARAM_INVALID);
   EXPECT_THAT(aclGetRecentErrMsg(), HasSubstr("cuSeqlensQ[0]=1, want 0"));
   EXPECT_EQ(before.FirstChange(), -1);
 }
@@ -342,7 +342,7 @@ TEST(AclnnSparseFlashMlaMetadata, IsZeros) {
   ASSERT_EQ(aclrtSynchronizeStream(nullptr), ACL_SUCCESS);
   EXPECT_EQ(memory, std::vector<int32_t>(1024, 0));
   EXPECT_EQ(plan(handles.Tensor(memory.data(), ACL_INT32, {512}), &size, &executor), 161002);
-  EXPECT_THAT(aclGetRecentErrMsg(), HasSubstr("metaData"));
+  EXPECT_THAT(aclGetRecentErrMsg(), HasSubstr("metaData: want int32 [1024]"));
   EXPECT_EQ(plan(nullptr, &size, &executor), 161001);
 }
 

@@ -77,7 +77,8 @@ void RunIndexScore(const IndexScoreFlags& flags) {
   const int64_t heads = args.q.shape.rank() == 3 ? args.q.shape[1] : 1;
   const int64_t rows = args.q.shape.empty() ? 0 : args.q.shape[0];
   const int64_t blocks = MostBlocks(lengths_kv, args.block_table.data == nullptr);
-  if (!npy::BytesOf({heads, rows, blocks}, npy::ElementType::kF32)) {
+  const std::vector<int64_t> shape = {heads, rows, blocks};
+  if (!npy::BytesOf(shape, npy::ElementType::kF32)) {
     throw UsageError(fmt::format("--actual-seq-kvlen: {}, want keys that exist", flags.sparse.actual_seq_kvlen));
   }
   char planned = 0;  // a plan only asks whether a tensor is given
@@ -86,7 +87,7 @@ void RunIndexScore(const IndexScoreFlags& flags) {
   ThrowUnlessOk(plan.status(), SparseFlagNames());
   OutputFiles outputs;
   const size_t file = outputs.Add("--score", flags.score);
-  Tensor score = NewTensor(DType::kF32, {heads, rows, blocks});
+  Tensor score = NewTensor(DType::kF32, shape);
   args.score = score.MutableView();
   {
     const Progress progress("fa run index-score");
