@@ -5,8 +5,8 @@
 /// dOut is the gradient of out, which is the forward's output, and lse is its softmaxLse.
 ///
 /// dOriKv, dCmpKv, dSinks and the L1 norms are optional. An L1 norm, float in the shape of its list, holds for each
-/// entry the mean over the heads of the key's probability, and 0 for an entry without a key. It needs the list. Rows
-/// whose lse is inf or -inf add nothing.
+/// entry the mean over the heads of the key's probability, and 0 for an entry without a key. Without a list it is
+/// that of aclnn_sparse_flash_mla_softmax_l1_norm.h. Rows whose lse is inf or -inf add nothing.
 /// @return 161001 if a required pointer is null, 161002 for every other mistake. aclGetRecentErrMsg() names the
 /// argument. fa/shared_kv_attention_grad.h says what is computed.
 #include <stdbool.h>

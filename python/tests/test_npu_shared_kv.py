@@ -90,6 +90,25 @@ def test_autograd_has_the_gradients_of_the_gradient_function():
     assert all(map(torch.equal, got, want[:4]))
 
 
+def test_l1_norm_without_a_list_has_one_column_per_key():
+    q, ori, cmp, _, sinks = inputs()
+    _, lse = npu.sparse_flash_mla(q, ori, cmp, sinks=sinks, return_softmax_lse=True, **OPTIONS)
+    options = {"softmax_scale": SCALE, "cmp_ratio": RATIO, "mask_mode": 3}
+    got = npu.sparse_flash_mla_softmax_l1_norm(q, cmp, lse, **options)
+    assert got.shape == (B, S1, 1, S2 // RATIO)
+    scores = SCALE * torch.einsum("bsnd,bkd->bsnk", q.double(), cmp[:, :, 0].double())
+    limits = (S2 - S1 + torch.arange(S1) + 1) // RATIO
+    shares = (scores - lse.double()[:, 0, :, :, None]).exp().mean(2)
+    close(got[:, :, 0], torch.where(torch.arange(S2 // RATIO) < limits[:, None], shares, 0))
+    sums = {"cu_seqlens_q": [0, S1, 2 * S1], "cu_seqlens_k": [0, S2 // RATIO, 2 * (S2 // RATIO)]}
+    packed = npu.sparse_flash_mla_softmax_l1_norm(
+        q.flatten(0, 1), cmp.flatten(0, 1), lse.transpose(0, 1).flatten(1, 2), layout_q="TND", layout_k="TND",
+        **sums, **options,
+    )  # fmt: skip
+    assert packed.shape == (B * S1, 1, 2 * (S2 // RATIO)) and not packed[..., S2 // RATIO :].any()
+    assert torch.equal(packed[..., : S2 // RATIO].view(got.shape), got)
+
+
 def test_autograd_of_packed_rows_without_a_window():
     q, _, cmp, indices, _ = inputs()
     packed = [x.flatten(0, 1) for x in (q, cmp)]

@@ -31,9 +31,9 @@ struct ScoreCase {
   uint64_t seed = 0;
   DType q_type = DType::kF32, k_type = DType::kF32;
   int64_t heads = 1, d = 8, page_rows = 0, spare = 0;
-  std::vector<int64_t> rows, keys, start_loc;
-  MsaIndexScoreOptions options;
-  Placement placement;
+  std::vector<int64_t> rows = {}, keys = {}, start_loc = {};
+  MsaIndexScoreOptions options = {};
+  Placement placement = {};
 };
 
 std::ostream& operator<<(std::ostream& os, const ScoreCase& c) {
@@ -199,8 +199,8 @@ struct ValueCase {
   uint64_t seed = 0;
   DType target = DType::kF32, probabilities = DType::kF32;
   int64_t rows = 1, entries = 1, spare = 0;
-  IndexerKLLossOptions options;
-  Placement placement;
+  IndexerKLLossOptions options = {};
+  Placement placement = {};
 };
 
 std::ostream& operator<<(std::ostream& os, const ValueCase& c) {

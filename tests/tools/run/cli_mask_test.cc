@@ -214,6 +214,11 @@ TEST(CliMask, BlocksOfRowsAndKeys) {
     AddBlocks(call);
     EXPECT_TRUE(call.Matches()) << layout;
   }
+  ForwardCall causal("BNSD", Sized({9}, {20}));
+  AddBlocks(causal);
+  causal.problem.mask = {.mode = 3};
+  causal.flags += " --causal";
+  EXPECT_TRUE(causal.Matches());
   ForwardCall packed("TND", Sized({9, 0, 14}, {20, 3, 7}));
   AddBlocks(packed);
   EXPECT_TRUE(packed.Matches());
