@@ -9,6 +9,7 @@
 #include "fuzz/calls/families.h"
 #include "support/cases/random_token_case.h"
 #include "support/cases/random_values.h"
+#include "support/compressed_number.h"
 
 namespace fa::test {
 namespace {
@@ -25,6 +26,16 @@ int64_t Sum(const std::vector<int64_t>& numbers) { return std::accumulate(number
 std::vector<int64_t> PrefixSums(std::vector<int64_t> numbers) {
   std::partial_sum(numbers.begin(), numbers.end(), numbers.begin());
   return numbers;
+}
+
+/// Sets or returns an element. The class Tensor does not know e4m3.
+void SetNumber(const Tensor& tensor, int64_t at, double value) {
+  if (tensor.dtype() != DType::kF8E4M3) return tensor.Set(at, value);
+  StoreCode(DType::kF8E4M3, tensor.Address(0), at, NearestCode(DType::kF8E4M3, static_cast<float>(value)));
+}
+double NumberAt(const Tensor& tensor, int64_t at) {
+  if (tensor.dtype() != DType::kF8E4M3) return tensor.Get(at);
+  return CompressedNumber(DType::kF8E4M3, static_cast<uint8_t>(*tensor.Address(at)));
 }
 
 struct ScoreCase {
@@ -70,7 +81,7 @@ class ScoreProblem {
  public:
   explicit ScoreProblem(const ScoreCase& c) : c_(c), row_sums_(PrefixSums(c.rows)), key_sums_(PrefixSums(c.keys)) {
     q_ = Make(c.q_type, {Sum(c.rows) + c.spare, c.heads, c.d});
-    for (int64_t i = 0; i < Sum(c.rows) * c.heads * c.d; ++i) q_.Set(i, Number(Tag::kQIndex, i, c.q_type));
+    for (int64_t i = 0; i < Sum(c.rows) * c.heads * c.d; ++i) SetNumber(q_, i, Number(Tag::kQIndex, i, c.q_type));
     MakeKeys();
     for (size_t b = 0; b < c.keys.size(); ++b) {
       for (int64_t key = 0; key < c.keys[b]; ++key) FillKey(b, key);
@@ -120,7 +131,8 @@ class ScoreProblem {
   }
   [[nodiscard]] double Number(Tag tag, int64_t at, DType dtype) const {
     const double x = RandomNormal(c_.seed, tag, {at});
-    return dtype == DType::kI8 ? std::round(std::clamp(40 * x, -127.0, 127.0)) : RoundTo(dtype, x);
+    if (dtype == DType::kI8) return std::round(std::clamp(40 * x, -127.0, 127.0));
+    return dtype == DType::kF8E4M3 ? x : RoundTo(dtype, x);
   }
   [[nodiscard]] int64_t Blocks() const {
     return (*std::max_element(c_.keys.begin(), c_.keys.end()) + kBlock - 1) / kBlock;
@@ -147,14 +159,14 @@ class ScoreProblem {
   }
   void FillKey(size_t b, int64_t key) const {
     const int64_t row = KeyRow(b, key);
-    for (int64_t x = 0; x < c_.d; ++x) k_.Set(row * c_.d + x, Number(Tag::kKIndex, row * c_.d + x, c_.k_type));
+    for (int64_t x = 0; x < c_.d; ++x) SetNumber(k_, row * c_.d + x, Number(Tag::kKIndex, row * c_.d + x, c_.k_type));
     if (!scale_.absent()) scale_.Set(row, RoundTo(DType::kF32, RandomNormal(c_.seed, Tag::kWeights, {row}) / 40));
   }
   [[nodiscard]] Wanted Product(int64_t q_row, int64_t k_row) const {
     const double scale = scale_.absent() ? 1 : scale_.Get(k_row);
     Wanted of{.score = 0};
     for (int64_t x = 0; x < c_.d; ++x) {
-      const double term = scale * q_.Get(q_row * c_.d + x) * k_.Get(k_row * c_.d + x);
+      const double term = scale * NumberAt(q_, q_row * c_.d + x) * NumberAt(k_, k_row * c_.d + x);
       of.score += term;
       of.allowed += std::fabs(term);
     }

@@ -91,7 +91,7 @@ TEST_F(CliIndexScore, ErrorsNameTheFlag) {
                              scratch_.Path("score") + " --actual-seq-qlen 2 ";
   const struct {
     const char *flags, *text;
-  } cases[] = {{"--actual-seq-kvlen 4", "--actual-seq-kvlen: [0]=4, want 0..3"},
+  } cases[] = {{"--actual-seq-kvlen 4", "--actual-seq-kvlen: [0]=4, want <= 3 (shape[0] of --key)"},
                {"--actual-seq-kvlen 3 --local-blocks -1", "--local-blocks: -1, want at least 0"},
                {"--actual-seq-kvlen 3 --start-loc -1", "--start-loc: [0]=-1, want 0..2^60"},
                {"--actual-seq-kvlen 3 --sparse-mode 1", "--sparse-mode: 1, want 0 or 3"},
