@@ -154,11 +154,11 @@ TEST(ScaledInference, OneScalePerKeyIsRefusedWhateverTheKeys) {
   }
 }
 
-// A row of many keys is as accurate as one of 512 keys, the most that one sum of f32 adds. With u = 2^-24, each rounding
-// of such a sum of n numbers of one sign is at most u times the partial sum. If the roundings are independent, the
-// relative error has the deviation u sqrt(n) / 3, which is 7.5 u. Six deviations are allowed: 45 u for the sum in lse,
-// and sqrt(2) times as much for out, a quotient of two sums. The joins of 256 parts in pairs, the exponentials and the
-// last rounding add at most 16 u. Sums that are not cut would have the deviation 121 u.
+// A row of many keys is as accurate as one of 512 keys, the most that one sum of f32 adds. With u = 2^-24, each
+// rounding of such a sum of n numbers of one sign is at most u times the partial sum. If the roundings are independent,
+// the relative error has the deviation u sqrt(n) / 3, which is 7.5 u. Six deviations are allowed: 45 u for the sum in
+// lse, and sqrt(2) times as much for out, a quotient of two sums. The joins of 256 parts in pairs, the exponentials and
+// the last rounding add at most 16 u. Sums that are not cut would have the deviation 121 u.
 TEST(ScaledInference, ErrorsDoNotGrowWithTheKeys) {
   constexpr double kUnit = 0x1p-24;
   for (const DType format : {DType::kI8, DType::kF8E4M3}) {
