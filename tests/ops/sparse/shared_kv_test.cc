@@ -315,6 +315,18 @@ TEST(SharedKvNorms, WithoutListsHaveOneColumnPerKey) {
   }
 }
 
+TEST(SharedKvNorms, AloneTakeOneOfTheFiveProducts) {
+  const SharedKvCase c{.heads = 3, .d = 24};
+  const SharedKvGradCall all(c), norms(c, /*only_l1=*/true);
+  const auto flops = [](const SharedKvGradCall& call) {
+    const auto plan = PlanSharedKvAttentionGrad(call.args(), call.options());
+    EXPECT_TRUE(plan.ok()) << plan.status().message();
+    return plan.ok() ? plan->info().flops : 0;
+  };
+  EXPECT_GT(flops(norms), 0);
+  EXPECT_EQ(flops(all), 5 * flops(norms));
+}
+
 class SharedKvBits : public ::testing::TestWithParam<Isa> {};
 
 TEST_P(SharedKvBits, OfRowsOfPagesDoNotDependOnThePages) {
