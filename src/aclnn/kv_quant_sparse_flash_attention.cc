@@ -1,4 +1,4 @@
-// aclnnKvQuantSparseFlashAttention and its V2 -> fa::PlanSparseFlashAttention with a row format.
+// Implements aclnnKvQuantSparseFlashAttention and its V2 as fa::PlanSparseFlashAttention with a row format.
 #include <memory>
 #include <string>
 
@@ -17,7 +17,7 @@ constexpr Rename kQuantRowNames[] = {{"out", "out"},
                                      {"row_format.rope", "ropeHeadDim"},
                                      {"row_format.tile", "tileSize"}};
 
-/// An attribute that has only one value.
+/// An attribute of which only one value is allowed.
 struct OnlyValue {
   const char* name;
   int64_t got, want;

@@ -58,7 +58,8 @@ void CheckDense(const char* op, const Tensor& query, const Tensor& key, const Te
   }
 }
 
-/// Returns the mask, or a copy with one column per key.
+/// Returns the mask with one column per key, because the library wants an innermost stride of 1. A mask of one column
+/// is copied for every key.
 Tensor WithColumns(const Tensor& mask, int64_t keys) {
   const Tensor rows = Readable(mask);
   const int last = static_cast<int>(rows.dim()) - 1;
@@ -91,7 +92,7 @@ TensorView BiasOf(const Tensor& mask, const Tensor& query, int64_t keys) {
   return bias;
 }
 
-/// What the forward and the backward read. The tensors keep the memory of the views.
+/// The tensors that forward and backward read. They own the memory to which the library's views point.
 struct Inputs {
   Inputs(const Tensor& query, const Tensor& key, const Tensor& value, const OptionalTensor& attn_mask)
       : q(Readable(query)), k(Readable(key)), v(Readable(value)) {
@@ -189,7 +190,7 @@ std::tuple<Tensor, Tensor, Tensor> Backward(Tensor grad_out, Tensor query, Tenso
   auto args = inputs.ArgsOf<AttentionGradArgs>();
   args.out = ViewOf(o);
   args.d_out = ViewOf(d_out);
-  // With the sum 1, the logsumexp takes the place of the maximum.
+  // The library reads a maximum m and a sum s per row and uses m + log(s). With s = 1, m can be the logsumexp.
   static constexpr float kOne = 1;
   args.softmax_max = ViewOf(logsumexp);
   args.softmax_sum = {&kOne, DType::kF32, args.softmax_max.shape, {0, 0, 0}};

@@ -35,7 +35,8 @@ struct Activation {
   std::unique_ptr<StableLibrary> library;
 };
 
-/// Returns the process' activation. It is never destroyed, because PyTorch may end before static objects are destroyed.
+/// Returns the registered kernels. The object is never destroyed, because PyTorch may end before static objects are
+/// destroyed.
 Activation& Active() {
   static auto* activation = new Activation;
   return *activation;

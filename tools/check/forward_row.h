@@ -53,7 +53,7 @@ struct ForwardRowInputs {
 /// - Rounding the output adds u_t |O_d|. In f16 the output may be subnormal, which adds 2^-25.
 /// - The bound is (2 (D + 6) u A + 2 Sk u + 2 e + [16-bit] u_t) W_d + u_t |O_d| + [f16] 2^-25.
 /// - The log-sum-exp has the errors of one score, of the sum and of one exp2: (D + 6) u A + Sk u + e. The error of the
-///   maximum cancels, because the sum has the opposite one.
+///   maximum cancels, because the sum has the opposite error.
 [[nodiscard]] ForwardRow ComputeForwardRow(const ForwardRowInputs& inputs);
 
 }  // namespace fa::check

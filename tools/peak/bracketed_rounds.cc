@@ -12,8 +12,8 @@ using Clock = std::chrono::steady_clock;
 
 double SecondsSince(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
 
-// Each reference is measured for an eighth of a round's time, but at most for 20 ms. No CPU's clock takes longer to
-// settle.
+// Each reference is measured for an eighth of a round's time, but at most for 20 ms, which is enough for a CPU's clock
+// to settle.
 constexpr double kReferenceShare = 0.125, kLongestReference = 0.02;
 // A quiet round may be this much slower than the fastest. On shared cores of an Emerald Rapids, changes of the clock
 // make a quiet core up to 1.35 times slower. A core whose other hyper-thread works is over 1.6 times slower.

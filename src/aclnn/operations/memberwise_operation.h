@@ -23,7 +23,7 @@ class MemberwiseOperation : public PlannedOperation<Args> {
   using Planner = Result<PlanFor<Args>> (*)(const Args&, const Options&, Context*);
 
   // Adds a tensor. Parameters are added in the order of the operator's signature. A null tensor is absent, and so is an
-  // optional one without elements.
+  // optional tensor without elements.
   void Input(const char* name, const aclTensor* tensor, TensorView Args::*member, Form form = Form::kRows) {
     inputs_.emplace_back(operands_.Input(name, tensor, form), member);
   }
@@ -48,8 +48,8 @@ class MemberwiseOperation : public PlannedOperation<Args> {
     }
   }
 
-  /// Changes the library's tensors: `adjust` runs before every plan and every run. In the first phase the memory is
-  /// null.
+  /// Changes the library's tensors: `adjust` runs before every plan and every run. In the first phase it gets null for
+  /// the memory.
   void Adjust(std::function<void(Args&, const CallMemory*)> adjust) { adjusts_.push_back(std::move(adjust)); }
 
   Options options;

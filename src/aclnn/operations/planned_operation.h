@@ -33,8 +33,8 @@ class PlannedOperation : public Operation {
     plan_ = std::move(*plan);
     return Status::Ok();
   }
-  /// Reserves memory in the workspace for a plan that is made later. If there is no number of bytes, returns the error
-  /// with the operator's parameter names.
+  /// Reserves memory in the workspace for a plan that is made later. If `bytes` is an error, returns it with the
+  /// operator's parameter names.
   [[nodiscard]] Status Reserve(const Result<size_t>& bytes) {
     if (!bytes.ok()) return Renamed(bytes.status(), names_, own_);
     plan_bytes_ = *bytes;

@@ -33,7 +33,8 @@ class SharedKvOperation final : public MemberwiseOperation<Args, SharedKvOptions
 
   SharedKvOperation(typename Base::Planner planner, Names names) : Base(planner, names) {}
 
-  /// Adds a tensor of lengths. @param rows  the tensor whose rows are counted  @param table  the table of its pages
+  /// Adds a tensor of lengths. @param rows  the tensor whose rows are counted  @param table  the block table, if those
+  /// rows lie in pages
   void Lengths(const char* name, const aclTensor* tensor, LengthForm form, std::span<const int64_t> Args::*member,
                TensorView Args::*rows = nullptr, TensorView Args::*table = nullptr) {
     lengths_.push_back({name, {name, tensor, operands_}, form, member, rows, table});

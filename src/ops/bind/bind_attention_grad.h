@@ -27,7 +27,8 @@ struct BoundAttentionGrad {
   int64_t dslopes_batch_stride = 0;
   bool dslopes_shared = false;
   layout::Stats dsink;
-  /// If batch elements share sinks per row, the rows of dsink, which is a sum over the batch. Otherwise 0.
+  /// If batch elements share one sink per row, dsink is a sum over the batch, and this is its number of rows. Otherwise
+  /// 0.
   int64_t dsink_shared_rows = 0;
   tiling::Interval unused_keys = {};  ///< TND rows of keys past the last prefix sum, whose gradients are written as 0
 };

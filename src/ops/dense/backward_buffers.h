@@ -89,7 +89,8 @@ class BackwardBuffers {
     return std::string(table.widest().name) + (loops_ ? "_gradient_tiles" : "");
   }
   /// Returns the offset, in floats, of key `begin` in BackwardSlot::k or KeySums::k. With kernels of pairs, `begin` is
-  /// the first key of a column. There lie pairs of rows of K and, for `gradient_tiles`, tiles of K and then of V.
+  /// the first key of a column. There, a column has pairs of rows of K and, for `gradient_tiles`, then tiles of K and
+  /// of V.
   [[nodiscard]] int64_t KeyOffset(int64_t begin) const {
     assert(begin >= 0 && (!pairs_ || begin % 2 == 0));
     if (!pairs_) return begin * columns_qk_;

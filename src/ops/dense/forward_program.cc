@@ -13,8 +13,8 @@
 namespace fa::ops {
 namespace {
 
-/// Returns the kernels of a call. Compressed keys are widened to f32, so strips over them multiply f32. The kernels of
-/// few rows are those for the type of the queries, as in the forward. Whole rows have none.
+/// Returns the kernels of a call. Compressed keys are widened to f32, so strips over them multiply f32. Few rows still
+/// take the kernels for the type of the queries. With whole rows there are no kernels of few rows.
 core::kernels::KernelTable TableOf(const Context& context, const BoundAttention& bound) {
   const core::kernels::KernelTable& own = KernelsOf(context, bound.problem.dtype);
   if (!core::kernels::IsCompressed(bound.k.dtype)) return own;

@@ -14,9 +14,10 @@
 
 namespace fa::ops {
 
-/// The dense mask of a call as the tiles that a PairMask has, made from its bytes before the call's tiles run. They lie
-/// in the workspace, so every tile has room for its bits. A call's tiles read their part of the mask once per head, and
-/// to find keys that they need not visit. A call with few rows keeps the bytes, because its tiles read each byte once.
+/// Turns the dense mask of a call from bytes into the tiles that a PairMask has, before the call's own tiles run. A
+/// call's tiles read the mask once per head, and the mask's tiles also show which keys need no visit. A call with few
+/// rows keeps the bytes, because it reads each byte once. The workspace has room for the bits of all mask tiles,
+/// because the mask's contents are not known while planning.
 class MaskTiles {
  public:
   /// `bound` must outlive the object.
@@ -53,7 +54,7 @@ class MaskTiles {
 
   std::vector<Plane> planes_;
   PairTileLayout layout_;
-  tiling::RowsPlan plan_;  ///< of tile rows
+  tiling::RowsPlan plan_;  ///< plan of the tasks, which take tile rows of the mask
   size_t words_ = 0, words_at_ = 0, kinds_at_ = 0, groups_at_ = 0, state_at_ = 0;
 };
 

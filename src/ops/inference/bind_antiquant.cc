@@ -224,7 +224,8 @@ Status BindAntiquant(DecodeBinding& call) {
     FA_RETURN_IF_ERROR(CheckNone(call, /*combined=*/true));
     return BindCombined(call);
   }
-  // Faces with combined scales only have keys of these two types.
+  // Some public interfaces have antiquant_scale only, and serve only these two types. So the error names
+  // antiquant_scale.
   const bool of_faces = args.k[0].dtype == DType::kI8 || args.k[0].dtype == DType::kI4x8;
   if (args.antiquant_offset.data != nullptr ||
       (of_faces && args.k_scale.data == nullptr && args.v_scale.data == nullptr)) {

@@ -63,7 +63,8 @@ Status CheckTypes(const DecodeBinding& call) {
   return Status::Ok();
 }
 
-// Checks the rope tensors. They need keys of the query's type and have it too, or have any float type with q_scale.
+// Checks the rope tensors. Without q_scale, keys and rope tensors must have the query's type. With q_scale, rope
+// tensors may have any float type.
 Status CheckRope(const DecodeBinding& call) {
   const bool has_q = call.args.q_rope.data != nullptr, has_k = !call.args.k_rope.empty();
   if (!has_q && !has_k) return Status::Ok();
@@ -234,7 +235,7 @@ Status Bind(DecodeBinding& call) {
   FA_RETURN_IF_ERROR(BindAntiquant(call));
   FA_RETURN_IF_ERROR(BindQueryScale(call));
   FA_RETURN_IF_ERROR(BindOutput(call));
-  KeepTensors(call);  // fused inference keeps more
+  KeepTensors(call);  // fused inference has a longer list of its own
   return Status::Ok();
 }
 
@@ -333,7 +334,8 @@ Status CheckApartFromAll(const BoundDecode& bound, const DecodeAttentionArgs& ar
 }
 
 /// Returns the pages whose rows the result depends on. A task that packs floats, or that reads pairs of bf16, may also
-/// read some rows before them. The result does not depend on these, and HeadRows::Page clamps their page numbers.
+/// read some rows before these pages. The result does not depend on such rows, and HeadRows::Page clamps their page
+/// numbers.
 tiling::Interval UsedPages(const tiling::Sequence& sequence, int64_t page_rows) {
   if (sequence.sq == 0) return {};
   const tiling::Interval keys = sequence.rule.KeysOfRows({0, sequence.sq});

@@ -99,8 +99,8 @@ Status CheckKeyPages(const DecodeBinding& call, const char* name, const TensorVi
   return CheckPieces(name, pages, form);
 }
 
-// Returns the pages as a tensor of the call's layout, with `heads` heads of `size`, and with as many rows as the
-// longest batch element.
+// Returns the pages as a tensor of the call's layout, with `heads` heads of `size` columns, and with as many rows as
+// the longest batch element.
 TensorView PagesAsRows(const DecodeBinding& call, const TensorView& pages, const PageForm& form, int64_t heads,
                        int64_t size, int64_t rows) {
   const Dims stride = layout::FilledStride(pages.shape, pages.stride);
@@ -120,7 +120,7 @@ TensorView PagesAsRows(const DecodeBinding& call, const TensorView& pages, const
   return tensor;
 }
 
-// Sets the strides of bound rows to those of the pages. The batch stride is that from page to page.
+// Sets the strides of bound rows to those of the pages. The batch stride leads from page to page.
 void SetStrides(layout::Rows& rows, const TensorView& pages, const PageForm& form, int64_t head_size) {
   const Dims stride = layout::FilledStride(pages.shape, pages.stride);
   rows.batch = stride[0];

@@ -182,7 +182,7 @@ Status SharedKvBinding::BindInputs(const Args& args) {
                                 .paged = &bound_.paged,
                                 .table = &bound_.table,
                                 .entries = &keys.first_entries}));
-  // Sorted rows of pages would be in the order of the pages, and so would be the sums.
+  // If entries are rows of pages, sorting them would let the order of sums depend on where pages lie.
   bound_.lists.sorted = !options_.ori_indices_are_slots;
   FA_RETURN_IF_ERROR(BindRange(cmp_, cmp_tensors_,
                                {.k = &bound_.second.k,

@@ -126,7 +126,7 @@ class ForwardStrips {
     bool zero;
   };
 
-  /// Returns the statistics of a row with `largest`.
+  /// Returns the statistics of a row whose strip has `largest`.
   [[nodiscard]] Statistics ToldStatistics(const RunningStrip& strip, int64_t lane) const;
   // The function is inline: for a row of few keys, a call that returns five values takes as long as the rest.
   [[nodiscard]] inline Statistics FinalStatistics(const RunningStrip& strip, int64_t lane) const;

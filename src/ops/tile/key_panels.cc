@@ -286,7 +286,8 @@ KeyRows KeyPanels::Block(const tiling::ForwardItem& item, tiling::Interval keys,
   const bool pairs = kernels.operands == core::kernels::Operands::kBF16Pairs;
   const bool quantized = core::kernels::IsCompressed(rows_.k.view.rows.dtype);
   const bool k_in_place = attended || (!quantized && (kernels.any_dtype || problem_.dtype == DType::kF32));
-  // A strip loads and stores its output state once per page of V.
+  // With short pages V is copied, because a strip loads and stores its output state once per run of rows, and so per
+  // page.
   const bool short_pages = rows_.v.paged() && rows_.v.table.page_rows < kFewestRowsOfV && !kernels.any_dtype;
   const bool v_in_place = attended || (k_in_place && !short_pages);
   const int64_t ahead = kernels.any_dtype ? kFewRowsFetchAhead : plan_.shape.block_k;

@@ -41,8 +41,8 @@ struct RankFacts {
 
 /// What all ranks know after they have exchanged their RankFacts.
 struct Agreed {
-  Isa isa = Isa::kPortable;       ///< the lowest level of all ranks
-  bool isa_lowered = false;       ///< whether some rank has a higher level
+  Isa isa = Isa::kPortable;       ///< the lowest instruction-set level of all ranks
+  bool isa_lowered = false;       ///< whether some rank has a higher instruction-set level
   int workers = 1;                ///< the least number of workers of all ranks
   int64_t memory_bytes = 0;       ///< the least memory of all ranks
   uint32_t pse_forms = kAnyForm;  ///< forms of pse that the sizes on all ranks allow

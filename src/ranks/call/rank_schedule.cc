@@ -37,7 +37,7 @@ using tiling::RankPlan;
 // about a minute.
 constexpr int kMostRanks = 4096;
 constexpr int64_t kMostPairs = int64_t{1} << 28, kMostBlocks = int64_t{1} << 26;
-constexpr int64_t kPartsPerRank = 2;  // the most parts of a sequence's rows that a rank has
+constexpr int64_t kPartsPerRank = 2;  // the most parts into which a rank's rows of one sequence fall
 
 Status CheckMachines(const RankMachines& machines) {
   const auto positive = [](double number) { return number > 0 && std::isfinite(number); };
@@ -155,7 +155,8 @@ double FullPairs(const tiling::AttentionProblem& problem) {
   return pairs * static_cast<double>(problem.heads);
 }
 
-/// Finds the pse and the dense mask whose rows must stay with the rank that holds them.
+/// Notes which form pse has, and whether the dense mask has one row per query. Such rows must stay with the rank that
+/// holds them.
 void TakeScores(const ops::BoundAttention& bound, const AttentionOptions& options, ops::ScoreRows* scores) {
   if (bound.has_pse) {
     scores->pse_forms = bound.pse.compressed    ? ops::kCompressed

@@ -24,7 +24,7 @@ constexpr double kGoodEfficiency = 0.95, kWorthwhile = 1.01;
 // per core; this is a quarter of that.
 constexpr int64_t kChosenBytesPerWorker = int64_t{512} << 20;
 
-// The bytes of memory per unit on a rank: for its part of the call, its messages and its plan.
+// An estimate of the bytes that a unit takes on a rank, for its part of the call, its messages and its plan.
 constexpr int64_t kUnitBytes = 4096;
 
 // Bytes that are sent are counted in 64 bits.

@@ -113,7 +113,7 @@ struct RankPlan {
 [[nodiscard]] std::vector<Interval> NeededRows(const RankCall& call, const RankPlan& plan, const RankUnit& unit,
                                                int rank, RowAxis axis);
 
-/// With kSequence, returns the keys whose gradients `rank` finishes, as rows of the key axis, ascending. For rank -1,
+/// With kSequence, returns the keys whose gradients `rank` completes, as rows of the key axis, ascending. For rank -1,
 /// returns the keys that no row keeps.
 [[nodiscard]] std::vector<Interval> FinishedKeys(const RankCall& call, const RankUnit& unit, int rank);
 

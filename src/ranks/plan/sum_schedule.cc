@@ -38,7 +38,7 @@ constexpr int64_t kFewChunksPerPart = 3;
 // part is allowed even if it makes more blocks.
 constexpr int64_t kMostBlocks = int64_t{1} << 24;
 
-// The predicted cost of a block per head in addition to its kept pairs: as much as the pairs of one tile.
+// The predicted cost of a block per head, in pairs, in addition to the block's kept pairs: as much as one tile's pairs.
 constexpr double kBlockPairs = static_cast<double>(kFullBlockQ * kColumnKeys);
 
 /// Returns the cost of a tile of `rows` rows without its products, as a fraction of the products' cost.
@@ -62,8 +62,8 @@ double PairsOf(const RowRule& rule, Interval rows, Interval keys) {
   return static_cast<double>(part.KeptPairs(rows));
 }
 
-/// Returns the time from the end of a block's `seconds` to the start of the next block of its chunk. If the sums stay
-/// on the rank, this time is 0: a column of the next block begins when the same column of this block ends.
+/// Returns how long after a block's `seconds` the next block of its chunk can start. If the sums stay on the rank, this
+/// time is 0: a column of the next block begins when the same column of this block ends.
 double OnTheWay(const SumSchedule& schedule, const SumCall& call, const SumBlock& sender) {
   if (sender.to == sender.rank || sender.to < 0) return 0;
   const int64_t keys = schedule.chunks[static_cast<size_t>(sender.chunk)].keys.size();

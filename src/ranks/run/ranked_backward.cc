@@ -62,7 +62,7 @@ class RankedBackward final : public ops::RankedImpl<AttentionGradArgs> {
     const ops::MessagesUnderWay& of_units = runs_.under_way();
     const ops::MessagesUnderWay of_moves = moves_.UnderWay();
     const auto parameters =
-        static_cast<int64_t>(sums_.chain_bytes());  // sent alone, after all other messages have left
+        static_cast<int64_t>(sums_.chain_bytes());  // these sums are sent alone, after all other messages have left
     return {std::max<int64_t>({of_units.requests + of_sums.requests, of_moves.requests, 1}),
             std::max({of_units.bytes, of_sums.bytes, of_moves.bytes, parameters})};
   }

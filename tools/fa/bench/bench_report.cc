@@ -28,8 +28,8 @@ nlohmann::ordered_json Measure(const BenchCall& bench) {
   bench::PeakRate peak(bench.context.threads(), bench.context.isa(), bench.subject.dtype);
   bench::ReadRate read(bench.context.threads(), bench.memory);
   std::vector<bench::Reference> references = {bench::GigaflopsOf(peak, bench.info.flops)};
-  // Rates of reading differ more than rates of the peak, because other programs read memory too. If a call is compared
-  // with both, the rates around a quiet round may differ by this much.
+  // Other programs read memory too, so rates of reading differ more than rates of the arithmetic unit. If a call is
+  // compared with both, the rates before and after a quiet round may differ by this much.
   constexpr double kReadAgreement = 0.1;
   if (read.bytes() > 0) {
     references[0].agreement = kReadAgreement;

@@ -31,7 +31,7 @@ class DecodeData {
 
  private:
   void MakeCodes();
-  /// Stores the code whose number is nearest, and returns that number.
+  /// Stores the code whose number is nearest to `number`, and returns the code's number.
   [[nodiscard]] float Compress(float number, std::byte* row, int64_t column) const;
   [[nodiscard]] Tensor Rearranged(Tensor& dense, const TensorView& like, int64_t d) const;
 

@@ -28,7 +28,7 @@ struct SparseCaseFlags {
   int64_t tile = 128;      ///< numbers per scale
 };
 
-/// The kind of a command, which decides about its flags and about the sizes of its --shape.
+/// The kind of a command. It decides which flags the command has, and which sizes --shape has.
 enum class SparseCaseKind : uint8_t {
   kAttention,     ///< --shape has B,N,S1,S2,D,Drope,K
   kIndexer,       ///< --shape has B,Nidx,S1,S2,D,K

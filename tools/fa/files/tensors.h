@@ -19,7 +19,7 @@ struct Tensor {
   [[nodiscard]] MutableTensorView MutableView();
 };
 
-/// Reads the file that `flag` names. A uint16 file counts as bf16 if `dtype` is bf16. Otherwise it is an error.
+/// Reads the file that `flag` names. A uint16 file counts as bf16 if `dtype` is bf16, and is an error otherwise.
 [[nodiscard]] Tensor LoadTensor(const char* flag, const std::string& path, std::optional<DType> dtype);
 /// Reads a query, key or value. Its type must be f32, f16 or bf16, and `dtype` if that is given. With `int8_too` it may
 /// also be int8.
