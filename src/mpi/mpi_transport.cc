@@ -1,5 +1,5 @@
-// A transport that moves messages by MPI. It uses a duplicate of the caller's communicator, whose error handler makes
-// MPI return errors. Messages are sent in pieces of at most 1 GiB, since MPI counts bytes in an int.
+// A transport that moves messages by MPI. The transport uses a duplicate of the caller's communicator, whose error
+// handler makes MPI return errors. Messages are sent in pieces of at most 1 GiB, since MPI counts bytes in an int.
 
 #include <algorithm>
 #include <cstddef>
@@ -178,8 +178,8 @@ class MpiTransport final : public Transport {
   std::vector<Request> free_;     ///< free requests, with room for all requests, so that Free() never allocates
   size_t most_pieces_ = 0;        ///< number of pieces of the longest message that there is room for
   Status failed_;
-  /// Workspaces that MPI may still read and write. They are never freed. The vector is allocated with the transport,
-  /// because the destructor may find no memory.
+  /// Workspaces that MPI may still read and write. The workspaces are never freed. The vector is allocated with the
+  /// transport, because the destructor may find no memory.
   std::unique_ptr<std::vector<Workspace>> abandoned_ = std::make_unique<std::vector<Workspace>>();
 };
 

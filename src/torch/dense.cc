@@ -92,7 +92,7 @@ TensorView BiasOf(const Tensor& mask, const Tensor& query, int64_t keys) {
   return bias;
 }
 
-/// The tensors that forward and backward read. They own the memory to which the library's views point.
+/// The tensors that forward and backward read. The tensors own the memory to which the library's views point.
 struct Inputs {
   Inputs(const Tensor& query, const Tensor& key, const Tensor& value, const OptionalTensor& attn_mask)
       : q(Readable(query)), k(Readable(key)), v(Readable(value)) {
@@ -158,7 +158,7 @@ std::tuple<Tensor, Tensor> Forward(Tensor query, Tensor key, Tensor value, doubl
   return {out.Finished(), lse};
 }
 
-/// Returns an uninitialised gradient. Its memory has the order [B, S, N, D].
+/// Returns an uninitialised gradient. The gradient's memory has the order [B, S, N, D].
 Tensor NewGradient(const Tensor& of) {
   const int64_t heads = of.size(1), rows = of.size(2), size = of.size(3);
   return NewTensor(ShapeOf(of), {rows * heads * size, size, heads * size, 1}, of.scalar_type());

@@ -332,7 +332,8 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> Forward(Tensor query, Tensor 
   Tensor seed = NewTensor({2}, {1}, ScalarType::UInt64), offset = NewTensor({}, {}, ScalarType::UInt64);
   ::torch::stable::zero_(seed);
   ::torch::stable::zero_(offset);
-  // The backward gets the seed, but not seqused_k, alibi_slopes and block_table. It refuses a seed other than 0.
+  // The backward gets the seed, but not seqused_k, alibi_slopes and block_table. The backward refuses a seed other than
+  // 0.
   if (seqused_k || alibi_slopes || block_table) *static_cast<uint64_t*>(seed.data_ptr()) = 1;
   return {out.Finished(), lse, seed, offset, NewTensor({0}, {1}, query.scalar_type())};
 }

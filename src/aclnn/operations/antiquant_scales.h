@@ -8,9 +8,9 @@
 
 namespace fa::aclnn {
 
-/// The sizes of keys or values that their scales must fit. If the keys are a list of tensors, `rows` counts those of
-/// the longest. With pages, `batch` is the number of pages and `rows` the rows per page; `sequences` is the number of
-/// sequences, and `tokens` the length of the longest. Packed keys have no rows per batch element.
+/// The sizes of keys or values that their scales must fit. If the keys are a list of tensors, `rows` counts the rows of
+/// the longest tensor. With pages, `batch` is the number of pages and `rows` the rows per page; `sequences` is the
+/// number of sequences, and `tokens` the length of the longest sequence. Packed keys have no rows per batch element.
 struct KeySizes {
   int64_t batch = 0, heads = 0, rows = 0, columns = 0, sequences = 0, tokens = 0;
   bool paged = false, packed = false;

@@ -134,7 +134,7 @@ Result<InferSettings> SettingsOf(const InferTensors& tensors, const InferCall& c
   InferSettings settings;
   settings.key_antiquant_mode = call.key_antiquant_mode;
   settings.value_antiquant_mode = call.value_antiquant_mode;
-  // With 8-bit queries, scales per token and head of keys in pages belong to the rows of pages, as in mode 5.
+  // With 8-bit queries and keys in pages, mode 3 means one scale per row of a page and head, as mode 5 does.
   if (call.query_quant_mode == 3 && call.key_antiquant_mode == 3 && tensors.block_table != nullptr) {
     settings.key_antiquant_mode = 5;
   }

@@ -18,8 +18,8 @@
 
 namespace fa::aclnn {
 
-/// An operator over original and compressed keys. Its lengths lie in tensors. So the first phase plans for the longest
-/// possible lengths, and Run plans again with the lengths that the tensors then hold.
+/// An operator over original and compressed keys. The operator's lengths lie in tensors. So the first phase plans for
+/// the longest possible lengths, and Run plans again with the lengths that the tensors then hold.
 template <typename Args>
 class SharedKvOperation final : public MemberwiseOperation<Args, SharedKvOptions> {
   using Base = MemberwiseOperation<Args, SharedKvOptions>;

@@ -42,8 +42,8 @@ struct NamedTensor {
   const char* name = "";
   const aclTensor* tensor = nullptr;
 };
-/// The tensors of lengths of an operator that has both prefix sums and numbers of rows in use. They stand in the order
-/// of the operator's signature.
+/// The tensors of lengths of an operator that has both prefix sums and numbers of rows in use. The members stand in the
+/// order of the operator's signature.
 struct SequenceLists {
   NamedTensor cu_q, cu_kv, used_q, used_kv, residual_kv;
 };

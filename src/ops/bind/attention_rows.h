@@ -95,8 +95,8 @@ struct ForwardRows {
   bool selected_keys = false;
   tiling::Interval unused_rows = {};  ///< rows of packed tensors that belong to no sequence; they are written as 0
   int64_t padded_rows = 0;            ///< as BoundAttention::padded_rows
-  /// The number of the first row of a batch element. It is above 0 if the addresses of q, out and the statistics have
-  /// been moved back by this many rows.
+  /// The number of the first row of a batch element. The number is above 0 if the addresses of q, out and the
+  /// statistics have been moved back by this many rows.
   int64_t first_row = 0;
   /// The lse of rows without keys, -inf or +inf. If it is +inf, rows past a length have it too, otherwise 0.
   float lse_without_keys = -std::numeric_limits<float>::infinity();

@@ -13,8 +13,8 @@ namespace fa::ops {
 
 /// A validated call of the dense backward: its sizes, masks and strides, without addresses.
 struct BoundAttentionGrad {
-  /// The differentiated forward. Its `out` and its statistics are inputs of the backward, and may have any strides, 0
-  /// included. Both statistics are present, and lse is absent.
+  /// The differentiated forward. The forward's `out` and statistics are inputs of the backward, and may have any
+  /// strides, 0 included. Both statistics are present, and lse is absent.
   BoundAttention forward;
   layout::Rows d_out, dq, dk, dv;
   layout::Rows dq_rope, dk_rope;  ///< set if forward.has_rope

@@ -33,8 +33,8 @@ struct Inference {
   /// Whether keys lie in pages. Packed sequences then have lengths.kv instead of prefix sums of keys, and their masks
   /// and biases have the forms for padded batch elements.
   bool paged = false;
-  /// Whether the call is a fused inference. It may have any layout, and masks and biases of packed sequences have the
-  /// forms for padded batch elements. A statistic may have a last dimension of 1.
+  /// Whether the call is a fused inference. A fused inference may have any layout, and masks and biases of packed
+  /// sequences have the forms for padded batch elements. A statistic may have a last dimension of 1.
   bool fused = false;
   int64_t prefix_rows = 0;  ///< keys of a shared prefix, which precede the keys of every sequence
 };
@@ -116,8 +116,8 @@ struct PairSources {
   [[nodiscard]] static PairSources Of(const Binding& call);
 };
 
-/// Checks dimension `dim`, one of the last two, of the dense mask or pse. Its size must be `want`; with Inference it
-/// may be larger.
+/// Checks dimension `dim`, one of the last two, of the dense mask or pse. The size must be `want`, or at least `want`
+/// with Inference.
 [[nodiscard]] Status CheckPairSize(const Binding& call, const char* name, const TensorView& tensor, int dim,
                                    int64_t want, SizeSource source);
 

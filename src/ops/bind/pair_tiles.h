@@ -46,8 +46,8 @@ struct PairTiles {
   const uint8_t* kinds = nullptr;
   const Group* groups = nullptr;
   const PairTileLayout* where = nullptr;
-  int row_shift =
-      0;  ///< 2^row_shift rows of a tile share their bits: row r has the bits at words[(r >> row_shift) * stride]
+  /// 2^row_shift rows of a tile share their bits. Row r of a tile has its bits at words[(r >> row_shift) * stride].
+  int row_shift = 0;
 
   /// Returns the tile row of a row.
   [[nodiscard]] int64_t TileRow(int64_t sequence, int64_t head, int64_t row) const {

@@ -1,5 +1,5 @@
-// Copies the rows of sequences out of a paged cache, one sequence after another. A task has a range of output rows. It
-// finds their sequences by adding up the lengths, which are few and lie in one place.
+// Copies the rows of sequences out of a paged cache, one sequence after another. A task has a range of output rows. The
+// task finds the sequences of its rows by adding up the lengths, which are few and lie in one place.
 #include <algorithm>
 #include <string>
 #include <utility>

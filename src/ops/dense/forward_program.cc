@@ -13,8 +13,8 @@
 namespace fa::ops {
 namespace {
 
-/// Returns the kernels of a call. Compressed keys are widened to f32, so strips over them multiply f32. Few rows still
-/// take the kernels for the type of the queries. With whole rows there are no kernels of few rows.
+/// Returns the kernels of a call. If keys are compressed, strips multiply keys that were widened to f32. But the
+/// kernels of few rows stay those for the queries' type. With whole rows there are no kernels of few rows.
 core::kernels::KernelTable TableOf(const Context& context, const BoundAttention& bound) {
   const core::kernels::KernelTable& own = KernelsOf(context, bound.problem.dtype);
   if (!core::kernels::IsCompressed(bound.k.dtype)) return own;

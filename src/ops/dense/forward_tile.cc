@@ -156,7 +156,7 @@ void ForwardTile::VisitKeys(const tiling::ForwardItem& item, const TileScratch& 
 }
 
 /// Visits the only key block of a short sequence (IsShort), and prefetches O of this tile and Q, K and V of the next
-/// tile. These are too short for the hardware's prefetchers.
+/// tile. The tiles of a short sequence are too short for the hardware's prefetchers.
 void ForwardTile::VisitShort(const tiling::ForwardItem& item, const tiling::ForwardItem* next,
                              const TileScratch& scratch, ForwardStrips::Strips& strips) const {
   TileFetch fetch;

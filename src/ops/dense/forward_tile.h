@@ -39,9 +39,9 @@ struct ForwardBuffers {
 /// by rows is 2 % slower with D = 64 and 20 % slower with D = 128.
 [[nodiscard]] bool IsShort(const tiling::AttentionProblem& problem, int64_t block_k, int32_t sequence);
 
-/// Returns the kernels for the first strip of `rows` rows of a sequence. They are the kernels of few rows if all rows
-/// of the sequence and group are few. Because their bits differ from those of other kernels, the choice depends on the
-/// sequence alone.
+/// Returns the kernels for the first strip of `rows` rows of a sequence. If all rows of the sequence and group are few,
+/// the result is the kernels of few rows. Kernels of few rows give other bits than other kernels, so the choice depends
+/// on the sequence alone.
 [[nodiscard]] const core::kernels::StripKernels& ForwardKernels(const core::kernels::KernelTable& table,
                                                                 const tiling::AttentionProblem& problem,
                                                                 int64_t block_k, int32_t sequence, int64_t rows);

@@ -1,5 +1,5 @@
-// Computes the gradients of parameters, which are sums over rows, keys or the batch. Each adds up the partial sums that
-// the tiles have left, one by one in a fixed order. So the bits do not depend on threads. This takes O(B N S)
+// Computes the gradients of parameters, which are sums over rows, keys or the batch. Each gradient adds up the partial
+// sums that the tiles have left, one by one in a fixed order. So the bits do not depend on threads. This takes O(B N S)
 // additions, while the tiles take O(B N S^2 D).
 
 #include "ops/dense/gradient_sums.h"

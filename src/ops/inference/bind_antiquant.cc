@@ -98,7 +98,8 @@ struct Operand {
   int64_t columns;
 };
 
-/// Checks one dimension of a scale. Its size must be `want`, or 1 if one number holds for all indices of the dimension.
+/// Checks one dimension of a scale. The dimension's size must be `want`, or 1 if one number holds for all indices of
+/// the dimension.
 Status CheckOneOr(const char* name, const TensorView& tensor, int dim, int64_t want, bool or_more, const char* of) {
   const int64_t size = tensor.shape[dim];
   if (size == 1 || size == want || (or_more && size > want)) return Status::Ok();

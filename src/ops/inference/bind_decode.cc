@@ -1,5 +1,5 @@
-// A decode is bound as an equivalent dense call. That call has one tensor of keys and one of values, in the layout of
-// the decode, as long as the longest batch element. The calls differ only in where the rows of keys and values lie
+// A decode is bound as an equivalent dense call. The dense call has one tensor of keys and one of values, in the layout
+// of the decode, as long as the longest batch element. The calls differ only in where the rows of keys and values lie
 // (KeyStorage).
 #include "ops/inference/bind_decode.h"
 
@@ -246,7 +246,7 @@ std::string NameInList(const char* list, std::span<const TensorView> tensors, si
 }
 
 Status BindDense(DecodeBinding& call, std::span<const int64_t> lengths_kv) {
-  // k_rope is present exactly if q_rope is. Its address is known only in a run.
+  // k_rope is present exactly if q_rope is. The address of k_rope is known only in a run.
   if (call.has_rope()) call.k_rope.data = call.args.q_rope.data;
   const FusedDecode fused = call.fused != nullptr ? *call.fused : FusedDecode{};
   TensorView q = call.args.q, q_rope = call.args.q_rope;

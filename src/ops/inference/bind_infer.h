@@ -75,7 +75,7 @@ struct LeftPadding {
 struct InferMemory {
   std::byte *sink = nullptr, *tree = nullptr;
 };
-/// Fills `memory`, and returns the tensors of checked arguments. They point into `bound`, `args` and `memory`.
+/// Fills `memory`, and returns the tensors of checked arguments. The tensors point into `bound`, `args` and `memory`.
 [[nodiscard]] ForwardRows RowsOf(const BoundInfer& bound, const InferAttentionArgs& args, const LeftPadding& padding,
                                  const InferMemory& memory);
 

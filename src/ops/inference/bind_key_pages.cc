@@ -1,5 +1,5 @@
 // Binds keys and values in pages. The dense call has one tensor of keys and one of values, each as long as the longest
-// batch element or packed sequence. Their strides between rows and between heads are those of a page.
+// batch element or packed sequence. Both tensors have the strides of a page between rows and between heads.
 #include <algorithm>
 #include <limits>
 #include <string>

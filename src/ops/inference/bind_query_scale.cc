@@ -1,4 +1,4 @@
-// Binds the scales of queries of 8 bits, and checks what such calls may not have.
+// Binds the scales of queries of 8 bits, and refuses what calls with these scales may not have.
 #include <algorithm>
 #include <string>
 #include <utility>

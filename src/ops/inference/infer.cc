@@ -1,5 +1,5 @@
-// The operator InferAttention. A call is bound as a decode, planned and run. The tile program is the forward's, or that
-// of int8 operands.
+// The operator InferAttention. A call is bound as a decode, planned and run. The tile program is the forward's, or the
+// tile program of int8 operands.
 
 #include <algorithm>
 #include <cmath>

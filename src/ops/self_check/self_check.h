@@ -10,8 +10,8 @@
 #include "fa/context.h"
 #include "fa/status.h"
 
-/// The self-check tries a level's kernels on this CPU. It makes a few small calls of operators at the level and at the
-/// level below it, and compares their outputs.
+/// The self-check tries a level's kernels on this CPU. The self-check makes a few small calls of operators at the level
+/// and at the level below it, and compares their outputs.
 namespace fa::ops {
 
 /// One output of the calls that the self-check runs.

@@ -99,7 +99,7 @@ struct SparseGradRows {
   layout::MutableRowsView first_mean = {}, second_mean = {};
 };
 
-/// Returns the tensors of checked arguments. They point into `bound`.
+/// Returns the tensors of checked arguments. The tensors point into `bound`.
 [[nodiscard]] SparseRows RowsOf(const BoundSparse& bound, const SparseAttentionArgs& args);
 [[nodiscard]] SparseGradRows RowsOf(const BoundSparseGrad& bound, const SparseAttentionGradArgs& args);
 

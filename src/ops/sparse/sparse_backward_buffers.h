@@ -42,7 +42,8 @@ struct SparseBackwardBuffers {
   SparseBackwardBuffers(const BoundSparseGrad& bound, const tiling::SparsePlan& plan,
                         const core::kernels::KernelTable& table, int workers, tiling::WorkspacePlan& workspace);
 
-  /// Returns the column at which dV begins in a key's sums, after dK and its rope part. It is 0 if dV is added to dK.
+  /// Returns the column at which dV begins in a key's sums, after dK and its rope part. The column is 0 if dV is added
+  /// to dK.
   [[nodiscard]] static int64_t DvColumn(const tiling::SparseProblem& sparse);
 
   int64_t dv_column;

@@ -35,7 +35,7 @@ void WriteStatistic(const layout::MutableStatsView& to, int64_t b, int64_t n, in
   if (to.data != nullptr) to.Write(b, n, row, value);
 }
 
-/// Returns whether attend_compressed takes such scales of heads with `columns` columns.
+/// Returns whether attend_compressed takes these scales, of heads with `columns` columns.
 bool TakesNumbers(const Antiquants& of, int64_t columns) {
   static_assert(ForwardStrips::kAttendKeys * AttendArgs::kMostGroups <= kMostNumbers);
   if (!of.per_row || of.groups == 1) return true;

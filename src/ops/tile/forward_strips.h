@@ -45,12 +45,12 @@ class BlockInFlight {
   std::array<float*, 2> scores_;
   std::array<LaneArray<float>, 2> alpha_;
   size_t next_ = 0;                                       ///< index of the tile of scores that comes next
-  const core::kernels::StripKernels* kernels_ = nullptr;  ///< null: there is no such block
+  const core::kernels::StripKernels* kernels_ = nullptr;  ///< null: no block is in flight
   core::kernels::ProductArgs product_ = {};
 };
 
 /// Returns the kernels for a strip that begins `rows` rows before the end of a tile. With `row_state`, the strip's
-/// output state lies row by row, otherwise along the lanes. Both give the same bits.
+/// output state lies row by row, otherwise along the lanes. Both states give the same bits.
 [[nodiscard]] const core::kernels::StripKernels& StripFor(const core::kernels::KernelTable& table, int64_t rows,
                                                           bool row_state);
 

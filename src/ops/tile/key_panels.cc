@@ -15,9 +15,9 @@ namespace {
 
 using core::kernels::TileAttendArgs;
 
-// Kernels of few rows read every row of keys once. They prefetch the row that lies this many rows ahead, also beyond
-// the end of a block. The hardware alone would not do: its prefetchers stop at every page of memory, and start again
-// whenever the kernel changes from K to V.
+// Kernels of few rows read every row of keys once. These kernels prefetch the row that lies this many rows ahead, also
+// beyond the end of a block. The hardware alone would not do: its prefetchers stop at every page of memory, and start
+// again whenever the kernel changes from K to V.
 constexpr int64_t kFewRowsFetchAhead = 32;
 
 // The fewest rows of a page whose values f32 strips read in place.

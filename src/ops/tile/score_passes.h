@@ -17,14 +17,14 @@
 
 namespace fa::ops {
 
-/// The factors that turn raw inner products into the base-2 exponent. They are computed once per call, from the scale,
-/// the cap and the pse type. Q is multiplied by `q_multiplier` when it is packed, so that the other factors are
+/// The factors that turn raw inner products into the base-2 exponent. The factors are computed once per call, from the
+/// scale, the cap and the pse type. Q is multiplied by `q_multiplier` when it is packed, so that the other factors are
 /// positive. `q_multiplier` is the sign of scale, or 0 if scale is 0.
 struct ScoreScale {
   ScoreScale(DType dtype, const ScoreInputs& inputs);
 
   float q_multiplier;
-  /// Whether a separate pass multiplies the inner product by cap_scale. This pass runs before a cap. It also runs
+  /// Whether a separate pass multiplies the inner product by cap_scale. This pass runs before a cap. The pass also runs
   /// before pse if all levels must agree to the bit, because a fused multiply-add rounds once, and not all levels have
   /// it.
   bool scale_first;

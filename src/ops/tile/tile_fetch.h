@@ -15,7 +15,7 @@
 
 namespace fa::ops {
 
-/// Rows that a tile prefetches during its products. They are too short for the hardware's prefetchers.
+/// Rows that a tile prefetches during its products. Each row is too short for the hardware's prefetchers.
 class TileFetch {
  public:
   TileFetch() : runs_({reinterpret_cast<FetchRuns::Run*>(memory_), kMaxRuns}) {}

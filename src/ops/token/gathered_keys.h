@@ -54,7 +54,8 @@ enum class KeyForm : uint8_t {
 };
 [[nodiscard]] KeyForm KeyFormOf(const core::kernels::StripKernels& kernels, DType dtype);
 /// Returns the form of rows that are widened when they are gathered for queries of this type. bf16 stays bf16 if the
-/// kernels read it, so that bits are those of plain rows. f16 becomes f32, which has room for large scales.
+/// kernels read it, so that plain and quantised rows give the same bits. f16 becomes f32, which has room for large
+/// scales.
 [[nodiscard]] KeyForm WidenedFormOf(const core::kernels::StripKernels& kernels, DType dtype);
 
 /// Which rows are gathered per key, and how they are stored.
@@ -72,8 +73,8 @@ struct GatherShape {
   /// With KeyForm::kPairs: whether scores read rows of K in place (StripKernels::scores_by_address). Then only rows for
   /// products that take pairs are copied: V, and K for dS.
   bool by_address = false;
-  /// How rows of K and V are stored if they are quantised. They are widened when they are gathered. Then d is the width
-  /// of a row, d_rope is 0, and `form` comes from WidenedFormOf.
+  /// How rows of K and V are stored if they are quantised. Quantised rows are widened when they are gathered. Then d is
+  /// the width of a row, d_rope is 0, and `form` comes from WidenedFormOf.
   std::optional<QuantizedRow> quantized = {};
   /// With `quantized`: whether the kernels take only listed rows. The lists name the rows of the panels.
   bool listed = false;

@@ -36,7 +36,7 @@ class SparseTensors {
 
   // Call the functions from here to BindKey in this order.
 
-  /// Binds the query [B, S1, N, D] of a float type, with N >= 1 and D in 1..1024. It also checks the layout.
+  /// Binds the query [B, S1, N, D] of a float type, with N >= 1 and D in 1..1024. Also checks the layout.
   /// @param quantized  whether the type is i8 or f8e4m3 instead
   [[nodiscard]] Status BindQuery(const char* name, const TensorView& q, bool quantized = false);
   /// Binds the block table, i32 [B, n]. If its data is null, keys do not lie in pages.

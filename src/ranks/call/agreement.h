@@ -54,8 +54,8 @@ struct Agreed {
 /// rank has an error but descriptions differ, the error names the first line that differs, with both values.
 [[nodiscard]] Result<Agreed> AgreeOnCall(Transport& transport, const RankFacts& facts);
 
-/// Compares the statuses of all ranks. All ranks must call this function. It allocates as little as AgreeOnCall does.
-/// If no rank has an error, each rank sends only one word.
+/// Compares the statuses of all ranks. All ranks must call this function. The function allocates as little as
+/// AgreeOnCall does. If no rank has an error, each rank sends only one word.
 /// @return the same status on every rank, as AgreeOnCall does
 [[nodiscard]] Status AgreeOnStatus(Transport& transport, const Status& status);
 

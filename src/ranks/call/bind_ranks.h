@@ -40,9 +40,9 @@ struct BoundRanks {
 /// @param forms  forms of pse that the sizes on all ranks allow
 [[nodiscard]] Status UseForms(uint32_t forms, BoundRanks& bound);
 
-/// Returns what this rank computes in a unit, as a call of its own. Its sequences are the rank's parts of the unit's
-/// sequences, its heads are the unit's heads, and its tensors have one batch element. K and V lie where `keys` says,
-/// head after head. If `queries` is not null, Q and the outputs lie where `queries` says.
+/// Returns what this rank computes in a unit, as a call of its own. The sequences of the result are the rank's parts of
+/// the unit's sequences. The result has the unit's heads, and one batch element. K and V lie where `keys` says, head
+/// after head. If `queries` is not null, Q and the outputs lie where `queries` says.
 [[nodiscard]] BoundAttention BoundOfUnit(const BoundRanks& bound, const tiling::RankPlan& plan,
                                          const tiling::RankUnit& unit, const StagedRows& keys,
                                          const StagedRows* queries);

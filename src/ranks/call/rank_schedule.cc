@@ -167,7 +167,7 @@ void TakeScores(const ops::BoundAttention& bound, const AttentionOptions& option
 }
 
 /// Refuses the 1024-row form of pse if every rank holds 1024 rows. In a run, a rank tells the forms apart by their
-/// numbers of rows. So the ranks would take such a pse for the rows of their own queries.
+/// numbers of rows. So the ranks would take a pse of this form for the rows of their own queries.
 Status CheckForm(const ops::ScoreRows& scores, Layout layout, const tiling::RowShards& q) {
   if (scores.pse_forms != ops::kCompressed || layout == Layout::kTND) return Status::Ok();
   for (int rank = 0; rank < q.ranks(); ++rank) {

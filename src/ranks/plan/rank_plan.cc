@@ -93,7 +93,7 @@ RowBytes RowBytesOf(const RankCall& call) {
 }
 
 /// Returns the bytes of sums that one rank sends to the next, per key and kv head: dK, dV, and the gradient of a bias.
-/// They belong to one query head of the group at a time.
+/// The sums belong to one query head of the group at a time.
 int64_t SumBytes(const RankCall& call) {
   const AttentionProblem& problem = call.problem;
   return static_cast<int64_t>(sizeof(float)) * (problem.d + problem.d_rope + problem.dv + int64_t{call.key_bias});
@@ -410,8 +410,8 @@ RankPlan PlanHeads(const RankCall& call, Strategy strategy, int64_t heads_in_fli
     waited += line.end() - line.products();
   }
   if (!plan.units.empty() && plan.units.front().sums != nullptr) {
-    // Here ranks wait for sums. The prediction takes every unit to be like the first. That is not exact: the last unit
-    // may have fewer heads, and batch elements with other masks have other blocks.
+    // Here ranks wait for sums. The prediction takes every unit to be like the first. The prediction is not exact: the
+    // last unit may have fewer heads, and batch elements with other masks have other blocks.
     const RankUnit& unit = plan.units.front();
     const double seconds = PredictedSeconds(*unit.sums, SumsOf(call, plan, unit), std::ssize(plan.units));
     plan.seconds = std::max(plan.seconds, seconds);

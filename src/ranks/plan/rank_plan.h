@@ -13,8 +13,8 @@
 
 namespace fa::tiling {
 
-/// Returns the FLOPs per second that a plan assumes for one worker. It is half of the peak rate of a 2 GHz core. The
-/// number serves only to compare the predicted times of strategies.
+/// Returns the FLOPs per second that a plan assumes for one worker. The result is half of the peak rate of a 2 GHz
+/// core. The number serves only to compare the predicted times of strategies.
 /// @return FLOP/s
 [[nodiscard]] double FlopsPerWorker(Isa isa, DType dtype);
 
@@ -39,8 +39,8 @@ struct RankCall {
   int64_t parameter_floats = 0;
   bool key_bias = false;    ///< backward: whether a bias with one row for all queries has a gradient
   int64_t summed_rows = 1;  ///< backward: how many rows one instruction sums (RowsSummedAtOnce)
-  /// Backward: whether a rank can compute rows of another rank. It cannot if each rank has only its own rows of pse or
-  /// of the mask.
+  /// Backward: whether a rank can compute rows of another rank. No rank can if each rank has only its own rows of pse
+  /// or of the mask.
   bool rows_may_move = false;
   int64_t statistics = 0;  ///< number of statistics per row that a forward writes
   SequenceShards::Strategy strategy = SequenceShards::Strategy::kAuto;
@@ -80,9 +80,8 @@ struct RankPlan {
   std::vector<RankUnit> units;  ///< the units in their order
   /// Whether cuts lie at multiples of kRowUnit and never between rows that one instruction sums.
   bool as_one_process = true;
-  /// With kSequence, the query rows that each rank computes. These are usually the rows that it holds. If rows may move
-  /// in a packed backward, one rank computes all rows that one instruction sums. It is the rank that holds the first of
-  /// these rows.
+  /// With kSequence, the query rows that each rank computes: usually the rows that the rank holds. If rows may move in
+  /// a packed backward, all rows that one instruction sums are computed by the rank that holds the first of them.
   RowShards q;
   int64_t moved_rows = 0;  ///< number of rows that a rank computes for another rank (see ComputesCopies)
   /// For each rank, the bytes that it sends and receives in one run. Bytes that a rank keeps for itself do not count.

@@ -1,6 +1,6 @@
-// This file orders blocks by list scheduling. A free rank takes a ready block of the earliest query head. Among these,
-// it takes the one with the longest path of blocks that wait for it. The blocks of later heads are left for times when
-// a rank would otherwise be idle. If only the path decided, ranks would be idle for twice as long.
+// This file orders blocks by list scheduling. A free rank takes a ready block of the earliest query head. Among these
+// blocks, the rank takes the block with the longest path of waiting blocks behind it. The blocks of later heads are
+// left for times when a rank would otherwise be idle. If only the path decided, ranks would be idle for twice as long.
 #include "ranks/plan/sum_schedule.h"
 
 #include <algorithm>

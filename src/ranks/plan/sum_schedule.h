@@ -16,7 +16,7 @@ inline constexpr int32_t kMostTravellingChunks = 32'000;
 /// A number that is a multiple of block_k in every backward. So a column begins at every multiple of it.
 inline constexpr int64_t kColumnKeys = 128;
 
-/// Some keys of a sequence. Their sums of dK and dV go from rank to rank in one message.
+/// Some keys of a sequence, whose sums of dK and dV go from rank to rank in one message.
 struct SumChunk {
   int64_t sequence = 0;  ///< number of the sequence, counted from the unit's first sequence
   Interval keys;         ///< keys of the sequence; they begin at a multiple of kColumnKeys

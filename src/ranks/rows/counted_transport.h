@@ -9,8 +9,8 @@
 
 namespace fa::ops {
 
-/// Wraps the transport of a run. It counts the bytes of tensors (Transport::traffic) and the messages that are under
-/// way. The messages of agreement.h do not pass through this class, so they are not counted.
+/// Wraps the transport of a run. The wrapper counts the bytes of tensors (Transport::traffic) and the messages that are
+/// under way. The messages of agreement.h do not pass through this class, so they are not counted.
 class CountedTransport final : public Transport {
  public:
   explicit CountedTransport(Transport& transport) : transport_(transport) {}

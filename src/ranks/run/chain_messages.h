@@ -16,7 +16,7 @@
 namespace fa::ops {
 
 /// Moves the sums of one unit between ranks while the unit's graph runs. The sums of a block arrive before the block's
-/// tiles run. They go on to the next rank when all these tiles have run.
+/// tiles run. The sums go on to the next rank when all these tiles have run.
 ///
 /// A poll examines only the next blocks from the first unfinished block on, so few receives are under way.
 ///
@@ -74,8 +74,8 @@ class ChainMessages final : public core::Arrivals {
 
   [[nodiscard]] Status Poll(core::OnArrival arrived) override;
   [[nodiscard]] bool done() const override { return first_ == blocks_.size(); }
-  /// Call this function after a run that failed. It receives the remaining sums, and sends NaN instead of sums, in the
-  /// order of blocks. So no other rank waits forever.
+  /// Call this function after a run that failed. The function receives the remaining sums, and sends NaN instead of
+  /// sums, in the order of blocks. So no other rank waits forever.
   [[nodiscard]] Status PassOn();
   /// Returns the first error that the transport returned.
   [[nodiscard]] const Status& failed() const { return failed_; }

@@ -186,7 +186,7 @@ class RankedBackward final : public ops::RankedImpl<AttentionGradArgs> {
     }
     if (unit.chain() == nullptr) return Status::Ok();
     const ops::GradChain& chain = *unit.chain();
-    // Other ranks wait for the sums of the unit before, so those are tested first.
+    // Other ranks wait for the sums of the previous unit, so these sums are tested first.
     if (u > 0 && units_[u - 1].chain() != nullptr) progress.TestFirst(SendsOf(u - 1, workspace));
     std::byte* staged = runs_.Staged(workspace);
     AttentionGradArgs unit_args = unit.UnitArgs(args, staged);

@@ -46,7 +46,8 @@ struct RankSession {
 /// Sets the session's context to one with the instruction-set level that the ranks have agreed on.
 [[nodiscard]] Status UseAgreed(const Agreed& agreed, Context& own, RankSession& session);
 
-/// Call this function if this rank cannot begin a run that all other ranks begin. They then get the error `why`.
+/// Call this function if this rank cannot begin a run that all other ranks begin. The other ranks then get the error
+/// `why`.
 [[nodiscard]] Status TellRanks(const RankSession& session, const Status& why);
 
 /// Returns the PlanFacts of a rank's first unit, but with the FLOPs of all its units.

@@ -20,7 +20,7 @@ class DecodeData {
   DecodeData(const DecodeData&) = delete;
   DecodeData& operator=(const DecodeData&) = delete;
 
-  /// Returns the arguments of the call. They point into this object.
+  /// Returns the arguments of the call. The arguments point into this object.
   [[nodiscard]] DecodeAttentionArgs Args();
   /// Returns the bytes of the keys and values that the call reads.
   [[nodiscard]] double key_value_bytes() const;

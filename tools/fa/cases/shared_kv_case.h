@@ -56,7 +56,7 @@ class SharedKvData {
   [[nodiscard]] SharedKvGradArgs BackwardArgs(Context& context);
   /// Returns the bytes of keys. A row counts once for every query that has it.
   [[nodiscard]] double gathered_bytes() const;
-  /// CheckForward and CheckBackward compare some rows with a double-precision computation from the same inputs. They
+  /// CheckForward and CheckBackward compare some rows with a double-precision computation from the same inputs. Both
   /// throw Failure if an element is wrong.
   void CheckForward() const;
   void CheckBackward() const;

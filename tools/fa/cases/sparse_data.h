@@ -35,7 +35,7 @@ class SparseAttentionData {
   /// Returns the bytes of keys and values. A row counts once for every query that selects it.
   [[nodiscard]] double gathered_bytes() const;
 
-  /// CheckForward and CheckBackward compare some rows with a double-precision computation from the same inputs. They
+  /// CheckForward and CheckBackward compare some rows with a double-precision computation from the same inputs. Both
   /// throw Failure if an element is wrong.
   void CheckForward() const;
   void CheckBackward() const;

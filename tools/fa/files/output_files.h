@@ -28,7 +28,7 @@ class OutputFiles {
   /// Adds a file and returns its number. Throws UsageError if another flag names the same file or the command has read
   /// it. Throws Failure if the folder does not exist or is not writable.
   size_t Add(const char* flag, const std::string& path);
-  /// Sets the contents of a file. They must live until Commit().
+  /// Sets the contents of a file. The contents must live until Commit().
   void Set(size_t file, const npy::Array& array) { files_[file].array = &array; }
   void Set(size_t file, const std::string& text) { files_[file].text = &text; }
   void Commit();
