@@ -131,7 +131,7 @@ std::tuple<Tensor, Tensor> Forward(Tensor query, Tensor key, Tensor value, doubl
                                    OptionalTensor attn_mask, std::optional<double> scale) {
   Count(kForward);
   DropUndefined(attn_mask);
-  if (!IsServed(query)) {  // PyTorch's kernel, called past the dispatcher
+  if (!IsServed(query)) {  // calls PyTorch's own kernel, not through the dispatcher
     AtenTensorHandle mask = nullptr, out = nullptr, lse = nullptr;
     STABLE_TORCH_ERROR_CODE_CHECK(aoti_torch_cpu__scaled_dot_product_flash_attention_for_cpu(
         query.get(), key.get(), value.get(), dropout_p, is_causal, HandleOf(attn_mask, mask), scale ? &*scale : nullptr,

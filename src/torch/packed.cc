@@ -30,10 +30,11 @@ struct Call {
   int64_t max_q, max_k;
   bool is_causal;
   OptionalDouble scale;
-  int64_t left, right;  ///< -1: no bound
+  int64_t left, right;  ///< bounds of the window; -1: no bound
   OptionalTensor seqused_k = {}, alibi_slopes = {}, block_table = {};
 
-  std::vector<int64_t> cu_q = {}, cu_k = {}, used = {};  ///< prefix sums begin with 0
+  std::vector<int64_t> cu_q = {}, cu_k = {},
+                       used = {};  ///< prefix sums of query and key rows, which begin with 0, and lengths
 
   [[nodiscard]] bool packed() const { return cum_seq_q.has_value(); }
   [[nodiscard]] size_t sequences() const { return packed() ? cu_q.size() - 1 : static_cast<size_t>(query.size(0)); }

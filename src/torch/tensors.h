@@ -55,8 +55,8 @@ void CheckRank(const char* op, std::string_view name, const Tensor& tensor, int6
 /// Returns an uninitialised tensor.
 [[nodiscard]] Tensor NewTensor(const Dims& shape, const Dims& stride, ScalarType type);
 
-/// An output with the strides that PyTorch expects. If their innermost is not 1, the library writes another tensor,
-/// which Finished() copies.
+/// An output with the strides that PyTorch expects. If the innermost stride is not 1, the library writes another
+/// tensor, which Finished() copies.
 class Output {
  public:
   explicit Output(Tensor tensor);

@@ -23,8 +23,8 @@ constexpr double kSlowestQuiet = 1.35;
 // rates are too low.
 constexpr int kFirstRates = 20;
 
-// A round of TimeInRounds takes this share of plan.seconds, but at least kShortestCalls seconds. So it is short enough
-// to fit into a quiet moment, and long compared with the clock's resolution of 25 ns.
+// A round of TimeInRounds takes this share of plan.seconds, but at least kShortestCalls seconds. So a round is short
+// enough to fit into a quiet moment, and long compared with the clock's resolution of 25 ns.
 constexpr double kRoundShare = 1.0 / 500, kShortestCalls = 50e-6;
 constexpr int kFewestRounds = 3;
 

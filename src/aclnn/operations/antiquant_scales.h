@@ -16,8 +16,8 @@ struct KeySizes {
   bool paged = false, packed = false;
 };
 
-/// Returns the sizes of these keys. If their shape does not show the number of heads, it is `heads`. Sizes that the
-/// tensor's shape does not say are 0, and the library refuses that shape.
+/// Returns the sizes of these keys. If the shape does not show the number of heads, `heads` gives the number. Other
+/// sizes that the shape does not show are 0, and the library refuses that shape.
 [[nodiscard]] KeySizes KeySizesOf(const TensorView& keys, Layout layout, int64_t heads, bool paged, int64_t block_size);
 
 /// Returns a scale or offset of keys or values as [B|1, Nkv|1, S|1, D|1], with pages [pages|1, Nkv|1, rows|1, D|1]. An

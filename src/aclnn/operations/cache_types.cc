@@ -18,7 +18,7 @@ Result<CacheForm> CacheFormOf(const char* cache_mode) {
 Status CheckSameType(const char* name, const aclTensor* tensor, const char* other_name, const aclTensor* other) {
   const auto a = FindTensor(tensor), b = FindTensor(other);
   if (a == nullptr || b == nullptr || a->dtype == b->dtype || (DTypeOf(a->dtype) && DTypeOf(b->dtype))) {
-    return Status::Ok();  // if both types are the library's, the library compares them
+    return Status::Ok();  // the library itself compares types that DType has
   }
   return Status::InvalidArgument(std::string(other_name) + ": aclDataType " +
                                  std::to_string(static_cast<int>(b->dtype)) + ", want " +

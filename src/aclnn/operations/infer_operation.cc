@@ -44,7 +44,7 @@ struct InferSlots {
 /// A call in the library's terms.
 struct InferSettings {
   InferAttentionOptions options;
-  std::vector<int64_t> lengths_q, lengths_kv, length_prefix;  ///< packed lengths are prefix sums
+  std::vector<int64_t> lengths_q, lengths_kv, length_prefix;  ///< with packed sequences, prefix sums
   int64_t key_antiquant_mode = 0, value_antiquant_mode = 0;
 };
 

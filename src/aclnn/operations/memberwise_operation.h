@@ -48,8 +48,8 @@ class MemberwiseOperation : public PlannedOperation<Args> {
     }
   }
 
-  /// Changes the library's tensors: `adjust` runs before every plan and every run. In the first phase it gets null for
-  /// the memory.
+  /// Changes the library's tensors: `adjust` runs before every plan and every run. In the first phase the memory is
+  /// null.
   void Adjust(std::function<void(Args&, const CallMemory*)> adjust) { adjusts_.push_back(std::move(adjust)); }
 
   Options options;

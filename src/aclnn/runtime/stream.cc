@@ -11,7 +11,8 @@
 namespace fa::aclnn {
 namespace {
 
-constinit HandleTable<Stream> streams;  // includes the default streams of this process and of its ancestors
+constinit HandleTable<Stream>
+    streams;  // all streams, including the default streams of this process and of its ancestors
 constinit std::atomic<Stream*> default_stream{nullptr};
 constinit std::atomic<bool> ending{false};  // whether the process has begun to end, by exit or by the end of main
 constinit std::atomic<uint64_t> streams_made{0};

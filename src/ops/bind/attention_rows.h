@@ -93,12 +93,13 @@ struct ForwardRows {
   /// Whether softmax_max and softmax_sum of a row without keys are 0. If not, they are -FLT_MAX and +FLT_MAX, or the
   /// row's sink and 1.
   bool selected_keys = false;
-  tiling::Interval unused_rows = {};  ///< rows of packed tensors that belong to no sequence; they are written as 0
-  int64_t padded_rows = 0;            ///< as BoundAttention::padded_rows
+  tiling::Interval unused_rows =
+      {};                   ///< rows of packed tensors that belong to no sequence; these rows are written as 0
+  int64_t padded_rows = 0;  ///< as BoundAttention::padded_rows
   /// The number of the first row of a batch element. The number is above 0 if the addresses of q, out and the
   /// statistics have been moved back by this many rows.
   int64_t first_row = 0;
-  /// The lse of rows without keys, -inf or +inf. If it is +inf, rows past a length have it too, otherwise 0.
+  /// The lse of rows without keys, -inf or +inf. Rows past a length have +inf too if this is +inf, and otherwise 0.
   float lse_without_keys = -std::numeric_limits<float>::infinity();
 };
 

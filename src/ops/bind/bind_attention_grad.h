@@ -49,7 +49,7 @@ struct GradRows {
   /// Gradients of sinks. A stride is 0 along an index over which the gradient is a sum.
   layout::MutableStatsView dsink = {};
   bool dsink_per_row = false;                              ///< whether each row has a sink of its own
-  int64_t dsink_shared_rows = 0;                           ///< BoundAttentionGrad::dsink_shared_rows
+  int64_t dsink_shared_rows = 0;                           ///< as BoundAttentionGrad::dsink_shared_rows
   tiling::Interval unused_queries = {}, unused_keys = {};  ///< rows that belong to no packed sequence
 };
 

@@ -18,7 +18,7 @@ struct PairMask::Contents {
   Dims shape;
   ops::PairTileLayout layout;  ///< without `plane`, which each call has for itself
   std::vector<uint8_t> kinds;
-  std::vector<ops::PairTiles::Group> groups;  ///< this object owns their words
+  std::vector<ops::PairTiles::Group> groups;  ///< this object owns the words of the groups
   std::vector<uint8_t> made;                  ///< whether each tile row has been made; empty once all have been made
   int row_shift = 0;                          ///< as PairTiles::row_shift
   PairTileCounts counts;
@@ -35,9 +35,9 @@ struct PairMask::Contents {
 namespace ops {
 
 /// Writes the bits of the rows and keys of a plane, (batch, head, rows, keys, words, stride). If rows share their bits,
-/// only the first of them is written. A set bit drops its pair, and bits behind the last key are 0. The keys begin at a
-/// multiple of PairTileLayout::kGroupKeys. The first key of a row has the lowest bit of the row's first word. Rows of
-/// bits are `stride` words apart.
+/// the bits are written for the first of these rows only. A set bit drops its pair, and bits behind the last key are 0.
+/// The keys begin at a multiple of PairTileLayout::kGroupKeys. The first key of a row has the lowest bit of the row's
+/// first word. Rows of bits are `stride` words apart.
 using PairSource = core::FunctionRef<void(int64_t, int64_t, tiling::Interval, tiling::Interval, uint64_t*, int64_t)>;
 
 /// Tile rows of some planes of a mask.

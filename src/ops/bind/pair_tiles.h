@@ -16,7 +16,7 @@ struct PairTileLayout {
 
   int64_t rows = 0, keys = 0;       ///< sizes of a plane, which is the mask of one batch element and head
   int64_t heads_per_plane = 1;      ///< query heads that share a plane
-  bool one_row = false;             ///< whether one row stands for all rows
+  bool one_row = false;             ///< whether one row of the mask stands for all rows
   std::vector<int64_t> plane = {};  ///< the first plane of each sequence
 
   [[nodiscard]] int64_t tile_rows() const { return core::CeilDiv(rows, kTile); }

@@ -10,13 +10,13 @@
 
 namespace fa::ops {
 
-/// A member of an operator's arguments that holds a tensor. If it is not `required`, null data means that the tensor is
-/// absent.
+/// A member of an operator's arguments that holds a tensor. If the tensor is not `required`, null data means that the
+/// tensor is absent.
 template <typename Args>
 struct TensorMember {
-  const char* name = nullptr;                 ///< the name in errors
-  TensorView Args::*input = nullptr;          ///< the member if it is an input, else null
-  MutableTensorView Args::*output = nullptr;  ///< the member if it is an output, else null
+  const char* name = nullptr;                 ///< the tensor's name in errors
+  TensorView Args::*input = nullptr;          ///< the member if the tensor is an input, else null
+  MutableTensorView Args::*output = nullptr;  ///< the member if the tensor is an output, else null
   bool required = false;
 };
 

@@ -77,7 +77,7 @@ void ForEachPieceOfHead(const RowQuantizer& by, const Visit& visit) {
 template <DType kFrom>
 void Load(const std::byte* from, int64_t step, int64_t count, float* numbers) {
   constexpr auto kBytes = static_cast<int64_t>(SizeOf(kFrom));
-  if (step == kBytes) {  // a step that the compiler knows
+  if (step == kBytes) {  // a constant step, for which the compiler emits faster code
     for (int64_t i = 0; i < count; ++i) numbers[i] = LoadFloat<kFrom>(from + i * kBytes);
   } else {
     for (int64_t i = 0; i < count; ++i) numbers[i] = LoadFloat<kFrom>(from + i * step);

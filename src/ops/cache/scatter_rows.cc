@@ -236,7 +236,7 @@ void FetchPlace(const PlainRows& rows, int64_t slot) {
   }
 }
 
-/// Copies one row of at least kLineOfRow bytes. The row's last line overlaps the line before if the row has no whole
+/// Copies one row of at least kLineOfRow bytes. The row's last line overlaps the preceding line if the row has no whole
 /// number of lines.
 template <int64_t kBytes>
 void CopyPlainRow(const PlainRows& rows, int64_t row, int64_t slot) {

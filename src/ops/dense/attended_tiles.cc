@@ -17,8 +17,8 @@ using tiling::Interval;
 constexpr int64_t kAttendedKeys = TileAttendArgs::kKeys;
 constexpr int64_t kAttendedLanes = 32;
 
-// The probabilities of a row are relative to one of the row's scores, the reference. So their sum is at least 1 up to
-// rounding. A sum above kMostSum shows that the reference is too low, long before f32 overflows.
+// The probabilities of a row are relative to one of the row's scores, the reference. So the row's sum is at least 1 up
+// to rounding. A sum above kMostSum shows that the reference is too low, long before f32 overflows.
 constexpr float kMostSum = 0x1p64f, kLeastSum = 0x1p-1f;
 // The weight of a sink is e^(sink - reference). If the sink is at most this much above the reference, the weight's
 // reciprocal is a normal number.

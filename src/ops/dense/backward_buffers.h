@@ -25,11 +25,11 @@ struct BackwardSlot {
   float* dq_panel = nullptr;  ///< strips of dQ, [d + d_rope][width]
   float* shift = nullptr;     ///< base-2 logarithm of the row's softmax denominator; +inf for a row without keys
   float* delta = nullptr;     ///< rowsum(d_out * out)
-  float* q = nullptr;         ///< one panel of pack_rows for each tile of rows
+  float* q = nullptr;         ///< Q as pack_rows writes it, one panel per tile of rows
   float* q_rope = nullptr;    ///< panels of pack_rows
   float* d_out = nullptr;     ///< panels of pack_rows
-  float* dk = nullptr;        ///< rows [d + d_rope], or KeyColumns of them
-  float* dv = nullptr;        ///< rows [dv], or KeyColumns of them
+  float* dk = nullptr;        ///< rows [d + d_rope], which lie as KeyColumns says
+  float* dv = nullptr;        ///< rows [dv], which lie as KeyColumns says
   /// Rows [d + d_rope], or columns with copies for kernels of pairs (BackwardBuffers::KeyOffset). Unused if kernels
   /// read the caller's rows.
   float* k = nullptr;
@@ -55,7 +55,7 @@ struct BackwardScratch {
   GradTiles tiles;
   float* capped = nullptr;  ///< one strip's capped scores
   float* bias = nullptr;    ///< staged rows of a compressed pse
-  char* loop = nullptr;     ///< GradientColumn::memory
+  char* loop = nullptr;     ///< memory for GradientColumn::memory
 };
 
 /// The offsets of a backward plan's buffers in its workspace.

@@ -38,10 +38,10 @@ class MaskTiles {
  private:
   /// The mask of a batch element and a head, or of several that share it.
   struct Plane {
-    int64_t from, stride;         ///< the first byte, and the bytes between rows
-    int64_t rows, keys;           ///< the most rows and keys of these sequences, beyond which nothing may be read
-    const tiling::RowRule* rule;  ///< the rule of all sequences that read the plane, or null if their rules differ
-    size_t words;                 ///< the number of words of all planes before it
+    int64_t from, stride;  ///< the first byte, and the bytes between rows
+    int64_t rows, keys;    ///< the most rows and keys of the sequences that read the plane; nothing beyond may be read
+    const tiling::RowRule* rule;  ///< the rule of all sequences that read the plane; null if the rules differ
+    size_t words;                 ///< number of words of all planes before this plane
   };
 
   /// Adds the planes of the mask of sequence b.

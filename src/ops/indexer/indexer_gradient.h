@@ -55,10 +55,10 @@ class IndexerGradient {
     Token() = default;
     Token(Carver& carver, const IndexerGradient& gradient, int64_t block);
     float* panel = nullptr;   ///< q, packed for the scores
-    float* q_rows = nullptr;  ///< q, packed for `outer`
+    float* q_rows = nullptr;  ///< q, packed for the product `outer`
     float* weights = nullptr;
     float* d_weights = nullptr;
-    float* dq = nullptr;     ///< strip after strip, [d][width]
+    float* dq = nullptr;     ///< dQ, strip after strip, each [d][width]
     float* pairs = nullptr;  ///< for kernels of pairs: one strip's E in pairs of keys
   };
 

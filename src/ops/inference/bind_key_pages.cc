@@ -27,7 +27,7 @@ struct PageForm {
   }
 };
 
-// Pages of four dimensions follow the layout of a decode. In fused inference they are [pages, Nkv, page size, D],
+// Pages of four dimensions follow the layout of a decode. In fused inference such pages are [pages, Nkv, page size, D],
 // unless only the other form has the sizes that the options tell.
 bool RowsBeforeHeads(const DecodeBinding& call, const Dims& shape) {
   if (call.fused == nullptr) return call.options.layout == Layout::kBSND || call.options.layout == Layout::kTND;

@@ -96,7 +96,7 @@ LargestCalls LargestCallsOf(const BoundInfer& bound, const InferAttentionArgs& a
   const bool packed = layout::IsPacked(bound.options.layout);
   const Lengths most{bound.q_rows, MostKeys(bound, args)};
   const bool packed_keys = packed && !bound.decode.storage.paged();
-  // At most as many sequences have a row as there are rows. At most most.keys / kMore of them have packed keys in
+  // At most as many sequences have a row as there are rows. At most most.keys / kMore sequences have packed keys in
   // several parts.
   const int64_t with_rows = packed ? std::clamp<int64_t>(most.rows, 1, sequences) : sequences;
   const Lengths with{with_rows, packed_keys ? std::clamp<int64_t>(most.keys / kMore, 1, with_rows) : sequences};

@@ -27,7 +27,7 @@ struct ProductScales {
   float product = 1;  ///< factor of the exact product of the quantized probabilities and V
 };
 
-/// Checks the output's type. The output has the queries' type or i8. With i8 queries it has f16 or i8.
+/// Checks the output's type. The output has the queries' type or i8. With i8 queries the output has f16 or i8.
 [[nodiscard]] Status CheckOutputType(DType q, DType out);
 
 /// With i8 queries, refuses the options that Int8Tile lacks, and every tensor in `given` (name, whether it is present)

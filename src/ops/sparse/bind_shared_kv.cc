@@ -16,7 +16,8 @@
 namespace fa::ops {
 namespace {
 
-/// Limits of windows and ratios. With them no position, and no sum of a position and a limit, leaves 64 bits.
+/// Limits of windows and ratios. Within these limits no position, and no sum of a position and a limit, overflows 64
+/// bits.
 constexpr int64_t kMostTokensOfWindow = int64_t{1} << 40, kMostRatio = int64_t{1} << 30;
 
 /// The arguments of one of the two ranges of keys, with the names of the arguments.

@@ -171,7 +171,7 @@ void SparseForwardTile::VisitKeys(const Heads& heads, const SelectedKeys& keys, 
     return;
   }
   // Kernels that have `scores_beside` take half a block at a time if they read keys in place, as above. With gathered
-  // keys they take blocks of the same size, so that the bits are the same.
+  // keys these kernels take blocks of the same size, so that the bits are the same.
   const bool halves = buffers_.few != nullptr && buffers_.few->few_rows.scores_beside != nullptr;
   const int64_t step = halves ? plan_.block_k / 2 : plan_.block_k;
   const auto runs_of = [&](int64_t begin) {

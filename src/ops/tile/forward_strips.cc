@@ -183,8 +183,8 @@ int64_t ForwardStrips::AttendedEnd(const RunningStrip& strip, Interval keys) con
                        !passes.has_dropout() && TakesNumbers(rows_.k_antiquants, problem_.d) &&
                        TakesNumbers(rows_.v_antiquants, problem_.dv);
   if (!attends || keys.empty()) return keys.begin;
-  // `attend` sums keys in another order than the other kernels. So the keys that it takes must not depend on how rows
-  // are cut into tiles. If a tile lacks rows of the sequence, it gets the bounds of a tile with all rows.
+  // `attend` sums keys in another order than the other kernels. So the keys that `attend` takes must not depend on how
+  // rows are cut into tiles. A tile that lacks rows of the sequence gets the bounds of a tile with all rows.
   const auto& sequence = problem_.sequences[static_cast<size_t>(strip.lanes.sequence)];
   Interval full = strip.full, visited = keys;
   if (sequence.kept_by_all) {

@@ -95,8 +95,9 @@ class ForwardStrips {
   /// before AttendedEnd.
   /// @param brings  AttendArgs::brings
   void Attend(RunningStrip& strip, tiling::Interval keys, int64_t head_kv, const KeyRows& rows, bool brings) const;
-  /// Does the work of VisitBlock for kernels with `scores_beside`, without dropout. When it returns, the block's
-  /// product is not yet computed. The block must have no masked pairs, and its values must be one run of rows.
+  /// Does the work of VisitBlock for kernels with `scores_beside`, without dropout. When the function returns, the
+  /// block's product is not yet computed. The block must have no masked pairs, and the block's values must be one run
+  /// of rows.
   void VisitBlockInFlight(RunningStrip& strip, tiling::Interval block, const KeyRows& rows, const TileScratch& scratch,
                           BlockInFlight& flight, float* raw_scores = nullptr) const;
   /// Computes the product that VisitBlockInFlight has left.

@@ -17,8 +17,9 @@ namespace fa::ops {
 struct KeyTiles {
   const char *k = nullptr, *v = nullptr;
   int64_t value_chunks = 0;  ///< chunks from 32 columns of V to the next
-  /// Per chunk of 32 keys: whether V has elements there that are not finite. The tiles have 0 in their place. So a
-  /// masked pair adds 0 whatever its value is, and rows that see such an element have to be computed from V itself.
+  /// Per chunk of 32 keys: whether the chunk's rows of V have elements that are not finite. The tiles have 0 instead of
+  /// such elements. So a masked pair adds 0 whatever its value is, and rows that see such an element have to be
+  /// computed from V itself.
   const bool* replaced = nullptr;
 };
 

@@ -106,7 +106,7 @@ class ScorePasses {
   void MaskDense(const core::kernels::StripKernels& kernels, const StripRows& strip, tiling::Interval keys, float fill,
                  float* s) const;
   /// Returns the smallest interval that holds all keys of `keys` that the dense mask keeps for some row. The interval
-  /// begins at keys.begin or at a multiple of kKeyStep. Without a dense mask it is `keys`.
+  /// begins at keys.begin or at a multiple of kKeyStep. Without a dense mask the interval is `keys`.
   [[nodiscard]] tiling::Interval KeptKeys(const core::kernels::StripKernels& kernels, const StripRows& strip,
                                           tiling::Interval keys) const;
   /// Draws the bits of the probabilities that dropout keeps, for the kernels that apply it. The result points into

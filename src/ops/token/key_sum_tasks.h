@@ -55,7 +55,7 @@ class KeySumTasks {
     Run(const KeySumTasks& tasks, const SparseSequences& sequences, const core::kernels::RowKernels& kernels,
         std::span<const Target> targets, std::byte* workspace);
 
-    /// Runs a task. If it is the task of a unit, it calls run_unit(unit).
+    /// Runs a task. If the task is a unit's, calls run_unit(unit).
     template <typename RunUnit>
     void RunTask(int32_t task, const RunUnit& run_unit) const {
       const int64_t unit = task - tasks_.plan_.key_tasks;

@@ -39,7 +39,7 @@ class SparseTensors {
   /// Binds the query [B, S1, N, D] of a float type, with N >= 1 and D in 1..1024. Also checks the layout.
   /// @param quantized  whether the type is i8 or f8e4m3 instead
   [[nodiscard]] Status BindQuery(const char* name, const TensorView& q, bool quantized = false);
-  /// Binds the block table, i32 [B, n]. If its data is null, keys do not lie in pages.
+  /// Binds the block table, i32 [B, n]. If the table's data is null, keys do not lie in pages.
   [[nodiscard]] Status BindBlockTable(const TensorView& table, const char* name = "block_table");
   /// Binds the key [B, S2, heads, columns] of this type, which is the query's type unless keys are quantised.
   [[nodiscard]] Status BindKey(const char* name, const TensorView& k, WantedSize heads, WantedSize columns,

@@ -48,8 +48,8 @@ struct Agreed {
   uint32_t pse_forms = kAnyForm;  ///< forms of pse that the sizes on all ranks allow
 };
 
-/// Compares the RankFacts of all ranks. All ranks must call this function. Without an error it allocates no memory for
-/// up to 2048 ranks, and 32 bytes per rank for more.
+/// Compares the RankFacts of all ranks. All ranks must call this function. Without an error the function allocates no
+/// memory for up to 2048 ranks, and 32 bytes per rank for more ranks.
 /// @return the Agreed of all ranks, or the same error on every rank: the error of the lowest rank that has one. If no
 /// rank has an error but descriptions differ, the error names the first line that differs, with both values.
 [[nodiscard]] Result<Agreed> AgreeOnCall(Transport& transport, const RankFacts& facts);

@@ -73,7 +73,7 @@ bool HasOneRow(const tiling::AttentionProblem& problem) {
 }
 
 /// Returns the layout of dpse if dpse is a sum over rows. If units have whole sequences, the backward program provides
-/// the memory for these sums. Otherwise the caller of the program provides it.
+/// the memory for these sums. Otherwise the caller of the program provides the memory.
 PseRows SumsOfKeys(const BoundGradRanks& bound, bool whole_sequences) {
   PseRows sums = bound.dpse;
   sums.shared_batch = false;

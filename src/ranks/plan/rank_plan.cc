@@ -410,8 +410,8 @@ RankPlan PlanHeads(const RankCall& call, Strategy strategy, int64_t heads_in_fli
     waited += line.end() - line.products();
   }
   if (!plan.units.empty() && plan.units.front().sums != nullptr) {
-    // Here ranks wait for sums. The prediction takes every unit to be like the first. The prediction is not exact: the
-    // last unit may have fewer heads, and batch elements with other masks have other blocks.
+    // Here ranks wait for sums. The prediction takes every unit to be like the first, which is not exact: the last unit
+    // may have fewer heads, and batch elements with other masks have other blocks.
     const RankUnit& unit = plan.units.front();
     const double seconds = PredictedSeconds(*unit.sums, SumsOf(call, plan, unit), std::ssize(plan.units));
     plan.seconds = std::max(plan.seconds, seconds);

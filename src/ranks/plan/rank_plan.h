@@ -19,7 +19,7 @@ namespace fa::tiling {
 [[nodiscard]] double FlopsPerWorker(Isa isa, DType dtype);
 
 /// Cutting an axis at multiples of this number does not change the bits of the results. Such a cut separates no pair of
-/// rows (bf16) and no register block (at most 32 rows). In one process, a tile of rows begins there too.
+/// rows (bf16) and no register block (at most 32 rows). In one process, a tile of rows also begins at each multiple.
 inline constexpr int64_t kRowUnit = 128;
 
 /// Every rank's connection to the other ranks.
@@ -56,13 +56,13 @@ struct RankCall {
 enum class RowAxis : uint8_t {
   kQuery,
   kKey,
-  kEveryKey,  ///< all keys; they go to every rank
+  kEveryKey,  ///< all keys, which go to every rank
 };
 
 /// What the ranks compute between two exchanges of rows: some kv heads of one batch element, or, with TND, of all
 /// sequences.
 struct RankUnit {
-  Interval sequences;           ///< sequences of the problem
+  Interval sequences;           ///< the unit's sequences, as numbers of the problem's sequences
   std::vector<Interval> heads;  ///< for each rank: the kv heads that it computes; may be empty
   /// Backward with kSequence: the schedule of the sums. Units with equal schedules share it.
   std::shared_ptr<const SumSchedule> sums = {};
@@ -140,8 +140,8 @@ struct MovedRows {
 
 [[nodiscard]] const char* Name(SequenceShards::Strategy strategy);
 
-/// The bytes of one head's unfinished sums for dsink and dslopes (ParameterSums::Chain). With kSequence they pass from
-/// rank to rank.
+/// The bytes of one head's unfinished sums for dsink and dslopes (ParameterSums::Chain). With kSequence the sums pass
+/// from rank to rank.
 inline constexpr int64_t kParameterSumBytes = 3 * sizeof(double);
 
 }  // namespace fa::tiling

@@ -18,8 +18,8 @@ struct RowPart {
 };
 
 /// Returns the rows `rows` of a sequence as a sequence of its own, with the same keys. Row 0 of the result is row
-/// rows.begin of `whole`. rule.sq and kept_by_all still describe all rows of `whole`. rule.sq and kept_by_all decide,
-/// for example, into which parts keys are cut. So the rows get the same bits as in the whole sequence.
+/// rows.begin of `whole`. rule.sq and kept_by_all still describe all rows of `whole`. Both decide, for example, into
+/// which parts keys are cut. So the rows get the same bits as in the whole sequence.
 [[nodiscard]] Sequence PartOf(const Sequence& whole, Interval rows);
 
 /// Returns the parts of the sequences in `of` that a rank holds, sequence after sequence, rows ascending. Row i of a

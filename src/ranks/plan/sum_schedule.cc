@@ -30,8 +30,8 @@ using core::CeilDiv;
 constexpr int64_t kChunksPerPart = 6;
 
 // With fewer chunks per part than this, ranks wait for the last column of a block. Then tiles of 64 rows are better
-// than tiles of 128 rows. In the same simulation, they raise the busy time from 49 % to 57 % with one chunk per part.
-// With four chunks per part they lower it from 95 % to 93 %.
+// than tiles of 128 rows. In the simulation above, tiles of 64 rows raise the busy time from 49 % to 57 % with one
+// chunk per part. With four chunks per part they lower the busy time from 95 % to 93 %.
 constexpr int64_t kFewChunksPerPart = 3;
 
 // The largest number of blocks of a sequence. More blocks would take 1 GB and some seconds to schedule. One chunk per
@@ -227,7 +227,7 @@ class SumMaker {
   /// An event of the simulation: block `block` becomes ready (block >= 0), or a rank becomes free.
   struct Event {
     double at = 0;
-    int64_t number = 0;  // among events at the same time, the one with the lowest number is taken first
+    int64_t number = 0;  // among events at the same time, the event with the lowest number is taken first
     int32_t block = 0;
     int rank = 0;
     bool operator>(const Event& other) const { return at != other.at ? at > other.at : number > other.number; }
@@ -283,9 +283,9 @@ class SumMaker {
 
 }  // namespace
 
-// Returns kFullBlockQ / 2 if that keeps workers busier. For example, with 64 threads, 4 heads, 16 columns side by side
-// and parts of 8192 rows, workers are busy for 87 % of a block's time. With kFullBlockQ it is 81 %. Tiles with a
-// quarter of the rows gain no more.
+// Returns kFullBlockQ / 2 rows if such tiles keep workers busier. For example, with 64 threads, 4 heads, 16 columns
+// side by side and parts of 8192 rows, workers are busy for 87 % of a block's time. With kFullBlockQ rows, workers are
+// busy for 81 %. Tiles with a quarter of the rows gain no more.
 int64_t TileRowsOfBlocks(int64_t rows, int64_t columns, int64_t columns_at_once, bool few_chunks) {
   if (!few_chunks) return kFullBlockQ;
   const auto at_once = static_cast<double>(std::max<int64_t>(std::min(columns, columns_at_once), 1));

@@ -46,7 +46,7 @@ struct UnitPlaces {
 struct ExchangeBuffers {
   std::byte* send = nullptr;
   std::byte* receive = nullptr;
-  Transport::Request* requests = nullptr;  ///< messages.receive.size() requests, then messages.send.size() requests
+  Transport::Request* requests = nullptr;  ///< one per message that is received, then one per message that is sent
 
   [[nodiscard]] std::span<Transport::Request> RequestsOf(const UnitMessages& messages) const {
     return {requests, messages.receive.size() + messages.send.size()};

@@ -63,7 +63,7 @@ struct PeerRows {
 /// The messages that one rank sends and receives for a unit.
 struct UnitMessages {
   std::vector<PeerRows> send, receive;
-  PeerRows kept_from, kept_to;  ///< rows that the rank keeps for itself: where they are copied from and to
+  PeerRows kept_from, kept_to;  ///< where rows that the rank keeps for itself are copied from and to
   size_t send_bytes = 0, receive_bytes = 0;
 };
 

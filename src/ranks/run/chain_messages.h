@@ -20,10 +20,10 @@ namespace fa::ops {
 ///
 /// A poll examines only the next blocks from the first unfinished block on, so few receives are under way.
 ///
-/// Some transports can only wait for a message. Then the polling thread takes blocks strictly in their order. Before it
-/// waits for the sums of a block, all earlier blocks have ended, and their sums have been sent. All ranks follow one
-/// order of blocks. So the first block in that order for which some rank waits depends only on blocks that have ended,
-/// and its sums arrive.
+/// Some transports can only wait for a message. Then the polling thread takes blocks strictly in their order. Before
+/// the thread waits for the sums of a block, all earlier blocks have ended, and their sums have been sent. All ranks
+/// follow one order of blocks. So the first block in that order for which some rank waits depends only on blocks that
+/// have ended, and its sums arrive.
 ///
 /// A transport may move messages only while it is called. So if it can test messages, every poll tests one message that
 /// is under way. It tests a message with sums if there is one, and otherwise a message of UnitProgress.

@@ -128,7 +128,7 @@ Result<PlanFor<typename Impl::Args>> MakeRankedPlan(std::shared_ptr<Transport> t
         return Status::OutOfMemory(error.what());
       }
       FA_RETURN_IF_ERROR(CheckWorkspace(impl->workspace().total_bytes()));
-      // If a rank had no memory for its messages during a run, the other ranks would wait for it. So the room is
+      // If a rank had no memory for its messages during a run, the other ranks would wait for this rank. So the room is
       // reserved now.
       ReserveKept(*transport);
       const MessagesUnderWay most = impl->UnderWay();

@@ -41,7 +41,7 @@ struct MaskInputs {
 /// Reads the mask of blocks, if the flags name one, for sequences of so many rows and keys. Throws UsageError, Failure.
 [[nodiscard]] std::optional<PairMask> LoadBlockMask(const MaskFlags& flags, int64_t rows, int64_t keys);
 
-/// Returns the length of the longest sequence of packed ones with these prefix sums.
+/// Returns the length of the longest of the packed sequences with these prefix sums.
 [[nodiscard]] int64_t LongestOf(std::span<const int64_t> prefix_sums);
 
 }  // namespace fa::tool

@@ -15,10 +15,10 @@ class Array;
 
 namespace fa::tool {
 
-/// The files that a command writes. If one cannot be written, none is. Add() checks the destinations before any work is
-/// done. Commit() writes each file as a StagedFile, and gives all files their names when all are complete. If a
-/// destination is no regular file (/dev/null, a pipe), it is written in place. If it is a symbolic link, the link
-/// stays, and the file that it names is written.
+/// The files that a command writes. If one file cannot be written, no file is. Add() checks the destinations before any
+/// work is done. Commit() writes each file as a StagedFile, and gives all files their names when all are complete. If a
+/// destination is no regular file (/dev/null, a pipe), it is written in place. If a destination is a symbolic link, the
+/// link stays, and the file that it names is written.
 class OutputFiles {
  public:
   OutputFiles() = default;

@@ -9,8 +9,8 @@ namespace fa::tool {
 
 /// A file that replaces its destination when it is complete. If an error or a signal ends the process before, nothing
 /// of the file remains. If the file system supports it (O_TMPFILE), the file has no name while it is written. Otherwise
-/// it has a temporary name in the destination's folder, which signal handlers remove. One process has at most kMost of
-/// these files.
+/// the file has a temporary name in the destination's folder, which signal handlers remove. One process has at most
+/// kMost staged files.
 class StagedFile {
  public:
   static constexpr int kMost = 16;

@@ -37,7 +37,7 @@ DType OutType(const std::string& text, DType query) {
   throw UsageError(fmt::format("--out-dtype: '{}', want f32, f16, bf16 or int8", text));
 }
 
-/// Returns the flags of dense attention. In TND they also give the lengths, as for the forward.
+/// Returns the flags of dense attention. In TND these flags also give the lengths, as for the forward.
 AttentionFlags AttentionFlagsOf(const PromptFlags& flags) {
   AttentionFlags forward = flags.attention;
   forward.takes_int8 = true;
