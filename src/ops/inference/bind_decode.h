@@ -66,7 +66,7 @@ struct BoundDecode {
 /// NZ.
 struct FusedDecode {
   std::span<const int64_t> cu_kv = {};
-  int64_t prefix_rows = 0;               ///< Inference::prefix_rows
+  int64_t prefix_rows = 0;               ///< as Inference::prefix_rows
   int64_t block_size = 0, heads_kv = 0;  ///< sizes that tell the form of pages of four dimensions
   TensorView q_scale = {};
 };

@@ -71,7 +71,7 @@ const core::kernels::Int8Kernels& Int8Kernels::ForRows(int64_t rows, int64_t sk)
 const core::kernels::StripKernels& Int8Kernels::PassesOf(const core::kernels::Int8Kernels& strip) const {
   const auto* end = passes.strips + passes.strip_count;
   const auto* found = std::find_if(passes.strips, end, [&](const auto& of) { return of.width == strip.width; });
-  assert(found != end);  // a static_assert above ensures it
+  assert(found != end);  // a static_assert above ensures that a strip is found
   return *found;
 }
 

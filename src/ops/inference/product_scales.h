@@ -22,7 +22,7 @@ template <typename Args>
 /// The factors of an int8 call, read in a run.
 struct ProductScales {
   float scores = 1;   ///< factor of the exact inner products: deq_scale1 * scale
-  float quant = 1;    ///< factor of the probabilities, not negative; its sign is in `product`
+  float quant = 1;    ///< factor of the probabilities; `product` has the factor's sign
   float limit = 127;  ///< bound of the quantized probabilities
   float product = 1;  ///< factor of the exact product of the quantized probabilities and V
 };

@@ -97,7 +97,7 @@ class SharedKvBinding {
     KeyLists* lists;
     bool* paged;
     layout::BlockTable* table;
-    int64_t* entries;  ///< SharedKeys::first_entries or second_entries
+    int64_t* entries;  ///< where to store SharedKeys::first_entries or second_entries
   };
 
   Status CheckOptions() const;

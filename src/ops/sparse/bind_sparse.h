@@ -93,7 +93,7 @@ struct SparseGradRows {
   GradRows attention;
   TokenLists lists;
   layout::RowsView second = {};  ///< the second tensor of keys
-  layout::StatsView lse = {};    ///< if the call has it, instead of the statistics
+  layout::StatsView lse = {};    ///< if given, read instead of the statistics
   layout::MutableRowsView second_dk = {};
   /// Means of the probabilities over the heads, f32 per entry of a list; null data if not wanted.
   layout::MutableRowsView first_mean = {}, second_mean = {};

@@ -86,7 +86,7 @@ void ForwardStrips::FinishPlainRows(const RunningStrip& strip, float* multiplier
   for (int64_t i = 0; i < strip.lanes.width; ++i) {
     const float sum = strip.row_sum[i];
     const int32_t number = sum == sum, empty = number & int32_t{strip.row_max[i] == kMaskedScore};
-    const float reciprocal = 1.0f / (sum + static_cast<float>(empty));  // an empty row divides by 0 + 1
+    const float reciprocal = 1.0f / (sum + static_cast<float>(empty));  // a row without keys divides by 1
     multiplier[i] = number != 0 ? reciprocal : std::numeric_limits<float>::quiet_NaN();
     zero[i] = unused | empty;
   }

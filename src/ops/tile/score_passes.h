@@ -30,9 +30,9 @@ struct ScoreScale {
   bool scale_first;
   float cap_scale;
   float bias_pre;     ///< factor of the inner product if a bias or slope is added
-  float bias_post;    ///< factor of pse
-  float unit;         ///< natural-log score / tile score
-  float exp2_factor;  ///< unit * log2(e)
+  float bias_post;    ///< factor of pse if pse is added
+  float unit;         ///< factor from a tile's score to the natural-log score
+  float exp2_factor;  ///< factor from a tile's score to the base-2 exponent: unit * log2(e)
 };
 
 /// Memory for the keep bits of a strip's keys in one block. The bits may begin inside a word that Philox has drawn.

@@ -88,7 +88,7 @@ struct KeyAddresses {
   KeyAddresses(Carver& carver, const GatherShape& shape, int64_t max_keys);
 
   int64_t most;                   ///< the most keys for which there is room
-  const void **k, **k_rope, **v;  ///< v equals k if it is shared
+  const void **k, **k_rope, **v;  ///< v equals k if V is part of K
 };
 
 /// One worker's memory for the rows of a block of keys.

@@ -89,7 +89,7 @@ class KeySelection {
   [[nodiscard]] SelectedKeys Expand(int64_t count, int64_t limit) const;
 
   KeyLists lists_;
-  uint64_t *entries_, *swap_;  // block << 32 | slot
+  uint64_t *entries_, *swap_;  // entries in the form block << 32 | slot
   uint64_t* marks_;            // one bit per block
   int32_t* slot_of_;           // slot of each marked block
   int32_t *keys_, *slots_;
