@@ -64,7 +64,8 @@ struct BoundAttention : ScoreNumbers {
   tiling::AttentionProblem problem;
   layout::Rows q, k, v, q_rope, k_rope, out;
   layout::Stats softmax_max, softmax_sum, lse;
-  /// The sink of (b, n, s), without copies. A stride is 0 if the sink does not depend on that index.
+  /// The layout of the sinks, one per (batch element, head, row). A stride is 0 if the sink does not depend on that
+  /// index.
   layout::Stats sink;
   bool sink_per_row = false;  ///< whether each row has its own sink
   bool has_rope = false, has_max = false, has_sum = false, has_lse = false, has_sink = false;

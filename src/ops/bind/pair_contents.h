@@ -46,7 +46,7 @@ struct PairRegion {
   int64_t batches, heads, tile_rows;
 
   [[nodiscard]] int64_t size() const { return batches * heads * tile_rows; }
-  /// Call number i, which is below size(), is for this batch element, head and tile row of the mask.
+  /// These functions return the batch element, head and tile row of the region's tile row number i, 0 <= i < size().
   [[nodiscard]] int64_t BatchOf(int64_t i) const { return batch + i / (heads * tile_rows); }
   [[nodiscard]] int64_t HeadOf(int64_t i) const { return head + i / tile_rows % heads; }
   [[nodiscard]] int64_t TileRowOf(int64_t i) const { return tile_row + i % tile_rows; }

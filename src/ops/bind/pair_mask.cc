@@ -74,7 +74,7 @@ class FirstWrongEntry {
   std::atomic<int64_t> entry_{kNone};
 };
 
-/// Clears the bits of these keys, which count from the first bit.
+/// Clears the bits of these keys. The first bit belongs to key 0.
 void Keep(uint64_t* words, Interval keys) {
   for (int64_t key = keys.begin; key < keys.end;) {
     const int64_t bit = key % PairTileLayout::kWordBits,
@@ -189,7 +189,7 @@ Status WrongEntry(const ListSource& source, const PairSourceView& view, const Pa
       ", want < " + std::to_string(core::CeilDiv(lists.keys, lists.block_keys)) + " (" + Arg("keys") + ")");
 }
 
-/// Sets the bits of the pairs that a mask drops. A dimension of 1 stands for all.
+/// Sets the bits of the pairs that a mask drops. A dimension of size 1 stands for all batch elements, heads or rows.
 void AddDropped(const PairMask::Contents& contents, int64_t batch, int64_t head, Interval rows, Interval keys,
                 uint64_t* words, int64_t stride) {
   const Dims& shape = contents.shape;

@@ -60,7 +60,7 @@ inline constexpr std::array kGradientInputs = {
     FA_REQUIRED_INPUT(softmax_sum), FA_REQUIRED_OUTPUT(dq),   FA_REQUIRED_OUTPUT(dk),
 };
 
-/// The indexer's inputs, as a loss or the call for its statistics reads them.
+/// The indexer's inputs, for a loss and for the operator that computes the statistics of scores.
 template <typename Args>
 inline constexpr std::array kIndexerInputs = {FA_REQUIRED_INPUT(q_index), FA_REQUIRED_INPUT(k_index),
                                               FA_REQUIRED_INPUT(weights)};

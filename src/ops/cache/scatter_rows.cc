@@ -31,7 +31,7 @@ namespace {
 
 // A share of the places has at least this many bytes, so that copying them takes longer than starting a task.
 constexpr int64_t kShareBytes = 1 << 16;
-// Neighbouring places belong to one task, because in a cache in chunks they share cache lines.
+// Neighbouring places belong to one task, because they share cache lines if the cache stores rows in chunks.
 constexpr int64_t kNeighbours = 16;
 // Rows are copied in pieces of a cache line.
 constexpr int64_t kLineOfRow = 64;

@@ -30,8 +30,8 @@ struct BackwardSlot {
   float* d_out = nullptr;     ///< panels of pack_rows
   float* dk = nullptr;        ///< rows [d + d_rope], which lie as KeyColumns says
   float* dv = nullptr;        ///< rows [dv], which lie as KeyColumns says
-  /// Rows [d + d_rope], or columns with copies for kernels of pairs (BackwardBuffers::KeyOffset). Unused if kernels
-  /// read the caller's rows.
+  /// K as rows [d + d_rope] or, for kernels of pairs, in the form of BackwardBuffers::KeyOffset. Unused if kernels read
+  /// the caller's rows.
   float* k = nullptr;
   float* v = nullptr;  ///< rows [dv]; unused if kernels read the caller's rows
 };
@@ -96,7 +96,7 @@ class BackwardBuffers {
     if (!pairs_) return begin * columns_qk_;
     return begin / 2 * (columns_qk_ + (loops_ ? columns_qk_ + columns_v_ : 0));
   }
-  /// Return the floats from a column's pairs of K to its tiles of K and of V.
+  /// Return the offsets, in floats, of a column's tiles of K and tiles of V from the column's pairs of K.
   [[nodiscard]] int64_t KeyTiles() const { return block_k_ / 2 * columns_qk_; }
   [[nodiscard]] int64_t ValueTiles() const { return 2 * KeyTiles(); }
 

@@ -29,7 +29,7 @@ struct IndexerInputs {
   std::span<const int64_t> lengths_q, lengths_kv;
   Layout layout;
   SparseMask mask;
-  // Only the forward that selects keys has the scales. The sparse loss has the other members too.
+  // The scales come only from LightningIndexer. The members below also come from the sparse loss.
   TensorView q_scale = {}, k_scale = {};
   std::span<const int64_t> used_q = {}, used_kv = {}, residual_kv = {};
   int64_t cmp_ratio = 1;

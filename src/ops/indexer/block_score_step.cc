@@ -8,7 +8,8 @@
 namespace fa::ops {
 namespace {
 
-// The scores of blocks that are always selected, as on the device: they are above all products of models.
+// The scores of blocks that are always selected, as on the device: these scores are above all products that occur in
+// models.
 constexpr float kInitScore = 1e30F, kLocalScore = 1e29F;
 constexpr float kNoKeyScore = -std::numeric_limits<float>::infinity();
 

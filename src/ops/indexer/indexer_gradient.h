@@ -80,8 +80,8 @@ class IndexerGradient {
   /// which AddQuerySide has overwritten s.
   /// @param dk  the address of each key's sum
   void AddKeySide(const float* e, int64_t keys, int64_t begin, int64_t end, float* const* dk, const Token& token) const;
-  /// A block of a query token's selected keys. AddSelected adds its terms to dw and dq and, in the order of tokens, to
-  /// dk.
+  /// A block of a query token's selected keys. AddSelected adds the block's terms to dw and dq and, in the order of
+  /// tokens, to dk.
   struct SelectedBlock {
     const SelectedKeys& selected;
     int64_t first, count;          ///< the keys [first, first + count) among the selected ones

@@ -178,7 +178,7 @@ Status CheckNone(const DecodeBinding& call, bool combined) {
   return Status::Ok();
 }
 
-/// Checks that the heads of i4x8 keys and values are whole elements.
+/// Checks that each head of i4x8 keys and values fills whole elements of 8 columns.
 Status CheckWholeElements(const DecodeBinding& call) {
   const int64_t size = call.QueryHeadSize();
   if (size == 0) return Status::Ok();  // BindDense refuses the query

@@ -200,7 +200,7 @@ Status Bind(DecodeBinding& call) {
     return Status::InvalidArgument(Arg("layout").Is("TND, want BNSD, BSND, BSH, SBH or BNSD_BSND (without ") +
                                    Arg("block_table") + ")");
   }
-  // A query whose rank is not the layout's is refused later, by BindDense. So are the layouts of fused inference.
+  // BindDense later refuses a query whose rank is not the layout's, and the layouts of fused inference.
   const bool own_layout = call.fused != nullptr || call.options.layout <= Layout::kBNSD_BSND;
   if (call.args.q.shape.rank() != call.axes.rank || !own_layout) {
     call.k = call.v = call.args.q;

@@ -33,7 +33,8 @@ struct BoundAntiquants {
 
 /// The layout of a decode's keys and values.
 struct KeyStorage {
-  /// The layouts of the tensors, if each batch element has its own. Otherwise, and with pages, the lists are empty.
+  /// The layouts of the tensors, if each batch element has its own tensors. Otherwise, and with pages, the lists are
+  /// empty.
   std::vector<layout::Rows> k, k_rope, v;
   layout::BlockTable table;  ///< layout of the pages, without the table's entries
   /// If pages are NZ: elements from piece to piece of a row, as HeadRows::piece_stride.

@@ -221,7 +221,7 @@ Status CheckScalesPerKey(const InferBinding& call) {
   return Refuse(name, Arg(scale).Says("one per key"));
 }
 
-// Lets the rows in use lie at the end of the tensors, as if the padding were 0.
+// With left padding, binds the rows in use as the last rows of the tensors, as if the padding were 0.
 void BindPaddedRows(InferBinding& call) {
   BoundInfer& bound = call.bound;
   BoundAttention& attention = bound.decode.attention;

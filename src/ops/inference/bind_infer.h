@@ -12,7 +12,8 @@
 
 namespace fa::ops {
 
-/// The masks of mode 9. Each sequence has one, which covers its last rows of keys.
+/// The masks of mode 9, one per sequence. The columns of a mask stand for the last keys of the sequence, one per query
+/// row.
 struct TreeMasks {
   struct PerSequence {
     int64_t from = 0, row = 0;   ///< place of pair (0, 0) in the caller's tensor, and elements from row to row

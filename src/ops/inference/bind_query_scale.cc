@@ -30,7 +30,8 @@ Dims ShapeOfQueryScale(const DecodeBinding& call, const layout::Axes& axes) {
   return shape;
 }
 
-/// Returns whether each key has its own scale. If no sequence has a second key, only the option antiquant tells it.
+/// Returns whether each key has its own scale. If no sequence has a second key, the shape of the scales does not tell,
+/// and the option antiquant decides.
 bool HasScalesOfKeys(const DecodeBinding& call) {
   return call.bound.storage.k_antiquants.per_row || call.options.antiquant == Antiquant::kPerToken;
 }

@@ -114,7 +114,7 @@ LargestCalls LargestCallsOf(const BoundInfer& bound, const InferAttentionArgs& a
     call.decode.attention.has_dense_mask = false;
     call.tree = {};
     BoundInfer& one = calls.emplace_back(WithLengths(bound, most, {}, {sequences, sequences}, eighths));
-    // Next to the longest sequence, further sequences may have packed heads, if they have enough rows.
+    // Next to the longest sequence, further sequences with enough rows may have heads whose keys are packed.
     if (packed_keys && !problem.sequences.empty()) {
       const auto count = static_cast<size_t>(std::clamp<int64_t>(most.rows / fewest, 1, sequences));
       one.decode.attention.problem.sequences.resize(count);

@@ -316,7 +316,7 @@ void SparseBackwardTile::StripGradients(Tile& tile, TokenStrip& strip, const Key
     std::fill_n(strip.dp, count * strip.lanes.width, 0.0f);
   }
   const float factor = passes.scale().exp2_factor, ds_multiplier = sparse_.has_v ? 1.0f : rows_.scores.scale;
-  // A mean adds probabilities in f32, so they are not packed at once.
+  // A mean adds probabilities in f32, so the probabilities are not packed right away.
   if (table_.pairs() && !tile.skips && !buffers_.has_means) {
     kernels.pairs.backward_pairs({.s = strip.s,
                                   .dp = strip.dp,

@@ -13,7 +13,7 @@
 // bf16 pairs also read rows in place for up to 16 heads: copying would be a large part of so little work.
 //
 // Rows of quantised keys are widened when they are gathered, for any number of heads. Kernels and blocks are the same
-// as without quantisation. So are the bits, if the widened rows have the values of plain rows.
+// as without quantisation. If the widened rows have the values of plain rows, the bits are the same too.
 
 #include "ops/sparse/sparse_forward_tile.h"
 

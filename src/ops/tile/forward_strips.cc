@@ -42,7 +42,7 @@ bool TakesNumbers(const Antiquants& of, int64_t columns) {
   return of.groups <= AttendArgs::kMostGroups && columns / of.groups % AttendArgs::kColumns == 0;
 }
 
-/// Lists addresses of rows that lie in runs, one run at a time. Past the last of `rows` rows it lists the last row.
+/// Lists addresses of rows that lie in runs, one run at a time. Past the last of `rows` rows, lists the last row again.
 void ListRows(const layout::HeadRows& head, Interval keys, int64_t rows, const void** to) {
   for (int64_t key = keys.begin; key < keys.end;) {
     const int64_t first = std::min(key, rows - 1);
@@ -56,8 +56,8 @@ void ListRows(const layout::HeadRows& head, Interval keys, int64_t rows, const v
 }  // namespace
 
 /// Ends the online softmax of one row.
-/// @param with_lse  if false, lse is not computed, which saves a logarithm: that takes as long as the rest of the
-///   function
+/// @param with_lse  if false, lse is not computed, which saves a logarithm: a logarithm takes as long as the rest of
+/// the function
 [[gnu::always_inline]] inline ForwardStrips::Statistics ForwardStrips::FinishRow(float row_max, float row_sum,
                                                                                  float unit, bool no_keys,
                                                                                  const float* sink, bool with_lse) {

@@ -22,17 +22,17 @@ struct RunningStrip : Strip {
   float* row_max = nullptr;
   float* row_sum = nullptr;
   /// If not null, row_max is a reference instead of the row's largest score, and row_sum a sum of rounded
-  /// probabilities. The largest score and the sum before rounding lie here.
+  /// probabilities. These two members then hold the largest score and the sum before rounding.
   float *largest = nullptr, *whole_sum = nullptr;
   bool started = false;     ///< whether `state` holds anything
   bool met_masked = false;  ///< whether a masked pair may have been multiplied with its value
-  /// Whether every block looks for masked pairs and leaves them out (ForwardStrips::Restart).
+  /// Whether the product of every block looks for masked pairs and leaves them out (ForwardStrips::Restart).
   bool skips_masked = false;
   uint32_t good_lanes = 0;  ///< the lanes for which AttendedTiles has found a good reference
 };
 
-/// The block of a strip whose probabilities are not yet multiplied. One loop multiplies them and computes the scores of
-/// the next block (`scores_beside`).
+/// The block of a strip whose probabilities are not yet multiplied. One loop multiplies these probabilities and
+/// computes the scores of the next block (`scores_beside`).
 class BlockInFlight {
  public:
   /// @param scores  memory for two tiles of scores, `floats` floats each

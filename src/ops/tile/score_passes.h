@@ -92,7 +92,7 @@ class ScorePasses {
                   int64_t key_begin, int64_t keys, float* staging, float* capped, float* s, float* row_max) const;
   /// Computes distance[lane] = (key_begin + kv_start) - (row + q_start), for pse types 2 and 3.
   void Distances(const StripRows& strip, int64_t key_begin, int32_t* distance) const;
-  /// Sets s = fill outside the row intervals of the strip.
+  /// Sets s = fill at the keys outside the interval that each row keeps.
   void MaskInterval(const core::kernels::StripKernels& kernels, const StripRows& strip, int64_t key_begin, int64_t keys,
                     float fill, float* s) const;
   /// Finds the pairs that the dense mask drops among at most DroppedPairs::kKeys keys. Returns whether it drops any.

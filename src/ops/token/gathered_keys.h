@@ -111,13 +111,14 @@ struct GatheredBlock {
 };
 
 /// Copies the rows of selected keys next to each other, so that the kernels of the dense operators run on them. Copying
-/// a row takes about a tenth of the time of one strip's two products with it, and the strips of all heads use the copy.
+/// a row takes about a tenth of the time of one strip's two products with the row, and the strips of all heads use the
+/// copy.
 class GatheredKeys {
  public:
   /// Kernels that read rows in place prefetch the row that lies this many keys ahead. A distance of 16 keys is as fast.
   static constexpr int64_t kFetchAhead = 32;
   /// Returns GatherShape::values_ahead. The result is 0 for shared values, because computing the scores has already
-  /// brought them into the caches.
+  /// brought the values into the caches.
   static constexpr int64_t ValuesAhead(bool shared_v) { return shared_v ? 0 : kFetchAhead; }
 
   GatheredKeys(const core::kernels::RowKernels& kernels, const GatherShape& shape, const KeySources& sources)

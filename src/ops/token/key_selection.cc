@@ -19,7 +19,7 @@
 namespace fa::ops {
 namespace {
 
-// The number of entries that are checked at once. Compilers check them with vector instructions.
+// The number of entries that are checked at once. Compilers check so many entries with vector instructions.
 constexpr int64_t kChunk = 16;
 
 // For fewer entries a comparison sort is faster than clearing the counters of a radix sort.

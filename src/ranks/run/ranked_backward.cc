@@ -86,7 +86,7 @@ class RankedBackward final : public ops::RankedImpl<AttentionGradArgs> {
     const AttentionGradArgs args = moves_.CopiesOf(own, workspace);
     sums_.Clear(workspace);
     ClearBias(args, workspace);
-    Status computed;  // first error in computing; after it messages go on, so that no rank waits forever
+    Status computed;  // first error in computing; messages go on after an error, so that no rank waits forever
     ops::CountedTransport transport(*session_.transport);
     FA_RETURN_IF_ERROR(moves_.Bring(transport, own, workspace));
     const auto compute = [&](size_t u, ops::UnitProgress& progress) {
