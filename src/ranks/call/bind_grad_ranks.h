@@ -31,7 +31,7 @@ struct BoundGradRanks {
 
 [[nodiscard]] inline tiling::RankCall& CallOf(BoundGradRanks& bound) { return bound.forward.call; }
 [[nodiscard]] inline uint32_t FormsOf(const BoundGradRanks& bound) { return FormsOf(bound.forward); }
-/// Decides the form of pse, and with it the strategy, as UseForms of the forward does (bind_ranks.h).
+/// Does what UseForms of the forward does (bind_ranks.h).
 [[nodiscard]] Status UseForms(uint32_t forms, BoundGradRanks& bound);
 
 /// Returns whether dpse is a sum over the rows of all ranks.

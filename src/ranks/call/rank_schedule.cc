@@ -121,9 +121,9 @@ Result<RankCall> CutCall(SequenceShards shards, int64_t q_rows, int64_t k_rows, 
   return call;
 }
 
-/// Refuses calls whose schedule would take minutes to make. These have more than kMostPairs pairs of ranks, summed over
-/// all sequences, or a backward with more than kMostBlocks blocks. A block combines one chunk of keys, one part of the
-/// rows and one head of a group.
+/// Refuses calls whose schedule would take minutes to make. Such calls have more than kMostPairs pairs of ranks, summed
+/// over all sequences, or a backward with more than kMostBlocks blocks. A block combines one chunk of keys, one part of
+/// the rows and one head of a group.
 Status CheckLength(const RankCall& call) {
   const int64_t sequences = std::max<int64_t>(std::ssize(call.problem.sequences), 1);
   const int64_t pairs =

@@ -28,7 +28,7 @@ class CountedTransport final : public Transport {
   Transport& transport_;
 };
 
-/// Makes room in the transport for the workspace that KeepIfUnderWay may put there. @throws std::bad_alloc
+/// Makes room in the transport for the workspace that KeepIfUnderWay may put into the transport. @throws std::bad_alloc
 void ReserveKept(Transport& transport);
 /// Call this function after a run that failed. If messages are still under way, the transport takes over the memory of
 /// `workspace`, which becomes empty.

@@ -53,8 +53,7 @@ struct ExchangeBuffers {
   }
 };
 
-/// Fills results with NaN. A rank that has not computed them sends them all the same, because other ranks wait for
-/// them.
+/// Fills results with NaN. A rank that has not computed its results sends NaN, because other ranks wait for a message.
 void SpoilResults(std::byte* results, size_t bytes);
 
 /// One exchange of rows between ranks. Call Start and Keep, then PutKept and Arrive, then Leave.

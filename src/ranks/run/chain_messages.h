@@ -25,8 +25,8 @@ namespace fa::ops {
 /// follow one order of blocks. So the first block in that order for which some rank waits depends only on blocks that
 /// have ended, and its sums arrive.
 ///
-/// A transport may move messages only while it is called. So if it can test messages, every poll tests one message that
-/// is under way. It tests a message with sums if there is one, and otherwise a message of UnitProgress.
+/// A transport may move messages only while it is called. So if the transport can test messages, every poll tests one
+/// message that is under way: a message with sums if there is one, and otherwise a message of UnitProgress.
 class ChainMessages final : public core::Arrivals {
  public:
   /// The state of a block during a run.

@@ -48,7 +48,7 @@ class GradChain {
   /// sent count too.
   [[nodiscard]] MessagesUnderWay UnderWay() const;
 
-  /// Memory that must outlive the unit's run, because messages may still read its sums after the run.
+  /// Memory that must outlive the unit's run, because messages may still read the sums after the run.
   struct Travelling {
     float* sums = nullptr;
     Transport::Request* requests = nullptr;
