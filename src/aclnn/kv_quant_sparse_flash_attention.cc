@@ -32,7 +32,7 @@ Status CheckOnlyValues(std::initializer_list<OnlyValue> values) {
   return Status::Ok();
 }
 
-/// Returns whether value is key's memory with key's shape and type.
+/// Returns whether `value` has the memory, the shape and the type of `key`.
 bool ValueIsKey(const aclTensor* key, const aclTensor* value) {
   const auto k = FindTensor(key), v = FindTensor(value);
   return k != nullptr && v != nullptr && k->data == v->data && k->offset == v->offset && k->shape == v->shape &&

@@ -42,7 +42,8 @@ Activation& Active() {
   return *activation;
 }
 
-/// Shares the threads of PyTorch's OpenMP runtime (ShareOpenMpThreads), if the process has loaded exactly one runtime.
+/// Shares the threads of an OpenMP runtime (ShareOpenMpThreads): of the first runtime below that the process has
+/// loaded.
 void ShareThreads() {
   const char* share = std::getenv("FA_SHARE_OPENMP");
   if (share != nullptr && std::string_view(share) == "0") return;

@@ -27,8 +27,8 @@ enum class ElementType : uint8_t { kBool, kI8, kU8, kI16, kU16, kI32, kU32, kI64
 /// Returns the number of bytes of a dense array, or nothing if it does not fit into 63 bits or a size is negative.
 [[nodiscard]] std::optional<size_t> BytesOf(std::span<const int64_t> shape, ElementType type);
 
-/// A dense row-major array, which owns its memory. The memory is which is aligned to 64 bytes and not initialised.
-/// Large arrays lie in huge pages if the system allows it.
+/// A dense row-major array, which owns its memory. The memory is aligned to 64 bytes and not initialised. Large arrays
+/// lie in huge pages if the system allows it.
 class Array {
  public:
   Array() = default;

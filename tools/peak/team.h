@@ -9,8 +9,8 @@
 
 namespace fa::bench {
 
-/// Threads that start their work together, again and again. Between two measurements they sleep, so that calls that are
-/// timed in between have all cores.
+/// Threads that start their work together, again and again. Between two measurements the threads sleep, so that calls
+/// that are timed in between have all cores.
 class Team {
  public:
   /// Starts `threads` - 1 threads. The caller is thread 0.

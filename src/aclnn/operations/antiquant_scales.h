@@ -24,7 +24,7 @@ struct KeySizes {
 /// absent tensor stays absent. There may be numbers for more rows than the keys have. The modes are the device's: 0 per
 /// tensor or column, 1 per token, 2 per head, 3 per token and head, in pages 4 per row, 5 per row and head.
 /// With pages, modes 1 and 3 count the tokens of each sequence.
-/// @return kInvalidArgument for a mode that the keys do not have, or a shape that does not fit it
+/// @return kInvalidArgument for a mode that the keys do not have, or a shape that does not fit the mode
 [[nodiscard]] Result<TensorView> ScaleOfMode(const char* name, const TensorView& scale, const char* mode_name,
                                              int64_t mode, const KeySizes& keys);
 

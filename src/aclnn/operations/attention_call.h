@@ -58,8 +58,8 @@ struct AttentionSettings {
 /// @param mask_given  whether there is a mask tensor; without a mask tensor the device ignores sparseMode
 [[nodiscard]] Result<AttentionSettings> SettingsOf(const AttentionCall& call, bool mask_given);
 
-/// Returns true if statistics declared [T,N,8] are one block [N,Sq_b,8] per sequence, which softmax_layout "" or null
-/// means. The layout "same_as_input" means the order [T,N,8].
+/// Returns true if softmax_layout is "" or null: statistics declared [T,N,8] are then one block [N,Sq_b,8] per
+/// sequence. The layout "same_as_input" means the order [T,N,8].
 [[nodiscard]] Result<bool> StatisticsBySequence(const AttentionCall& call);
 
 /// Returns the form in which the library gets the position bias. In TND a bias of any shape is passed as one dimension,

@@ -48,7 +48,7 @@ class PlannedOperation : public Operation {
     return status.ok() ? status : Renamed(status, names_, own_);
   }
   /// Runs another plan of the same call, which the first phase could not make yet. The run uses the reserved memory. If
-  /// that is too little, it uses memory of the library.
+  /// the reserved memory is too little, the run uses memory of the library.
   [[nodiscard]] Status RunOtherPlan(const Result<PlanFor<Args>>& plan, const Args& args,
                                     const CallMemory& memory) const {
     if (!plan.ok()) return Renamed(plan.status(), names_, own_);

@@ -37,7 +37,7 @@ class SequenceStatistics {
 
  private:
   /// Calls visit(unit, index in [T,N]) for every value, where `unit` is the value's place in the caller's tensor. Rows
-  /// past the last sequence have the same place in both.
+  /// past the last sequence have the same place in both tensors.
   template <typename Visit>
   void ForEachValue(const Visit& visit) const;
   void Write(const TensorView& rows, const MutableTensorView& blocks) const;

@@ -31,7 +31,7 @@ struct SparseLayouts {
 /// layout `pages`. Null strings stand for the layout of queries.
 [[nodiscard]] Result<SparseLayouts> SparseLayoutsOf(const char* query_name, const char* query, const char* key_name,
                                                     const char* key, const char* pages = "PA_BSND");
-/// Returns the mask that a sparseMode means, which the parameter `name` holds.
+/// Returns the mask that a sparseMode means. `name` is the name of the parameter in errors.
 [[nodiscard]] Result<SparseMask> SparseMaskOf(int64_t sparse_mode, const char* name = "sparseMode");
 /// Checks that a count is the number of entries per list of a tensor.
 [[nodiscard]] Status CheckCountOfEntries(const char* count_name, int64_t count, const char* name,

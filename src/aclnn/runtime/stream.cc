@@ -20,8 +20,8 @@ constinit ForkSafeMutex handler_mutex;
 constinit bool handler_registered = false;
 
 // A program may end while work is queued. The exit handler finishes that work before the libraries that this one uses
-// are destroyed. If static destructors queue work later, Push runs it on their thread. In a forked child the handler
-// closes the child's own streams.
+// are destroyed. If static destructors queue work later, Push runs the work on the thread of the destructors. In a
+// forked child the handler closes the child's own streams.
 void CloseAllStreamsAtExit() {
   const std::lock_guard lock(handler_mutex);
   if (handler_registered) return;

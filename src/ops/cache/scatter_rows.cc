@@ -267,7 +267,7 @@ void CopyPlainRun(const PlainRows& rows, int64_t row, int64_t slot, int64_t coun
 
 /// Copies the rows of a share of the places, one after the other. Places are known long before rows reach them, so
 /// their lines are fetched in time: a CPU writes in order, and would wait for each line that is in no cache.
-/// @tparam kBytes  bytes per row of all tensors, or 0: as the tensors say
+/// @tparam kBytes  bytes per row of all tensors, or 0 if only the tensors tell
 template <int64_t kBytes, typename Slot>
 void ScatterPlainRows(std::span<const PlainRows> tensors, std::span<const Slot> slots, int64_t share, int64_t shares) {
   constexpr int64_t kAhead = 16;

@@ -124,7 +124,7 @@ class SparseTensors {
 /// "block_table[0][3]=12, want 0..11"
 [[nodiscard]] Status CheckSparsePages(const layout::BlockTable& table, const SparseSequences& sequences);
 
-/// Returns the given scale, or the default 1 / sqrt(columns). @return kInvalidArgument if it is not finite
+/// Returns the given scale, or the default 1 / sqrt(columns). @return kInvalidArgument if the scale is not finite
 [[nodiscard]] Result<float> BindSparseScale(const float* given, int64_t columns);
 
 /// Checks in Run that the tensors are the planned ones, and that no output shares an element with another tensor.

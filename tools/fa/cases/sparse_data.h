@@ -18,7 +18,7 @@ namespace fa::tool {
 /// Returns pages with the rows of `keys` [B, S2, columns], in the places that `table` gives them.
 [[nodiscard]] Tensor InPages(const SparseCase& sparse, const Tensor& keys, int64_t columns, const Tensor& table);
 
-/// Fills a tensor of numbers with random values that a quantised type has, times a scale, and `codes` with their codes.
+/// Fills `numbers` with random values of a quantised type, times a scale, and `codes` with the codes of the values.
 void FillQuantized(DType type, float scale, uint64_t seed, Tensor& numbers, Tensor& codes);
 
 /// The tensors of a SparseCase's attention in memory. Inputs are random and the same in every run.

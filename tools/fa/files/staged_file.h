@@ -25,7 +25,7 @@ class StagedFile {
   [[nodiscard]] std::FILE* stream() const { return stream_; }
   /// Returns the temporary name, or "" if the file has none.
   [[nodiscard]] const std::string& name() const { return name_; }
-  /// Passes all bytes to the operating system, after the caller has written the last one. Throws npy::IoError.
+  /// Passes all bytes to the operating system, after the caller has written the last byte. Throws npy::IoError.
   void Finish();
   /// Gives the file its destination's name. A PublishedTogether must live meanwhile. Throws npy::IoError.
   void Publish();

@@ -49,7 +49,7 @@ AttentionFlags AttentionFlagsOf(const PromptFlags& flags) {
   return forward;
 }
 
-/// The arguments and options of the call. `lengths` owns the lists of lengths to which they point.
+/// The arguments and options of the call. `lengths` owns the lists of lengths to which the arguments and options point.
 struct PromptCall {
   explicit PromptCall(const PromptFlags& flags) : inputs(AttentionFlagsOf(flags)) {
     args.q = inputs.args.q;
