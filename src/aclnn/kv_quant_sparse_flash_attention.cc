@@ -39,7 +39,8 @@ bool ValueIsKey(const aclTensor* key, const aclTensor* value) {
          k->stride == v->stride && k->dtype == v->dtype;
 }
 
-/// Returns the row format for a query of D columns. The library refuses a query without columns or of another rank.
+/// Returns the row format of keys for this query. The library refuses a query without columns or with a wrong number of
+/// dimensions.
 Result<KeyRowFormat> RowFormatOf(const aclTensor* query, int64_t tile_size, int64_t rope_head_dim) {
   const auto found = FindTensor(query);
   const int rank = found == nullptr ? 0 : found->shape.rank();

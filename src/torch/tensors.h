@@ -69,7 +69,7 @@ class Output {
   Tensor tensor_, written_;
 };
 
-/// Replaces each -inf, the library's lse of a row without keys.
+/// Replaces each -inf, which is the library's lse of a row without keys, by `with`.
 void ReplaceEmptyRows(const Tensor& lse, float with);
 
 /// Returns a context with as many threads as PyTorch uses in the calling thread.

@@ -69,7 +69,7 @@ class SharedKvOperation final : public MemberwiseOperation<Args, SharedKvOptions
     TensorView Args::*table;
   };
 
-  /// Sets the lengths of the arguments. `values` owns them.
+  /// Sets the lengths of the arguments. `values` owns the lengths.
   [[nodiscard]] Status SetLengths(const CallMemory* memory, Args& args,
                                   std::vector<std::vector<int64_t>>& values) const {
     values.reserve(lengths_.size());

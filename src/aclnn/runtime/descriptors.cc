@@ -75,7 +75,7 @@ std::nullptr_t Refused(const char* message) {
   return nullptr;
 }
 
-// Returns the number of elements of a shape, or 0 if there is no such number.
+// Returns the number of elements of a shape, or 0 if a size is negative or the number does not fit into 63 bits.
 int64_t ElementsOf(std::span<const int64_t> shape) {
   int64_t elements = shape.empty() ? 0 : 1;
   for (const int64_t size : shape) {

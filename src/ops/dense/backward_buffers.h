@@ -40,8 +40,8 @@ struct BackwardSlot {
 /// by 32 columns is contiguous, as the products of the tile unit want it.
 struct KeyColumns {
   static constexpr int64_t kGroup = 32;
-  int64_t row = 0;    ///< floats from a key to the next
-  int64_t group = 0;  ///< floats from 32 columns to the next
+  int64_t row = 0;    ///< floats from a key to the next key
+  int64_t group = 0;  ///< floats from a group of 32 columns to the next group
 
   [[nodiscard]] bool grouped() const { return group != kGroup; }
   /// Returns the offset of a key's column, which is a multiple of 32 if columns are grouped.

@@ -16,7 +16,7 @@ namespace fa::ops {
 /// K and V of a head as pack_key_tiles and pack_value_tiles write them, beginning with key 0.
 struct KeyTiles {
   const char *k = nullptr, *v = nullptr;
-  int64_t value_chunks = 0;  ///< chunks from 32 columns of V to the next
+  int64_t value_chunks = 0;  ///< number of chunks from a group of 32 columns of V to the next group
   /// Per chunk of 32 keys: whether the chunk's rows of V have elements that are not finite. The tiles have 0 instead of
   /// such elements. So a masked pair adds 0 whatever its value is, and rows that see such an element have to be
   /// computed from V itself.

@@ -30,7 +30,7 @@ void AddForwardCaseFlags(CLI::App& command, ForwardCaseFlags& flags);
 /// points into this object, which therefore cannot be copied.
 class ForwardCase {
  public:
-  /// Makes tensors without contents, which are enough to plan. Throws UsageError, Failure.
+  /// Makes tensors without contents, which are enough to plan. Throws UsageError or Failure.
   explicit ForwardCase(const ForwardCaseFlags& flags);
   ForwardCase(const ForwardCase&) = delete;
   ForwardCase& operator=(const ForwardCase&) = delete;
