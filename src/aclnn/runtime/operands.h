@@ -21,6 +21,7 @@ struct CallMemory {
 };
 
 /// The tensors of one call, copied from their descriptors, in the order of the operator's parameters.
+///
 /// The library wants an innermost stride of 1. An input with another innermost stride is copied to the workspace before
 /// the call. An output with another innermost stride is copied from the workspace after the call. All other tensors are
 /// used in place.

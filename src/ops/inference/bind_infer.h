@@ -62,7 +62,7 @@ struct LargestCalls {
 /// Checks in Run what CheckDecodeRunArgs checks, the other lengths, and a compressed mask.
 [[nodiscard]] Status CheckInferRunArgs(const BoundInfer& bound, const InferAttentionArgs& args);
 
-/// Rows of left padding, read in a run.
+/// The numbers of rows of left padding, which a run reads.
 struct LeftPadding {
   int64_t q = 0, kv = 0;
   /// Whether some batch element's keys do not fit in front of the padding; it then has no keys.

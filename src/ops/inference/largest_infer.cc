@@ -66,7 +66,7 @@ BoundInfer WithLengths(const BoundInfer& bound, Lengths first, Lengths other, Le
   return call;
 }
 
-/// Returns how many of `all` rows or keys each of some sequences is given.
+/// Returns how many of `all` rows or keys each of `sequences` sequences gets.
 int64_t Share(int64_t all, int64_t sequences) { return std::min(all, core::CeilDiv(all, sequences) + kMore); }
 
 /// Sets slots_then and states_then for the case in which as many sequences as possible are cut into two parts. The keys
