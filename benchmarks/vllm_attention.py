@@ -28,7 +28,7 @@ BLOCK = 128
 
 
 class Case(NamedTuple):
-    """Requests of a step, each (tokens, keys)."""
+    """The requests of one step. Each is a pair: its new tokens, and all of its keys."""
 
     requests: list[tuple[int, int]]
     latent: bool = False

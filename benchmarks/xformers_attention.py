@@ -27,7 +27,7 @@ CACHED = [4096, 1000, 3000, 2048]
 
 
 class Case(NamedTuple):
-    """A bias from its dtype, and the sizes (B, M, N, H, K)."""
+    """A function that makes the bias for a dtype, and the sizes (B, M, N, H, K) of the call."""
 
     bias: Callable[[torch.dtype], Any]
     sizes: tuple[int, ...]

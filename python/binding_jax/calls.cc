@@ -72,7 +72,7 @@ Status ReadAttributes(const ffi::Dictionary& given, Attributes* attributes) {
                                    std::to_string(kCallVersion) + " (fa " FA_VERSION_STRING ")");
   }
   const char* missing = nullptr;
-  size_t known = 2;  // version and written_by
+  size_t known = 2;  // the two attributes that were read above, version and written_by
   const auto read = [&](const char* name, auto* value) {
     ++known;
     const auto found = given.get<std::remove_pointer_t<decltype(value)>>(name);
@@ -128,7 +128,8 @@ class Call {
   }
   /// Adds the next result.
   size_t Result(const char* name, size_t rank) { return Result(name, rank, axes_ + 1); }
-  /// The same for a result of which only the first `full` dimensions are full.
+  /// Adds the next result. Its first `full` dimensions have their full sizes, and later axes of the batch may have size
+  /// 1.
   size_t Result(const char* name, size_t rank, size_t full) {
     auto buffer = results_.get<ffi::AnyBuffer>(next_result_++);
     return Add(name, buffer.has_value() ? &**buffer : nullptr, rank, full);

@@ -18,7 +18,8 @@ struct Array {
 };
 
 /// The arrays of a call of XLA as tensors of calls of the library. As many of the axes of vmap as possible join the
-/// batch. The library is called once for each index of the others: the strides of some array do not allow them to join.
+/// batch. The other axes cannot join, because the strides of some array do not allow it. The library is called once for
+/// each index of these axes.
 class Samples {
  public:
   /// @param axes  the number of axes of vmap

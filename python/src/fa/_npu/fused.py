@@ -145,7 +145,7 @@ def _fused(given: dict[str, Any]) -> Inference:
 
 
 def _separate(given: dict[str, Any], names: Any, heads: int) -> dict[str, Any]:
-    """Returns the members of an Inference that hold the scales of keys and of values."""
+    """Returns the members of an Inference that hold separate scales of keys and of values."""
     keys, values, modes = (tuple(given[name] for name in group) for group in names)
     sizes = [
         KeySizes.of(given[name], given["input_layout"], given["num_key_value_heads"] or heads, *_pages(given))
@@ -233,7 +233,7 @@ def _fused_v2(given: dict[str, Any]) -> Inference:
     given = _typed(given)
     if given["query_quant_mode"] == 3:
         if given["key_quant_mode"] == 3 and given["block_table"] is not None:
-            given["key_quant_mode"] = 5  # the rows of pages
+            given["key_quant_mode"] = 5  # scales per row and head of the pages
         shape = given["query"], given["input_layout"], given["num_query_heads"]
         given["dequant_scale_query"] = scale_of_query(given["dequant_scale_query"], *shape)
     own = NO_SCALES | _separate(given, SEPARATE_V2, given["num_query_heads"])

@@ -52,7 +52,7 @@ class Inference(NamedTuple):
     block_table: Optional[Tensor] = None
     block_size: int = 0
     q_scale: Optional[Tensor] = None  # in the shape of the query without D
-    k_scale: Optional[Tensor] = None  # the four in the shapes of fa.decode_attention
+    k_scale: Optional[Tensor] = None  # these four have the shapes that fa.decode_attention takes
     v_scale: Optional[Tensor] = None
     k_offset: Optional[Tensor] = None
     v_offset: Optional[Tensor] = None
@@ -162,8 +162,8 @@ class _WithoutGradient(torch.autograd.Function):
 
 
 def _check_heads_kv(call: Inference) -> None:
-    """Checks the number of key heads where keys have one dimension for heads and columns, because the shape of the
-    output depends on it, and where it is not given."""
+    """Checks the number of key heads if it is not given, or if keys have one dimension for heads and columns. The shape
+    of the output depends on this number."""
     fused = call.layout.startswith("BSH")
     key = unpacked_shape_of(call.key)
     heads_kv = call.heads_kv or call.heads
@@ -254,11 +254,11 @@ def _can_be_verified(mask: Tensor) -> bool:
 
 
 def _unverified_mask(call: Inference) -> Tensor | None:
-    """Returns the mask that the library reads. Of a compressed mask the library only checks that it is the triangle, so
-    one that it has checked before is left out.
+    """Returns the mask that the library reads. The library only checks that a compressed mask is the triangle. So a
+    compressed mask that it has already checked is left out.
 
     Raises:
-        ValueError: a mode from 2 on lacks its mask, and not every row is the only one of its batch element.
+        ValueError: sparse_mode is 2 or more and has no mask, and a batch element has more than one row.
     """
     mask = call.dense_mask
     if call.sparse_mode not in _TRIANGLES:
