@@ -228,10 +228,10 @@ INSTANTIATE_TEST_SUITE_P(Levels, CompressedAttendTest, testing::ValuesIn(AllAtte
 
 /// How kernels round rows of Q and weights of keys. A kernel in f32 rounds neither.
 struct Rounding {
-  double relative = 0;     ///< bf16: of each number
+  double relative = 0;     ///< bf16: the error relative to each number
   double of_largest = 0;   ///< integers of at most 2^15 - 1: half a unit, relative to the largest number
   double smallest = 0;     ///< integers: the largest number counts as at least this
-  double tiny = 0x1p-140;  ///< what is lost of a term whose factors or product are subnormal, per power of 2 of a unit
+  double tiny = 0x1p-140;  ///< the absolute error of a term with subnormal factors or product, for operands of about 1
 };
 Rounding RoundingOf(const Attending& of) {
   if (LoopOf(of) == KernelsOf(of)->few_rows.attend_compressed) return {};
@@ -239,7 +239,7 @@ Rounding RoundingOf(const Attending& of) {
   return {.relative = 0x1p-8, .tiny = 0x1p-118};  // VDPBF16PS counts subnormal numbers as 0
 }
 
-// Which loops calls of each level get.
+// Checks which loops the calls of each level get.
 TEST(CompressedAttendLevels, WordsServeQueriesOf16Bits) {
   for (const Isa isa : AllIsas()) {
     if (!Includes(DetectIsa(), isa)) continue;
@@ -298,7 +298,7 @@ void CompressedAttendTest::ExpectSoftmax(const State& state, const Matrix& q, co
     for (double& s : p) sum += s = std::exp2(kFactor * (s - max));
     ASSERT_NEAR(state.row_sum[static_cast<size_t>(row)], sum, (p_error + kEps * static_cast<double>(keys)) * sum);
     const bool v_by_column = of_v.per == Numbers::Per::kColumn;
-    double largest = 0;  // of the weights of a column's group
+    double largest = 0;  // the largest weight in the column's group
     for (int64_t c = 0; c < dv; ++c) {
       double want = 0, error = 0;
       const auto weight = [&](int64_t key) {

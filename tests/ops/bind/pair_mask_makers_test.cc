@@ -122,7 +122,7 @@ TEST(PairMaskMakers, FromAdditiveDropsHalfOfTheLeastNumber) {
       for (const float x : floats) halves.push_back(dtype == DType::kBF16 ? Bf16FromF32(x) : F16FromF32(x));
       const Dims shape{70, 131};
       const TensorView view = dtype == DType::kF32 ? View(floats.data(), shape) : View(halves.data(), dtype, shape);
-      bool adds = number == 0;  // the opposite of what is expected for most
+      bool adds = number == 0;  // FromAdditive must overwrite this value
       const bool dropped = number <= limit;
       ExpectPairs(PairMask::FromAdditive(view, &adds), {1, 1, 70, 131},
                   [&](int64_t, int64_t, int64_t i, int64_t j) { return !dropped || i != 69 || j != 130; });

@@ -234,7 +234,7 @@ TEST(MsaIndexScore, BlocksThatAreAlwaysSelectedHaveTheirConstants) {
 
 TEST(MsaIndexScore, NanStaysInTheBlocksThatSeeIt) {
   for (const ScoreCase& c : {ScoreCase{}, ScoreCase{.dtype = DType::kBF16, .rows = {2}, .keys = {1900}}}) {
-    for (const int64_t key : {128, 133, 140, 255}) {  // lanes of every vector
+    for (const int64_t key : {128, 133, 140, 255}) {  // these keys lie in lanes of every vector
       BlockScores problem(c);
       problem.SetKey(key, std::numeric_limits<float>::quiet_NaN());
       const std::vector<double> want = problem.Expected<double>();

@@ -255,10 +255,11 @@ def _can_be_verified(mask: Tensor) -> bool:
 
 def _unverified_mask(call: Inference) -> Tensor | None:
     """Returns the mask that the library reads. The library only checks that a compressed mask is the triangle. So a
-    compressed mask that it has already checked is left out.
+    compressed mask that the library has already checked is left out.
 
     Raises:
-        ValueError: sparse_mode is 2 or more and has no mask, and a batch element has more than one row.
+        ValueError: sparse_mode is 2, 3 or 4 and there is no mask. Only single rows without ropes, in layouts that are
+            not packed, need none.
     """
     mask = call.dense_mask
     if call.sparse_mode not in _TRIANGLES:

@@ -85,7 +85,7 @@ class KeySizes(NamedTuple):
         packed = left in ("TND", "NTD") and not paged
         columns = last if four or packed else last // max(heads, 1)
         heads_first = four and left == "BNSD"
-        if paged and four:  # [Nkv, rows], the order in which pages are read
+        if paged and four:  # pages have their heads first if the sizes fit this order, whatever the layout
             heads_first = shape[1] == heads and block_size in (0, shape[2])
         sequences = block_table.shape[0] if paged and block_table.dim() > 0 else shape[0]
         return cls(shape[0], heads, shape[2 if heads_first else 1], columns, paged, packed, sequences)

@@ -38,7 +38,7 @@ class AttentionBackend(CPUAttentionBackend):
 
     @classmethod
     def get_supported_head_sizes(cls) -> list[int]:
-        return []  # any
+        return []  # an empty list means every size
 
     @classmethod
     def supports_sink(cls) -> bool:

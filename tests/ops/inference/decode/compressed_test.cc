@@ -59,7 +59,7 @@ TEST(CompressedDecode, ScalesOfKeysThatLieInPages) {
   int n = 0;
   for (const DType format : kFormats) {
     for (const Quantization kind : kKinds) {
-      if (kind == Quantization::kPerPage) continue;  // such scales are of pages
+      if (kind == Quantization::kPerPage) continue;  // these scales belong to pages
       RandomChoices random(++n);
       DecodeCase c = MakeDecodeCase(4, 2, n % 2 == 0 ? 1 : 20, {random.Pick(40, 72), 0, 300},
                                     random.OneOf({DType::kF32, DType::kF16, DType::kBF16}));

@@ -467,7 +467,7 @@ TEST(Infer, TheLargestWorkspaceOfPackedPromptsIsNeeded) {
 }
 
 // The largest workspace counts the most states, the most rows of a state and the largest tiles together, although no
-// lengths have all of them. Both bounds are those of these sizes, rounded up.
+// lengths have all of them. The two ratios below are those of these sizes, rounded up.
 TEST(Infer, TheLargestWorkspaceOfOtherPackedCallsIsNeeded) {
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
     for (const int threads : {1, 2}) {
@@ -485,7 +485,8 @@ TEST(Infer, TheLargestWorkspaceOfOtherPackedCallsIsNeeded) {
   }
 }
 
-// One sequence with all rows has more slots of packed keys than three have, and in packed layouts the largest mask.
+// One sequence with all rows needs more room for packed keys than three sequences do. In packed layouts it has the
+// largest mask.
 TEST(Infer, TheLargestWorkspaceSufficesForOneSequenceWithAllRows) {
   for (const Layout layout : {Layout::kNTD, Layout::kBSND}) {
     for (const DType dtype : kFloats) {

@@ -58,18 +58,18 @@ _lock = threading.Lock()
 
 def _number_of(functions: _Functions) -> int:
     """Returns the number by which the operators know two graphs. Graphs of the same code have the same number, also in
-    another process. A compiled program may call a pair at any later time. So one pair of each code stays.
+    another process. A compiled program may call a pair at any later time. So one pair of graphs per code is kept.
     """
     number = int.from_bytes(hashlib.sha256(functions.code.encode()).digest()[:7], "big")
     with _lock:
-        while _functions.setdefault(number, functions).targets != functions.targets:  # functions of the same name
+        while _functions.setdefault(number, functions).targets != functions.targets:  # other functions
             number += 1
     return number
 
 
 class _Traced(HigherOrder):
-    """The function whose calls Dynamo puts into its graph. A call of it outside of a graph, where Dynamo could not trace
-    score_mod or mask_mod, has these functions themselves."""
+    """The function whose calls Dynamo puts into its graph. Where Dynamo cannot trace score_mod or mask_mod, it is
+    called outside of a graph, with these functions themselves."""
 
     def __init__(self) -> None:
         super().__init__("fa_flex_attention")

@@ -129,7 +129,7 @@ class Condition(NamedTuple):
 
 class Kept:
     """The pairs that a call keeps: those in full blocks, those in partial blocks that mask_mod keeps, and without
-    blocks those that mask_mod keeps. Of these, the pairs that all `conditions` of score_mod keep.
+    blocks those that mask_mod keeps. A pair is dropped if one of the `conditions` of score_mod drops it.
 
     intervals: those of each row, or None. reason: why there are none.
     """
@@ -213,7 +213,7 @@ class Kept:
         return [] if self.intervals is not None else [tensor for node in self.nodes for tensor in node.captured()]
 
     def leading(self) -> list[int]:
-        """Returns the sizes of the kept pairs for batch elements and heads, 1 if these do not differ."""
+        """Returns for how many batch elements and heads kept pairs are stored: 1 if they are the same for all."""
         used = frozenset[str]().union(*(node.depends for node in self.nodes))
         lists = [] if self.blocks is None else self.blocks[:2]
         named = enumerate(zip(INDICES, self.sizes[:2], strict=False))
