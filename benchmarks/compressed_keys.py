@@ -44,7 +44,7 @@ class Side:
 
     call: Callable  # takes no arguments and returns the output, [B, N, 1, D]
     bits: float  # bits per element of K and V, including the scales
-    error: float  # of K and V after compression, as a fraction of their norm
+    error: float  # the error of K and V by compression, as a fraction of their norm
 
 
 def rounded(x, largest, columns):

@@ -1,4 +1,4 @@
-"""Measures masks of pairs against their rules: benchmarks/pair_masks.py [--threads N] [--rounds N] [--rows S]
+"""Compares masks of pairs with rules of the same pairs: benchmarks/pair_masks.py [--threads N] [--rounds N] [--rows S]
 
 The masks are a causal window of 256 keys and four causal documents, for [1, 16, S, 128]. A figure is the time of a call
 divided by the time of the same call with the rule. `tensor` passes a bool tensor, `made` makes a fa.PairMask and passes

@@ -27,7 +27,7 @@ namespace {
 
 namespace ffi = xla::ffi;
 
-constexpr size_t kRank = 4;  ///< of query, key and value without axes of vmap
+constexpr size_t kRank = 4;  ///< the rank of query, key and value without axes of vmap
 
 /// Returns the context with this many threads. Contexts live as long as the process, because their threads may run when
 /// it ends.
@@ -236,7 +236,7 @@ class Call {
   size_t axes_ = 0;
   std::optional<Samples> samples_;
   size_t q_ = 0, k_ = 0, v_ = 0, bias_ = 0, dbias_ = 0, mask_ = 0, q_lengths_ = 0, kv_lengths_ = 0;
-  int64_t rows_ = 0, keys_ = 0;  ///< of the current call
+  int64_t rows_ = 0, keys_ = 0;  ///< rows and keys of the current call
 };
 
 Status Forward(const ffi::ThreadPool& pool, ffi::RemainingArgs operands, ffi::RemainingRets results,

@@ -17,7 +17,7 @@ TABLE = torch.tensor([[6, 0], [3, 5], [1, 7], [4, 2]], dtype=torch.int32)
 PADDED = {"q_seqlen": ROWS, "kv_padding": 16, "kv_seqlen": [3, 0, 9, 15]}  # one has rows before key 0
 GAPPY = {"q_seqlen": ROWS, "kv_seqstarts": [8, 40, 0, 20, 43], "kv_seqlen": [7, 3, 9, 15]}  # two spans overlap
 PAGED = {"q_seqlen": ROWS, "kv_seqlen": [7, 3, 9, 15], "block_tables": TABLE, "page_size": PAGE}
-LATER = GAPPY | {"kv_seqstarts": [3, 21, 39, 48, 64]}  # row b begins in its own two pages, at b * 2 * PAGE
+LATER = GAPPY | {"kv_seqstarts": [3, 21, 39, 48, 64]}  # each begins in one of its two pages
 
 
 class Case(NamedTuple):

@@ -476,7 +476,7 @@ TEST_P(CompressedAttendTest, EveryCodeIsItsNumber) {
     const double score = scale * k.at(0, at);
     for (int64_t r = 0; r < rows(); ++r) {
       const auto lane = static_cast<size_t>(r);
-      if (!std::isfinite(score)) {  // only a masked key has a score of -infinity
+      if (!std::isfinite(score)) {  // a score of -infinity counts as masked, and a NaN stays
         ASSERT_EQ(state.row_sum[lane] == 0, score == -kInf) << code;
         ASSERT_EQ(std::isnan(state.row_sum[lane]), score != -kInf) << code;
         continue;

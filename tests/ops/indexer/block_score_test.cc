@@ -172,8 +172,8 @@ std::vector<ScoreCase> ScoreCases() {
   return cases;
 }
 
-/// Returns the largest difference, infinity unless the same entries are infinite, or NaN if any difference is NaN. With
-/// NaN no comparison holds.
+/// Returns the largest difference. Returns infinity if different entries are infinite, and NaN, with which no
+/// comparison holds, if any difference is NaN.
 template <typename Real>
 double LargestGap(const std::vector<Real>& got, const std::vector<double>& want) {
   double largest = got.size() == want.size() ? 0 : std::numeric_limits<double>::infinity();

@@ -120,7 +120,7 @@ def npu_call(given: dict, dropout_state: Tensor | None) -> Call:
         raise ValueError(f"invalid argument: head_num={head_num}, want >= 1")
     if not 0 <= sparse_mode <= 8:
         raise ValueError(f"invalid argument: sparse_mode={sparse_mode}, want 0..8")
-    if mask is None:  # as on the device in training: all pairs, in every mode
+    if mask is None:  # without a mask all pairs are kept in every mode, as on the device
         sparse_mode, prefix = 0, []
     drop_mask, q_start, kv_start = given.get("dropout_mask"), given.get("q_start_idx"), given.get("kv_start_idx")
     starts = kv_start and pse_type >= 2  # the device ignores q_start_idx without kv_start_idx
@@ -150,7 +150,7 @@ def npu_call(given: dict, dropout_state: Tensor | None) -> Call:
 
 
 def _pse(pse: Tensor | None, layout: str, pse_type: int) -> Tensor | None:
-    """Flattens a bias of layout TND, which may have any shape, unless it is compressed or has slopes."""
+    """Flattens a bias of layout TND, which may have any shape. Does not change compressed biases and slopes."""
     compressed = pse is not None and pse.dim() == 4 and pse.shape[2] == 1024
     return pse if pse is None or layout != "TND" or pse_type >= 2 or compressed else pse.reshape(-1)
 

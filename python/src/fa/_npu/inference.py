@@ -23,7 +23,7 @@ _EIGHT_BITS = torch.int8, torch.float8_e4m3fn
 _FLOATS = torch.float32, torch.float16, torch.bfloat16
 
 PACKED_LAYOUTS = "TND", "NTD", "TND_NTD", "NTD_TND"
-ROWS_AXIS = {"BNSD": 2, "BSND": 1, "BSH": 1, "NSD": 1}  # of the layout's left side
+ROWS_AXIS = {"BNSD": 2, "BSND": 1, "BSH": 1, "NSD": 1}  # {left side of a layout: axis of the rows}
 _HEADS_AXIS = {"BNSD": 1, "BSND": 2, "NSD": 0, "TND": 1, "NTD": 0}
 
 
@@ -51,7 +51,7 @@ class Inference(NamedTuple):
     length_prefix: Lengths = None
     block_table: Optional[Tensor] = None
     block_size: int = 0
-    q_scale: Optional[Tensor] = None  # in the shape of the query without D
+    q_scale: Optional[Tensor] = None  # has the shape of the query without D
     k_scale: Optional[Tensor] = None  # these four have the shapes that fa.decode_attention takes
     v_scale: Optional[Tensor] = None
     k_offset: Optional[Tensor] = None
@@ -179,7 +179,8 @@ def _check_heads_kv(call: Inference) -> None:
 
 
 def _heads_of_keys(call: Inference, key: tuple[int, ...]) -> int | None:
-    """Returns the heads of keys that have a dimension for them, and None if the query does not have `heads` heads."""
+    """Returns the number of heads of keys that have a dimension for heads. Returns None if the query does not have
+    `heads` heads."""
     if call.block_table is not None:
         return key[1] if len(key) == 5 else None
     axis = _HEADS_AXIS.get(call.layout.partition("_")[0])

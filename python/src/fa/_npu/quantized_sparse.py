@@ -330,7 +330,7 @@ def quant_lightning_indexer_of_vllm(
     given = dict(locals())
     ends = as_tensor(actual_seq_lengths_key)
     if cmp_ratio > 1 and ends is not None and ends.dim() == 1:
-        packed = layout_key.upper() == "TND"  # then the numbers are prefix sums
+        packed = layout_key.upper() == "TND"  # packed sequences give prefix sums instead of lengths
         tokens = ends.diff(prepend=ends.new_zeros(1)) if packed else ends
         keys = tokens // cmp_ratio
         given["actual_seq_lengths_key"] = keys.cumsum(0) if packed else keys

@@ -92,7 +92,7 @@ def _keywords(given: dict[str, Any], names: dict[str, str]) -> dict[str, Any]:
 def _attend(given: dict[str, Any], paged: bool, names: dict[str, str], **more: Any) -> tuple[Tensor, Tensor]:
     """Computes `sparse_flash_mla` from its arguments. `given` may lack the entry of an absent length or list. Errors
     name arguments as `names` says."""
-    tables: dict[str, Any] = {}  # only pages have them
+    tables: dict[str, Any] = {}  # without pages, the entries are None
     for name, kv in (("ori_block_table", given["ori_kv"]), ("cmp_block_table", given["cmp_kv"])):
         tables[name] = given[name] if paged else None
         if paged and kv is not None and tables[name] is None:

@@ -32,8 +32,8 @@ def layout_of(name: str, layout: str) -> str:
 def common_layout(
     query: tuple[str, str], key: tuple[str, str], block_table: Tensor | None = None, pages: str = INDEXER_PAGES
 ) -> str:
-    """Returns the layout of the queries. Raises ValueError unless keys have it too, or `pages` with a block_table.
-    `query` and `key` are the names and the values of the arguments."""
+    """Returns the layout of the queries. Raises ValueError unless keys have the same layout, or, with a block_table,
+    the layout `pages`. `query` and `key` are the names and the values of the arguments."""
     layout = layout_of(*query)
     want, reason = (layout, query[0]) if block_table is None else (pages, "with block_table")
     if key[1].upper() != want:

@@ -21,7 +21,7 @@ class Keys(NamedTuple):
     width: int  # the number of keys for which biases and masks have entries
     block_table: Optional[Tensor] = None
     dense_mask: Optional[Tensor] = None  # 1 drops a key
-    k_scale: Optional[Tensor] = None  # of keys in 8 bits
+    k_scale: Optional[Tensor] = None  # scales of keys in 8 bits
     v_scale: Optional[Tensor] = None
 
 

@@ -284,8 +284,8 @@ class BlockProblem {
   std::vector<double> d_out_;
 };
 
-/// Expects errors of at most twice, and in gradients three times, the largest error of a naive computation in f32 that
-/// rounds P and results to the type.
+/// Compares the largest errors with those of a naive computation in f32 that rounds P and results to the type. Outputs
+/// may have twice its error, gradients three times.
 void ExpectReference(const BlockCase& c, const BlockProblem& problem, const BlockResults& got) {
   const reference::Format format = c.dtype == DType::kF32 ? reference::Format::kF32 : reference::Format::kBF16;
   reference::ForwardResult want = reference::Forward(problem.reference());

@@ -181,7 +181,8 @@ def computed(
 
 
 def in_order(out: Tensor, query: Tensor) -> Tensor:
-    """Returns `out` with strides in the order of query's, but the last dimension innermost."""
+    """Returns `out` with dimensions in the memory order of query's dimensions, except that the last one is
+    innermost."""
     order = sorted(range(3), key=lambda axis: -query.stride(axis))
     like = torch.empty_permuted(out.shape, (*order, 3), dtype=out.dtype)
     return out if out.stride() == like.stride() else like.copy_(out)
