@@ -3,7 +3,7 @@
 The masks are a causal window of 256 keys and four causal documents, for [1, 16, S, 128]. A figure is the time of a call
 divided by the time of the same call with the rule. `tensor` passes a bool tensor, `made` makes a fa.PairMask and passes
 it, and `kept` passes one that was made before. The calls take turns, and the best round of each counts. A round's time
-is that of all threads together, which a busy machine changes least. Before the timing, results are compared.
+is the CPU time of all threads together, which a busy machine changes least. Before the timing, results are compared.
 """
 
 import argparse

@@ -74,8 +74,8 @@ def headline_table(results, threads):
 
 
 def decode_table(pairs):
-    """Returns a table of decodes: each peer's milliseconds per step, the fraction of its read rate that this is, and
-    fa's read rates."""
+    """Returns a table of decodes: each peer's milliseconds per step, the fraction of the peer's read rate that a step
+    reaches, and fa's read rates."""
     names = peers_of(pairs)
     header = ["type", *(f"{NAMES[name]}, ms" for name in names), "fa: K and V, GB/s", "read at up to, GB/s"]
     rows = []
@@ -123,7 +123,8 @@ def operator_text(entry):
 
 
 def compressed_table(entries):
-    """Returns a table with a row per cache and a column per case. @param entries  those of compressed_keys.py"""
+    """Returns a table with a row per cache and a column per case. @param entries  the entries that compressed_keys.py
+    has written"""
     columns = {key: entry for key, entry in sorted(entries.items()) if "by" in entry}
     sides = dict.fromkeys(side for entry in columns.values() for side in entry["bytes"])
     header = ["cache", *(f"{key.rsplit('/', 1)[0]}, {counted(entry['threads'])}" for key, entry in columns.items())]

@@ -54,7 +54,7 @@ ON_PLATFORM = {"FA_VLLM_PLATFORM": "1"}
 
 
 def both(*arguments: str) -> tuple[dict, dict]:
-    """Returns what an engine with vLLM's attention gives and what one with `fa` gives."""
+    """Returns the results of an engine with vLLM's attention, and of an engine with `fa`'s."""
     (theirs, ours), _ = start(*arguments, "--register")
     assert not theirs["calls"]
     return theirs, ours
@@ -62,7 +62,7 @@ def both(*arguments: str) -> tuple[dict, dict]:
 
 def assert_same(got: dict, want: dict) -> None:
     """Compares tokens exactly. Logarithms of probabilities and embeddings of these models, in float32, may differ by
-    the roundings of two layers: some 100 of 2^-24, times the size of logits, below 32."""
+    the roundings of two layers: some 100 roundings of 2^-24, times the size of logits, which is below 32."""
     bound = 100 * 2.0**-24 * 32
     assert len(got["results"]) == len(want["results"]) > 0
     for of_round in zip(got["results"], want["results"], strict=True):

@@ -29,7 +29,7 @@ using test::StoreCode;
 constexpr DType kFormats[] = {DType::kI8, DType::kF8E4M3, DType::kF8E5M2, DType::kI4x8};
 constexpr float kFactor = 0.125f * 1.44269504f;
 
-/// The kernels of few rows of a level and of the queries' type, for a format of keys and values.
+/// The kernels for few rows of one level and one type of queries, with one format of keys and values.
 struct Attending {
   Isa isa;
   DType queries;

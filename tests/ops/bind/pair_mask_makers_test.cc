@@ -88,7 +88,7 @@ TEST(PairMaskMakers, FromBytesReadsAnyStrides) {
 }
 
 TEST(PairMaskMakers, ManyTilesHaveBitsOnlyWhereSomePairsAreKept) {
-  // 70 tiles per tile row make two groups; their first, second and third kinds take turns.
+  // A tile row has 70 tiles, which make two groups. In turn, tiles keep all of their pairs, some of them, or none.
   const Dims shape{1, 1, 260, 70 * 128 - 60};
   const auto keeps = [](int64_t, int64_t, int64_t i, int64_t j) {
     const int64_t kind = (i / 128 + j / 128) % 3;

@@ -63,8 +63,8 @@ class CompressedCache(GrowingCache):
         dtype: "int8" or "e4m3".
 
     Raises:
-        ValueError: dtype is none of these; the model has another attn_implementation; its cache holds no keys, or layers
-            of an unknown kind. In the model's first step: keys are not float32, bfloat16 or float16.
+        ValueError: dtype is neither "int8" nor "e4m3"; the model has another attn_implementation; its cache holds no
+            keys, or layers of an unknown kind. In the model's first step: keys are not float32, bfloat16 or float16.
     """
 
     def __init__(self, config: PreTrainedConfig, dtype: str = "int8") -> None:
@@ -269,7 +269,7 @@ _UPDATES = {DynamicLayer.update: _full_update, DynamicSlidingWindowLayer.update:
 
 @functools.cache
 def _growing(kind: type, rule: type) -> type | None:
-    """Returns the class of layers like those of `kind`, but joined by `rule`. Returns None for a class that joins its
+    """Returns a class of layers like `kind`, which joins its tensors by `rule`. Returns None for a class that joins its
     tensors in a way of its own."""
     update = _UPDATES.get(getattr(kind, "update", None))
     if update is None:
@@ -303,7 +303,7 @@ def _restored(rule: type, kind: type) -> Any:
 
 
 def _fits(old: Tensor, shape: torch.Size) -> bool:
-    """Whether rows of this shape can follow `old`, which has one dimension if there are none yet."""
+    """Whether rows of this shape can follow `old`, which has one dimension if there are no rows yet."""
     return old.dim() == 1 or (old.shape[:-2] == shape[:-2] and old.shape[-1:] == shape[-1:])
 
 

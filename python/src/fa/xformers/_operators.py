@@ -53,8 +53,8 @@ class _Op(AttentionOpBase):
 
 
 class _WithoutGradient(torch.autograd.Function):
-    """Passes an output and its lse on. Their backward raises an error, where autograd records it: the package's own
-    functions compute gradients from both, and merges pass no gradient to the lse."""
+    """Passes an output and its lse on. A recorded backward through them raises an error. The package's own functions
+    would compute gradients from both, although merges pass no gradient to the lse."""
 
     @staticmethod
     def forward(ctx: Any, out: Tensor, lse: Tensor, *inputs: Optional[Tensor]) -> tuple[Tensor, Tensor]:

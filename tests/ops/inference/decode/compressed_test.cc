@@ -54,7 +54,7 @@ TEST(CompressedDecode, CompressedKeysOfEveryFormatAndScale) {
   }
 }
 
-// Scales of keys are those of the same keys without pages, so the bits are the same.
+// Here scales belong to keys and not to rows of pages. So the bits are those of the same keys without pages.
 TEST(CompressedDecode, ScalesOfKeysThatLieInPages) {
   int n = 0;
   for (const DType format : kFormats) {

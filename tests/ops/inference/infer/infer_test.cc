@@ -205,7 +205,7 @@ TEST(Infer, TreesOfDrafts) {
   }
 }
 
-// A sequence without rows and keys has no tree, and says nothing about the others.
+// A sequence without rows and keys has no tree. It does not change how the other sequences' trees are read.
 TEST(Infer, TreesOfDraftsBehindAnEmptySequence) {
   InferCase c = MakeInferCase(4, 2, {0, 40}, {0, 100});
   c.layout = Layout::kTND;
@@ -401,9 +401,9 @@ std::vector<int64_t> SharesOf(int64_t batch, int64_t all, int64_t count, int64_t
   return lengths;
 }
 
-/// Expects that the largest workspace is at most `most_ratio` times what some lengths need. These are extremes: one
-/// sequence has nearly all keys, and as many others as possible have enough rows that their heads are packed or their
-/// keys cut; or all have equal shares. With 16 rows, a sequence that is cut has the largest states.
+/// Expects that the largest workspace is at most `most_ratio` times what some lengths need. Such lengths are extreme:
+/// one sequence has nearly all keys, and as many others as possible have enough rows that their heads are packed or
+/// their keys cut; or all have equal shares. With 16 rows, a sequence that is cut has the largest states.
 void ExpectTheLargestWorkspaceIsNeeded(const PackedSizes& sizes, double most_ratio) {
   static const float kNumber = 0;
   float written = 0;

@@ -75,7 +75,7 @@ class Call:
 
 
 class Engine(torch.autograd.Function):
-    """Computes (call, query, key, value, *tensors of the bias) -> the members of Results. Of these, out and lse have
+    """Computes the members of Results from (call, query, key, value, *tensors of the bias). Only out and lse have
     gradients."""
 
     @staticmethod

@@ -152,8 +152,8 @@ def _fake_backward(needs, d_out, d_lse, out, lse, max_scores, total, query, key,
     derivative=autograd.none_of_lists,
 )
 def backward(needs, d_out, d_lse, out, lse, max_scores, total, query, key, value, of_mask, captured, *settings):
-    """Returns the gradients of those of query, key, value and captured that need one. The graphs are read again, and
-    autograd runs in this kernel."""
+    """Returns gradients of the tensors among query, key, value and captured that need one. The graphs are read again,
+    and autograd runs in this kernel."""
     with as_outermost(), torch.enable_grad():
         given = zip((query, key, value, *captured), needs, strict=True)
         leaves = [tensor.detach().requires_grad_(need) for tensor, need in given]

@@ -47,7 +47,7 @@ class Blocks(NamedTuple):
         return cls(partial, full, size)
 
     def agree(self, intervals: Intervals, keys: int) -> bool:
-        """Returns whether the lists keep just the pairs of `intervals`, those of mask_mod."""
+        """Returns whether the lists keep exactly the pairs in `intervals`, which mask_mod keeps."""
         some, every = blocks_of(intervals, keys, self.size)
         return not bool((some & ~(self.partial | self.full)).any()) and not bool((self.full & ~every).any())
 
@@ -246,8 +246,8 @@ _lock = threading.Lock()
 
 
 def kept_of(mask: BlockMask, mask_mod: Node, sizes: Sizes, conditions: tuple[Condition, ...]) -> Kept:
-    """Returns the pairs that a call keeps. They stay with the BlockMask's first list until a list, a function or a
-    captured tensor changes. A compiled call makes a BlockMask of its own, which has the lists of the caller's."""
+    """Returns the pairs that a call keeps. They are stored with the BlockMask's first list until a list, a function or
+    a captured tensor changes. A compiled call makes a BlockMask of its own, which has the lists of the caller's."""
     owner = mask.kv_num_blocks
     lists = [mask.kv_num_blocks, mask.kv_indices, mask.full_kv_num_blocks, mask.full_kv_indices]
     lists = [tensor for tensor in lists if tensor is not None]
@@ -259,5 +259,5 @@ def kept_of(mask: BlockMask, mask_mod: Node, sizes: Sizes, conditions: tuple[Con
     if known != key:
         kept = Kept(sizes, mask_mod, Blocks.listed(mask, sizes), conditions)
         with _lock:
-            _kept[owner] = key, kept, lists[1:]  # the key names lists by their ids, so they must live
+            _kept[owner] = key, kept, lists[1:]  # the key has ids of lists, so the lists must live
     return kept

@@ -135,7 +135,7 @@ class _Recorder(DispatchMode):
         self.function, self.reason = function, ""
         self.nodes = {id(tensor): Node(tensor, name) for name, tensor in inputs.items()}
         self.alive: list[Any] = list(inputs.values())
-        self.outside: dict[int, Tensor] = {}  # captured tensors by their memory
+        self.outside: dict[int, Tensor] = {}  # captured tensors by the address of their memory
 
     def node(self, value: Any) -> Any:
         if not isinstance(value, Tensor):
