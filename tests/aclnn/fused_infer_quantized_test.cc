@@ -261,7 +261,7 @@ TEST(FusedInferErrors, GroupedQueriesOfE4M3) {
   }
 }
 
-// Keys with room for one token have one scale per token and head, as longer ones do.
+// A cache with room for one token has a scale per token and head, as longer caches have.
 TEST(FusedInferCallers, GroupedQueriesOverOneKey) {
   const float factor = 17.5F;
   Problem problem = Quantized(Layout::kBNSD, DType::kF8E4M3, kRows, kSize);

@@ -265,7 +265,7 @@ def _backward_on_cpu(rule: _Rule, with_bias: bool, arrays: Sequence, kept: tuple
     results = [(x.shape, x.dtype) for x in arrays[:3]]
     bias, heads = arrays[3], arrays[0].shape[2]
     summed = with_bias and bias.shape[1] != heads
-    of_call = bias.astype(jnp.float32) if summed else bias  # float32, to round the gradient only after its sum over heads
+    of_call = bias.astype(jnp.float32) if summed else bias  # float32: the gradient is rounded after the sum over heads
     if with_bias:
         results.append(((bias.shape[0], heads, *bias.shape[2:]), of_call.dtype))
     gradients = list(_call(BACKWARD, results, rule, [*arrays[:3], of_call, *arrays[4:]], kept[0], d_out, *kept[1:]))

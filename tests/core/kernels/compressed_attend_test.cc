@@ -82,7 +82,7 @@ struct CodeRows {
     for (int64_t r = 0; r < rows; ++r) {
       for (int64_t c = 0; c < columns; ++c) {
         auto code = static_cast<uint8_t>(random());
-        // Of 8-bit floats, codes of numbers from 2^-9 to 2, also subnormal ones of e4m3, and zeros.
+        // Codes of 8-bit floats stand for zeros and for numbers from 2^-9 to 2, also for subnormal numbers of e4m3.
         if (format == DType::kF8E4M3) code &= 0xbf;
         if (format == DType::kF8E5M2) code = (code & 3) == 0 ? code & 0x80 : (code & 0x9f) + 0x20;
         Set(r, c, code);
@@ -429,7 +429,7 @@ TEST_P(CompressedAttendTest, TheBitsDependOnNothingButTheRows) {
   }
 }
 
-// CPUs with AVX512_VBMI look up single bytes of bf16.
+// With AVX512_VBMI, kernels look up the bytes of bf16 numbers in tables. CPUs without it must give the same bits.
 TEST_P(CompressedAttendTest, TheBitsAreThoseOfACpuWithoutVbmi) {
   if (LoopOf(GetParam()) != kernels().few_rows.attend_byte_floats) return;
   ASSERT_NE(avx512_bf16::SetByteFloatWords, nullptr);

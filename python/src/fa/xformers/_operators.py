@@ -42,7 +42,7 @@ class _Op(AttentionOpBase):
             d = replace(d, attn_bias=d.attn_bias.detach())
         # The package says this of every device but Nvidia's.
         reasons = [text for text in super().not_supported_reasons(d) if not text.startswith("bf16 is only supported")]
-        if d.key.dtype != d.query.dtype:  # packed numbers of 4 bits
+        if d.key.dtype != d.query.dtype:  # keys are packed numbers of 4 bits
             reasons.append(f"dtype={d.key.dtype} (supported: {cls.SUPPORTED_DTYPES})")
         bias = tensor_of(d.attn_bias)
         if bias is not None and bias.dtype not in (d.query.dtype, torch.float32):

@@ -283,8 +283,8 @@ ScaledReference ScaledProblem::Reference() const {
             add(codes_.q_rope[row * d.d_rope + x] * codes_.k_rope[key * d.d_rope + x]);
           }
           s.push_back(dot * by);
-          // Sums of int8 are exact. Where each key has a scale, it has been multiplied by the scale. The scores' own
-          // factor has three roundings, and the power of two adds a rounding of its exponent.
+          // Sums of int8 are exact. Where each key has a scale, the product with this scale adds a rounding. The
+          // scores' own factor has three roundings, and the power of two adds a rounding of its exponent.
           const int64_t sums = (integers ? 0 : d.d) + d.d_rope + (case_.per_key ? 1 : 0);
           error.push_back(kEps * (static_cast<double>(sums) * terms + 6 * std::abs(dot)) * std::abs(by));
         }

@@ -102,7 +102,7 @@ TEST(ScaledInference, ScalesOfAnySizeAndSign) {
   }
 }
 
-// Only the product of the scales must be a number of f32.
+// Scales may be very large or small. Only their product must be a normal number of f32.
 TEST(ScaledInference, LargeAndSmallScalesMeet) {
   for (ScaledCase c : {Latent(DType::kI8), Latent(DType::kF8E4M3)}) {
     c.infer.dense.d_rope = 0;

@@ -34,7 +34,7 @@ class Node:
         self.depends: frozenset[str] = frozenset([name] if name else []).union(*(node.depends for node in self.inputs))
 
     def __iter__(self) -> Iterator[Node]:
-        """Yields each node that this node needs once, arguments first, and this node last."""
+        """Yields every node that this node needs, each once and after its arguments. This node comes last."""
         seen: set[int] = set()
         waiting = [(self, False)]
         while waiting:
