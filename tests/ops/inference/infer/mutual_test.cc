@@ -21,7 +21,7 @@ InferAttentionArgs ArgsOf(const DecodeAttentionArgs& decode) {
   return args;
 }
 
-/// Returns the options that say what a decode's options say, or nothing if fused inference has none.
+/// Returns the options of fused inference that mean the same as a decode's options, or nothing if there are none.
 /// @param dense  whether the call has a dense mask, which then is no triangle
 std::optional<InferAttentionOptions> OptionsOf(const DecodeAttentionOptions& decode, const reference::MaskRule& mask,
                                                bool dense) {

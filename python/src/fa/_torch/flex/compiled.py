@@ -161,7 +161,7 @@ def backward(needs, d_out, d_lse, out, lse, max_scores, total, query, key, value
         results = _called(*leaves[:3], of_mask, leaves[3:], *settings, known=known)
         wanted = [leaf for leaf in leaves if leaf.requires_grad]
         gradients = [None] * len(wanted)
-        # Autograd knows less of the operator than of the functions: a result may depend on no leaf.
+        # The operator's results always require gradients. Here a result may depend on no tensor that requires one.
         pairs = [(r, d) for r, d in zip(results, (d_out, d_lse), strict=False) if d is not None and r.requires_grad]
         if pairs:
             results_of, d_results = zip(*pairs, strict=True)

@@ -312,7 +312,8 @@ def evaluate(node: Node, *indices: Tensor, score: Tensor | None = None, others: 
                     value = _Index.apply(arguments[0], *arguments[1])
                 else:
                     value = step.function(*arguments, **keywords)
-            # A scalar that is no tensor of four dimensions would have less weight in the choice of types.
+            # In PyTorch's choice of types, a scalar counts less than a tensor with dimensions. So it gets four
+            # dimensions.
             made[step] = value.view(1, 1, 1, 1) if broadcast and value.dim() == 0 else value
         return made[node]
 
