@@ -70,8 +70,8 @@ struct DecodeAttentionArgs {
   TensorView block_table;
   /// Scales of compressed keys and values, f32, f16 or bf16. An element x stands for (x + offset) * scale. The shape is
   /// [B|1, Nkv|1, S|1, groups|1] in every layout. With block_table it is [pages|1, Nkv|1, page size|1, groups|1],
-  /// unless the option is Antiquant::kPerToken. `groups` divides the columns of a head. A dimension of 1 holds for
-  /// all. With few query rows, a scale of all columns of a head must be finite, or results are not finite.
+  /// unless DecodeAttentionOptions::antiquant is kPerToken. `groups` divides the columns of a head. A dimension of 1
+  /// holds for all. With few query rows, a scale of all columns of a head must be finite, or results are not finite.
   TensorView k_scale, v_scale;
   TensorView k_offset, v_offset;  ///< optional, the shape of the scale, f32, f16 or bf16; absent: 0
   TensorView antiquant_scale;  ///< instead of k_scale and v_scale: f32, f16 or bf16, shapes as in Antiquant. Entry 0 is
@@ -115,7 +115,7 @@ struct DecodeAttentionOptions {
 ///
 /// With up to 16 query rows, the keys of a batch element are cut into parts, which depend only on Sq and that element's
 /// length. So the bits of a batch element do not depend on the form of keys, the order of pages, the batch or the
-/// number of threads. With floating keys of the type of q they are the bits of FlashAttention. Inner products, softmax
+/// number of threads. FlashAttention gives the same bits for floating keys of the type of q. Inner products, softmax
 /// and output are accumulated in f32 and rounded once.
 ///
 /// Queries of i8 are computed as PromptFlashAttention computes them, with the same bits. Such queries need deq_scale1,

@@ -39,8 +39,8 @@ enum class LossReduction : uint8_t {
 
 /// The distribution that the indexer learns.
 enum class IndexerTarget : uint8_t {
-  /// the mean over the heads of the attention's probabilities, as on the device. With sinks, their sum over the heads
-  /// is divided by the number of heads minus the sum of the sinks' probabilities.
+  /// the mean over the heads of the attention's probabilities, as on the device. With sinks, the sum of these
+  /// probabilities over the heads is divided by the number of heads minus the sum of the sinks' probabilities.
   kHeadMean,
   kL1,  ///< this mean divided by its sum over the row's selected keys, as DeepSeek-V3.2 defines it
   /// p_head_mean as it is given, with any sum. Then dI = y sum(p) - p, the gradient of -sum of p ln y. This is the
@@ -63,11 +63,11 @@ struct SparseIndexerLossArgs {
   TensorView p_head_mean;  ///< optional result of SparseFlashAttention; if it is given, q, k, softmax_max and
                            ///< softmax_sum are not read, and may be absent
   std::span<const int64_t> lengths_q, lengths_kv;  ///< numbers of rows in use, as in SparseAttentionArgs
-  /// Optional with TND, one number per sequence: how many of its rows are in use. The others count as rows past the
+  /// Optional with TND, one number per sequence: how many of its rows are in use. The other rows count as rows past the
   /// length.
   std::span<const int64_t> used_q, used_kv;
-  /// Optional, one number per batch element, less than cmp_ratio; default 0. So many tokens follow the tokens of the
-  /// last key.
+  /// How many tokens follow the tokens of the last key. Optional, one number per batch element, less than cmp_ratio;
+  /// default 0.
   std::span<const int64_t> residual_kv;
 
   MutableTensorView dq_index;  ///< shape and type of q_index
@@ -102,7 +102,7 @@ struct SparseIndexerLossOptions {
   LossReduction reduction = LossReduction::kSum;
   IndexerTarget target = IndexerTarget::kHeadMean;
   bool check_indices = true;  ///< whether wrong indices are refused, as in SparseAttentionOptions
-  /// Each key stands for so many tokens, 1..2^20. With kRightDownCausal the limit of query token t is then
+  /// The number of tokens that each key stands for, 1..2^20. With kRightDownCausal the limit of query token t is then
   /// (S2 * cmp_ratio + residual_kv - S1 + t + 1) / cmp_ratio. It is rounded down and kept within 0..S2. S1 and S2 count
   /// the rows in use.
   int64_t cmp_ratio = 1;

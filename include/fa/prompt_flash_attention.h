@@ -75,7 +75,7 @@ struct PromptAttentionOptions {
   int64_t heads = 0;     ///< number of query heads, needed for BSH and SBH; with other layouts it is checked if > 0
   int64_t heads_kv = 0;  ///< number of key heads: checked against the tensors if > 0
   std::optional<float> scale = {};  ///< default 1/sqrt(D + Drope); any finite value
-  Mask mask = {};  ///< any mask; one from Mask::FromSparseMode must have mode 0 to 4, and its band is aligned at the
+  Mask mask = {};  ///< any mask; a mask from Mask::FromSparseMode must have mode 0 to 4, and its band is aligned at the
                    ///< lengths in use
   PseType pse_type = PseType::kScaleThenAdd;
   int64_t q_start = 0, kv_start = 0;  ///< added to i and j in the distance of pse types 2 and 3
@@ -83,8 +83,8 @@ struct PromptAttentionOptions {
 };
 
 /// Computes out = softmax(mask(scale * Q K^T + pse)) V over the rows in use. Masks that are aligned bottom-right are
-/// aligned at the lengths in use. The bits are those of FlashAttention, whose comment describes rows without keys,
-/// aliasing and non-finite inputs.
+/// aligned at the lengths in use. FlashAttention gives the same bits. Its comment describes rows without keys, aliasing
+/// and non-finite inputs.
 ///
 /// Each line has the types of q and out, the scales that a call with these types needs, and those that it refuses:
 ///   same type (f32, bf16, f16)   none; all five are refused
