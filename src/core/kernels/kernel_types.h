@@ -10,16 +10,18 @@
 
 /// What the SIMD kernels do. They get pointers and strides, and know neither tasks nor tensor layouts.
 ///
-/// A *strip* is `width` query rows that lie along the vector lanes. Its tiles are transposed: scores and probabilities
-/// [keys][width], the packed queries [d][width], the output state [dv][width]. Every lane computes its own row in the
-/// same order whatever the width. So a row's bits do not depend on the strip in which it lies.
+/// A *strip* is `width` query rows that lie along the vector lanes. All tiles of a strip are transposed: scores and
+/// probabilities are [keys][width], packed queries are [d][width], and the unfinished output is [dv][width]. Every lane
+/// computes its own row in the same order whatever the width. So a row's bits do not depend on the strip in which it
+/// lies.
 namespace fa::core::kernels {
 
 /// A masked score, which exp2 turns into exactly 0.
 inline constexpr float kMaskedScore = -__builtin_inff();
-/// The largest |factor * max| that kernels of pairs subtract from an exponent as it is (softmax_shift.inc). Its
-/// rounding changes the exponent by at most 2^-10. That changes the result of a row with one key by less than half a
-/// unit of bf16. A shift of 2^31 or more could make every probability of a row 0, or one of them infinite.
+/// Kernels of pairs subtract factor * max from exponents as one rounded number if its magnitude is at most this
+/// (softmax_shift.inc). The rounding changes an exponent by at most 2^-10. So it changes the result of a row with one
+/// key by less than half a unit of bf16. A shift of 2^31 or more could make every probability of a row 0, or one of
+/// them infinite.
 inline constexpr float kLargestShift = 0x1p15f;
 /// A masked probability in the exact path (product_exact, outer_exact). It is -0, so its sign tells it from a
 /// probability that merely underflowed.
@@ -36,7 +38,7 @@ struct FetchList {
     const char* end = nullptr;
   };
 
-  const Run* run = nullptr;  ///< the next run
+  const Run* run = nullptr;  ///< the next run of lines
   const Run* end = nullptr;
   const char* at = nullptr;  ///< the next line, which belongs to the run before `run`
   const char* at_end = nullptr;
@@ -56,7 +58,7 @@ struct RowBlock {
   DType dtype = DType::kF32;
   int64_t stride = 0;
   /// A hint, which changes no bits: a kernel may prefetch the row that lies this many rows after the row that it reads.
-  /// With 0 it prefetches nothing. A list of addresses continues with this many addresses after the last row, because a
+  /// With 0 it prefetches nothing. If the rows are listed, the list goes on with this many further addresses, because a
   /// kernel may read them.
   int64_t fetch_ahead = 0;
   bool paired = false;                ///< whether the form is kPaired
