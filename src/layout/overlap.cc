@@ -4,10 +4,10 @@
 // has a solution. The steps are the strides of a and of b. The indices of b count from its last element back, so that
 // its strides enter with a positive sign. [lo, hi] are the distances at which two elements share a byte.
 //
-// The search takes the largest step first. The smaller steps together reach only a limited distance, so few values of
-// its variable are possible: one or two if the views are nested as layouts are. Before the search, a step that
-// continues the range of a smaller step is merged with it, so dense dimensions cost nothing. The greatest common
-// divisor of the remaining steps rules out interleaved views (packed QKV) at once.
+// The search takes the largest step first. The smaller steps together reach only a limited distance, so the variable of
+// the largest step has few possible values. There are one or two if the views are nested as layouts are. Before the
+// search, a step that continues the range of a smaller step is merged with it, so dense dimensions cost nothing. The
+// greatest common divisor of the remaining steps rules out interleaved views (packed QKV) at once.
 #include "layout/overlap.h"
 
 #include <algorithm>
@@ -21,7 +21,7 @@
 namespace fa::layout {
 namespace {
 
-// Holds sums of two spans and distances of two addresses, which may exceed 64 bits.
+// Sums of two spans, and distances of two addresses, may exceed 64 bits.
 __extension__ using Wide = __int128;
 
 struct Term {
@@ -63,8 +63,8 @@ class BoundedSum {
   }
 
  private:
-  // Puts the largest step first, and merges steps. Let a step be m times the next smaller step. If m <= count + 1 of
-  // that smaller step, the two become one term with the smaller step and a larger count.
+  // Puts the largest step first, and merges steps. Let a step be m times the next smaller step. If m is at most the
+  // count of that smaller step plus 1, the two terms become one, with the smaller step and a larger count.
   void Merge() {
     SortByStep(terms_.data(), size_);
     for (int k = size_ - 2; k >= 0; --k) {

@@ -236,7 +236,7 @@ class TileMaker {
 
 }  // namespace
 
-// Keys behind those of the last row do not count: a sequence has its order whatever rows its tensor has behind it.
+// The order compares keys that some row keeps, not sk. So rows and keys behind the sequence do not change it.
 bool ColumnsDescend(const RowRule& rule) { return rule.sq > 0 && rule.Keys(0).end < rule.KeysOfRows({0, rule.sq}).end; }
 
 PairTiles MakePairTiles(const RowRule& rule, const BackwardCut& cut) { return TileMaker(rule, cut).Make(); }

@@ -10,8 +10,8 @@
 
 namespace fa::tiling {
 
-/// Which keys of two tensors a query token has. The keys of a sequence are numbered through both tensors, the keys of
-/// the second tensor behind those of the first.
+/// The keys of two tensors that a query token may have. A sequence's keys are numbered through both tensors: first the
+/// keys of the first tensor, then the keys of the second tensor.
 struct SharedKeys {
   SparseMask first_mask = SparseMask::kNone, second_mask = SparseMask::kRightDownCausal;
   int64_t left = -1, right = -1;  ///< the band of first_mask kBand; -1: no limit on that side
