@@ -73,8 +73,8 @@ ACL_FUNC_VISIBILITY aclnnStatus aclnnFlashAttentionScoreGradV4GetWorkspaceSize(
 ACL_FUNC_VISIBILITY aclnnStatus aclnnFlashAttentionScoreGradV4(void* workspace, uint64_t workspaceSize,
                                                                aclOpExecutor* executor, aclrtStream stream);
 
-/// This function takes packed sequences, with the lengths that aclnnFlashAttentionVarLenScore takes and the statistics
-/// that it writes.
+/// This function takes packed sequences. It takes the lengths that aclnnFlashAttentionVarLenScore takes, and the
+/// statistics that aclnnFlashAttentionVarLenScore writes.
 ACL_FUNC_VISIBILITY aclnnStatus aclnnFlashAttentionUnpaddingScoreGradGetWorkspaceSize(
     const aclTensor* query, const aclTensor* keyIn, const aclTensor* value, const aclTensor* dy,
     const aclTensor* pseShiftOptional, const aclTensor* dropMaskOptional, const aclTensor* paddingMaskOptional,

@@ -19,7 +19,8 @@ struct TileAttendStrip {
   float* row_max = nullptr;
   float* row_sum = nullptr;  ///< the sum of the probabilities after they have been rounded to bf16
   float* shift = nullptr;    ///< memory of 32 floats
-  // For statistics: the row's largest score, and the sum of its probabilities before they are rounded. Both or neither.
+  // For statistics: the row's largest score, and the sum of its probabilities before they are rounded; else both are
+  // null.
   float *largest = nullptr, *whole_sum = nullptr;
   bool settled = false;  ///< whether every lane has its reference in row_max
 };
@@ -27,8 +28,8 @@ struct TileAttendStrip {
 /// The arguments of TileLoops::attend. d and dv are multiples of kColumns.
 struct TileAttendArgs {
   static constexpr int64_t kColumns = 32, kKeys = 32;  ///< kKeys: keys per chunk
-  static constexpr int64_t kScoreBytes = 4096,
-                           kStepBytes = 2048;  ///< bytes of a chunk's scores, and of its probabilities
+  /// The bytes of a chunk's scores, and the bytes of a chunk's probabilities.
+  static constexpr int64_t kScoreBytes = 4096, kStepBytes = 2048;
   static constexpr int64_t kMostRing = 4, kMostChunks = 8;
   static constexpr int64_t kMemoryBytes = kMostRing * kScoreBytes + 2 * kMostChunks * kStepBytes;
 

@@ -59,7 +59,8 @@ class TileMaker {
     return !visited.empty() && visited[static_cast<size_t>(row_group)];
   }
 
-  /// Finds which row groups the columns before columns_made_ visit, and which the columns after columns_made_ visit.
+  /// Finds the row groups that columns before columns_made_ visit, and the row groups that columns after columns_made_
+  /// visit.
   void FindOtherVisits(bool descend) {
     const auto visits = [&](Interval columns) {
       std::vector<int64_t> change(static_cast<size_t>(row_groups_) + 1, 0);
@@ -236,7 +237,8 @@ class TileMaker {
 
 }  // namespace
 
-// The order compares keys that some row keeps, not sk. So rows and keys behind the sequence do not change it.
+// The order follows from the keys that rows keep, not from sk. So unused rows and keys behind the sequence do not
+// change it.
 bool ColumnsDescend(const RowRule& rule) { return rule.sq > 0 && rule.Keys(0).end < rule.KeysOfRows({0, rule.sq}).end; }
 
 PairTiles MakePairTiles(const RowRule& rule, const BackwardCut& cut) { return TileMaker(rule, cut).Make(); }
