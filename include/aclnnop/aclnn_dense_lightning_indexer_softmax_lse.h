@@ -10,8 +10,7 @@
 /// - softmaxMaxOut and softmaxSumOut are FLOAT [B,1,S1] (TND [1,T1]). Both are 0 in a row without keys and in a row
 ///   past the length.
 /// - actualSeqLengths hold one length per batch element (BSND) or inclusive prefix sums (TND). Null stands for all
-/// rows;
-///   TND needs lengths.
+///   rows; TND needs lengths.
 /// - sparseMode is 0 or 3. preTokens and nextTokens are not read.
 /// @return 161001 if a required pointer is null, 161002 for every other mistake. aclGetRecentErrMsg() names the
 /// argument.

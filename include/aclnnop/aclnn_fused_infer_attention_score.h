@@ -28,8 +28,7 @@
 ///   and NTD they are inclusive prefix sums. Keys in pages always have lengths. Rows of query past their length, or
 ///   past the last sum, give 0 and an lse of +inf.
 /// - queryPaddingSize, kvPaddingSize, int64 [1]: how many rows lie between the last row in use and the end of the
-/// tensor.
-///   Both are read when the stream reaches the operator.
+///   tensor. Both are read when the stream reaches the operator.
 /// - quantScale2, quantOffset2, float: the scale and the offset of an int8 attentionOut;
 /// - antiquantScale, antiquantOffset: scales of int8 keys and values, or int4 in int32, of antiquantMode 0 or 1.
 ///

@@ -7,8 +7,7 @@
 /// With queryQuantMode 3, query, key and value are int8 or FLOAT8_E4M3FN. dequantScaleQuery, float, has the shape of
 /// query without D. The same numbers may also have the shape [T,1,N], [T,N,1] or one dimension. There are two cases:
 /// - With keyAntiquantMode and valueAntiquantMode 0, there is one scale of keys and one of values. queryRope must have
-/// been
-///   divided by dequantScaleQuery * keyAntiquantScale before the call.
+///   been divided by dequantScaleQuery * keyAntiquantScale before the call.
 /// - With keyAntiquantMode 3 and valueAntiquantMode 2, query, key and value are FLOAT8_E4M3FN. Scales of keys are
 ///   [blocks, Nkv, blockSize], or without pages [B, Nkv, S]. Scales of values are [Nkv]. quantScale1, one number in
 ///   (0, 448], is the factor of probabilities before they are rounded.

@@ -11,8 +11,7 @@
 /// - If value is null, the values are the first columns of key, as many as attentionOut has.
 /// - queryRope and keyRope are optional and come together. They add queryRope keyRope^T to query key^T.
 /// - sparseIndices, int32 or int64 [B,S1,1,K] (TND [T1,1,K]), holds numbers of blocks of sparseBlockSize keys. A block
-/// has
-///   1 to 128 keys. A list ends at its first -1.
+///   has 1 to 128 keys. A list ends at its first -1.
 /// - sparseMode 0 allows all keys; 3 is causal: the last query sees the last key. preTokens and nextTokens are ignored.
 ///   attentionMode must be 2.
 /// - actualSeqLengthsQuery and actualSeqLengthsKv are int32 or int64. With TND they are inclusive prefix sums,

@@ -45,8 +45,7 @@ namespace fa {
 /// These members of a decode differ:
 /// - q and q_rope have any layout, with any number of rows.
 /// - q, k and v may have 8 bits: all are i8, or all are f8e4m3 (see q_scale). q_rope and k_rope are then f32, bf16 or
-/// f16,
-///   and out is f32, bf16, f16 or i8.
+///   f16, and out is f32, bf16, f16 or i8.
 /// - k, v and k_rope without pages are one tensor, or one tensor per batch element. They have the left side of the
 ///   layout; packed keys are [Tkv, Nkv, D] (TND) or [Nkv, Tkv, D] (NTD).
 /// - Pages go with every layout. Their number of dimensions says their form: [pages, page size, Nkv * D], [pages, Nkv,

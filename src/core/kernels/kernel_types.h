@@ -378,8 +378,7 @@ struct StripFunctions {
   PairTiles pairs = {};
   FewRowLoops few_rows = {};
 
-  const TileLoops* tile_loops =
-      nullptr;  ///< only the widest strips of the tile unit have loops (RowFacts::attends_tiles)
+  const TileLoops* tile_loops = nullptr;  ///< null except for the tile unit's widest strips (RowFacts::attends_tiles)
 };
 
 /// The kernels of one strip width on one level. The functions are null for a level that this CPU lacks.
@@ -491,7 +490,7 @@ struct KernelTable {
   const StripKernels* few = nullptr;
   int few_count = 0;
   const RowKernels* rows = nullptr;
-  /// The strips with state_by_row, in the order of `strips`; null if the level has none
+  /// The strips with state_by_row, in the order of `strips`; null if the level has none.
   const StripKernels* row_state = nullptr;
   /// For pairs: the strip with in_place, whose output state lies by rows; null if the level has none.
   const StripKernels* heads_in_place = nullptr;

@@ -42,8 +42,7 @@ struct TileAttendArgs {
   int64_t strip_count = 0;
   bool whole_sums = false;  ///< whether the strips have `largest` and `whole_sum`
   // The next members are hints, which change no bits.
-  int64_t group =
-      1;  ///< strips that visit a block of keys one after the other; more than 1 for heads that do not fit L2
+  int64_t group = 1;       ///< strips that visit a block of keys in turn; more than 1 for heads that do not fit L2
   int64_t chunks = 4;      ///< chunks per block of keys, at most kMostChunks
   char* memory = nullptr;  ///< kMemoryBytes, for scores and probabilities
   /// Applies masks and passes to the scores s[32][32] of a strip's chunk. The scores behind the last key become
@@ -81,8 +80,7 @@ struct TileGradientArgs {
   // Both members are as in TileAttendArgs.
   void (*edit)(const void* context, int64_t strip, int64_t chunk, float* s) = nullptr;
   const void* context = nullptr;
-  FetchList* fetch =
-      nullptr;  ///< a hint: per block of 32 x 32 sums, the list's next `fetch_lines` lines are prefetched
+  FetchList* fetch = nullptr;  ///< a hint: per 32 x 32 sums, the list's next `fetch_lines` lines are prefetched
   int64_t fetch_lines = 0;
 };
 
