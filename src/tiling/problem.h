@@ -36,8 +36,8 @@ struct AttentionProblem {
   DType dtype = DType::kF32;
   bool dense_mask = false;    ///< whether a mask tensor may drop any pair, so that the plan counts no tile as full
   bool score_passes = false;  ///< whether pse, slopes, a cap or dropout touch every score
-  /// Backward: whether (sequence, kv head) pairs are computed one after another, as they add to the gradient of one
-  /// shared bias.
+  /// Backward: whether (sequence, kv head) pairs are computed one after another, because they add to the gradient of
+  /// one shared bias.
   bool one_pair_at_a_time = false;
   bool k_in_place = true;  ///< whether the kernels read rows of K in place; otherwise K is packed
   bool v_in_place = true;

@@ -91,8 +91,8 @@ thread_local Owner this_thread;
 
 /// A parallel region ends only when all its threads have arrived, even if no task is left for them. If other processes
 /// use the cores, this takes long. After such a late region, the next 2 runs use the library's own threads. If the
-/// region after these runs is late too, the number doubles, up to 1024. A runtime with confines_caller is used all the
-/// same.
+/// region after these runs is late too, the number of such runs doubles, up to 1024. A runtime with confines_caller is
+/// used all the same.
 class Lateness {
  public:
   [[nodiscard]] bool SkipsRun() {

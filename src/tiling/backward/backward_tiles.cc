@@ -226,8 +226,8 @@ class TileMaker {
   const BackwardCut& cut_;
   const int64_t row_groups_, columns_;
   Interval columns_made_;
-  std::vector<bool> visited_before_, visited_after_;  // for each row group: whether columns that are added before, or
-                                                      // after, the made columns visit it
+  // For each row group: whether it is visited by columns that it adds before, or after, the columns with tiles.
+  std::vector<bool> visited_before_, visited_after_;
   std::vector<Interval> strip_keys_;
   std::vector<int32_t> last_of_rows_;    // for each (head, row group): the last of its tiles made so far
   std::vector<int32_t> last_of_column_;  // for each column: the last of its tiles made so far
