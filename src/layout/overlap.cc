@@ -33,7 +33,7 @@ struct Term {
 // of the 17 steps. With this limit, even a view that is meant to be slow costs less than a millisecond.
 constexpr int kSearchSteps = 1 << 16;
 
-// Puts the largest step first. There are only a few terms, so insertion sort serves.
+// Puts the largest step first. There are only a few terms, so insertion sort suffices.
 void SortByStep(Term* terms, int size) {
   for (int i = 1; i < size; ++i) {
     for (int j = i; j > 0 && terms[j].step > terms[j - 1].step; --j) std::swap(terms[j], terms[j - 1]);

@@ -206,8 +206,8 @@ struct AttendedHeads {
 struct StripFacts {
   const char* name = nullptr;  ///< for example "f32_8x32_avx512"
   Isa isa = Isa::kPortable;
-  int64_t width = 0;       ///< lanes of a tile
-  int64_t rows = 0;        ///< query rows per call: `width`, or fewer for few rows; the other lanes get scores of 0
+  int64_t width = 0;  ///< lanes of a tile
+  int64_t rows = 0;   ///< query rows per call: `width`, or fewer with few rows; then the other lanes get scores of 0
   bool any_dtype = false;  ///< few rows: K and V may have any float type
   Operands operands = Operands::kF32;
   /// For kernels of pairs: if the number of columns of a panel is a multiple of this, another panel can follow in
@@ -388,7 +388,7 @@ struct StripKernels : StripFacts, StripFunctions {};
 /// backward, the rows are the lanes of several strips. a is a tile [strip][key][width], where row = strip * width +
 /// lane.
 struct OuterArgs {
-  const float* a = nullptr;  ///< kernels of pairs take bf16 as pair_lanes writes it
+  const float* a = nullptr;  ///< the tile a; for kernels of pairs, bf16 as pair_lanes writes it
   int64_t strip_stride = 0;  ///< floats from one strip's tile to the next
   int64_t width = 0;         ///< lanes of a strip; of the last strip only some may be in use
   int64_t rows = 0;          ///< lanes in use of all strips together

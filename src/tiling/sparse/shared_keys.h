@@ -22,7 +22,7 @@ struct SharedKeys {
 
   /// Returns the keys of the first tensor that the token may have.
   [[nodiscard]] Interval First(const SparseSequence& sequence, int64_t token) const;
-  /// Returns the end of the keys of the second tensor that the token may have, counted in that tensor.
+  /// Returns how many keys of the second tensor the token may have. They are the tensor's first keys.
   [[nodiscard]] int64_t SecondEnd(const SparseSequence& sequence, int64_t token) const;
   /// Returns the largest number of keys that the token can have.
   [[nodiscard]] int64_t KeysAtMost(const SparseSequence& sequence, int64_t token) const;
