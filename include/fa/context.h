@@ -153,8 +153,8 @@ class FA_API Context {
 /// share its threads. The bits of results stay the same. `fa.torch` calls this function with PyTorch's runtime
 /// (docs/threads.md).
 ///
-/// Only one thread of the program runs its calls on OpenMP's threads. The first thread that makes a call is this
-/// thread, and remains it until it ends. The library's own threads run all other calls:
+/// Only one thread of the program runs its calls on OpenMP's threads: the first thread that makes a call. When that
+/// thread ends, the next thread that makes a call takes its place. The library's own threads run all other calls:
 /// - calls of other threads of the program;
 /// - calls with another number of threads than OpenMP has, or on several NUMA nodes;
 /// - calls inside a parallel region, and calls of a forked child;

@@ -29,8 +29,8 @@ struct Term {
   Wide count = 0;  // the variable runs over 0..count
 };
 
-// The search gives up after it has tried this many values. Nested layouts need 2 to 4 values, and at most two for each
-// of the 17 steps. With this limit, even a view that is meant to be slow costs less than a millisecond.
+// The search gives up after it has tried this many values. Nested layouts need 2 to 4 values in all, and at most two
+// per step, of which there are 17. With this limit, even a view that is meant to be slow costs less than a millisecond.
 constexpr int kSearchSteps = 1 << 16;
 
 // Puts the largest step first. There are only a few terms, so insertion sort suffices.
@@ -175,8 +175,8 @@ TensorView Filled(const TensorView& tensor) {
   return {tensor.data, tensor.dtype, tensor.shape, layout::FilledStride(tensor.shape, tensor.stride)};
 }
 
-// Returns the address of a view's first byte and the address after its last byte. The two are equal if the view has no
-// bytes.
+// Returns the address of a view's first byte and the address after its last byte. Both addresses are equal if the view
+// has no bytes.
 std::pair<uintptr_t, uintptr_t> RangeOf(const TensorView& tensor) {
   const auto begin = reinterpret_cast<uintptr_t>(tensor.data);
   return {begin, begin + static_cast<uintptr_t>(tensor.data == nullptr ? 0 : layout::SpanBytes(tensor))};
