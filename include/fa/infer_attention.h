@@ -62,9 +62,9 @@ namespace fa {
 /// - lse may have a last dimension of 1.
 struct InferAttentionArgs : DecodeAttentionArgs {
   /// Optional, f32: one scale per query row and head, in the shape of q without D ([B, S, N] for a layout that begins
-  /// with BSH). q, k and v are then i8, or f8e4m3, which needs it. With k_scale and v_scale, an element x of query, key
-  /// or value stands for x times its scale. Products of rope parts are multiplied by q_scale * k_scale too, so the
-  /// caller divides q_rope by q_scale * k_scale before the call. Scores are multiplied by `scale` in addition.
+  /// with BSH). q, k and v are then i8 or f8e4m3; f8e4m3 needs q_scale. With k_scale and v_scale, an element x of
+  /// query, key or value stands for x times its scale. Products of rope parts are multiplied by q_scale * k_scale too,
+  /// so the caller divides q_rope by q_scale * k_scale before the call. Scores are multiplied by `scale` in addition.
   ///
   /// Probabilities are exp(s - max), where max is the maximum of the whole row. They are multiplied by a factor p and
   /// rounded to the type of v. Row sums add the probabilities before they are rounded. For i8, p is 127. For f8e4m3, p

@@ -84,10 +84,11 @@ struct SharedKvOptions {
   Layout layout = Layout::kBSND;    ///< layout of queries and results, BSND or TND, and of keys outside of pages
   std::optional<float> scale = {};  ///< default 1/sqrt(D); any finite value
   int64_t cmp_ratio = 1;            ///< tokens per compressed key, 1..2^30
-  /// Original keys of a token: kNone all, kRightDownCausal [0, t), kBand [t - window_left - 1, t + window_right). It is
-  /// kNone if ori_indices is given.
+  /// The original keys that a token may have: all with kNone, [0, t) with kRightDownCausal, and [t - window_left - 1, t
+  /// + window_right) with kBand. The mask is kNone if ori_indices is given.
   SparseMask ori_mask = SparseMask::kNone;
-  /// The limit of compressed keys: kNone all, kRightDownCausal t / cmp_ratio, rounded down.
+  /// The compressed keys that a token may have: all with kNone, and the keys below t / cmp_ratio, rounded down, with
+  /// kRightDownCausal.
   SparseMask cmp_mask = SparseMask::kRightDownCausal;
   int64_t window_left = -1, window_right = -1;  ///< of kBand; -1: no limit on that side
   /// Whether entries of ori_indices are row numbers of the pages (block * block size + row) instead of key numbers.

@@ -46,10 +46,9 @@ struct SparseSequences {
   SparseMask mask = SparseMask::kRightDownCausal;
   int64_t tokens = 0;
   int64_t max_sk = 0;
-  bool packed = false;  ///< whether the layout is TND
-  int64_t q_rows = 0,
-          k_rows = 0;       ///< rows of the tensors: S1 and S2, or T; with pages: rows for which the table has room
-  int64_t second_rows = 0;  ///< rows of the second tensor of keys
+  bool packed = false;             ///< whether the layout is TND
+  int64_t q_rows = 0, k_rows = 0;  ///< rows of the tensors: S1 and S2, or T; in pages: rows that the table can name
+  int64_t second_rows = 0;         ///< rows of the second tensor of keys
   std::vector<int64_t> lengths_q, lengths_kv, used_q, used_kv, residual_kv;  ///< the lists as the caller gave them
 
   [[nodiscard]] SparseToken Token(int64_t token) const;
