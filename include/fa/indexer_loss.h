@@ -58,10 +58,12 @@ struct SparseIndexerLossArgs {
   TensorView sparse_indices;    ///< i32 or i64 [B, S1, 1, K], as in SparseAttentionArgs, block size 1
   TensorView softmax_max;  ///< result of SparseFlashAttention, with or without sinks: f32 [B, 1, S1, N] (TND [1, T, N])
   TensorView softmax_sum;  ///< result of SparseFlashAttention, f32 in the shape of softmax_max
-  TensorView sink;  ///< optional: the attention's sinks, f32 [N], not together with p_head_mean. Rows whose sinks
-                    ///< have all the weight have no loss and no gradients
-  TensorView p_head_mean;  ///< optional result of SparseFlashAttention; if it is given, q, k, softmax_max and
-                           ///< softmax_sum are not read, and may be absent
+  /// Optional: the attention's sinks, f32 [N], not together with p_head_mean. Rows whose sinks have all the weight have
+  /// no loss and no gradients.
+  TensorView sink;
+  /// Optional result of SparseFlashAttention; if it is given, q, k, softmax_max and softmax_sum are not read, and may
+  /// be absent.
+  TensorView p_head_mean;
   std::span<const int64_t> lengths_q, lengths_kv;  ///< numbers of rows in use, as in SparseAttentionArgs
   /// Optional with TND, one number per sequence: how many of its rows are in use. The other rows count as rows past the
   /// length.
@@ -80,12 +82,12 @@ struct SparseIndexerLossArgs {
 
 /// Tensors of the KL loss on every key that the mask allows. The attention may have several key heads.
 struct DenseIndexerLossArgs {
-  TensorView q, k;               ///< [B, S1, N, D] and [B, S2, Nkv, D], N % Nkv == 0; f32, bf16 or f16
-  TensorView q_rope, k_rope;     ///< optional, given together: Qr Kr^T is added to Q K^T
-  TensorView q_index, k_index;   ///< [B, S1, Nidx, Didx] and [B, S2, 1, Didx], type of q
-  TensorView weights;            ///< [B, S1, Nidx], type of q or f32
-  TensorView softmax_max;        ///< maximum of each row's attention scores, f32 [B, Nkv, S1, N/Nkv], TND [Nkv, T,
-                                 ///< N/Nkv]
+  TensorView q, k;              ///< [B, S1, N, D] and [B, S2, Nkv, D], N % Nkv == 0; f32, bf16 or f16
+  TensorView q_rope, k_rope;    ///< optional, given together: Qr Kr^T is added to Q K^T
+  TensorView q_index, k_index;  ///< [B, S1, Nidx, Didx] and [B, S2, 1, Didx], type of q
+  TensorView weights;           ///< [B, S1, Nidx], type of q or f32
+  /// Maximum of each row's attention scores, f32 [B, Nkv, S1, N/Nkv], TND [Nkv, T, N/Nkv].
+  TensorView softmax_max;
   TensorView softmax_sum;        ///< softmax sum of each row's attention scores, f32 in the shape of softmax_max
   TensorView softmax_max_index;  ///< maximum of each row's indexer scores, f32 [B, 1, S1] (TND [1, T])
   TensorView softmax_sum_index;  ///< softmax sum of each row's indexer scores, f32 in the shape of softmax_max_index

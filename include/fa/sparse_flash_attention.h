@@ -86,8 +86,8 @@ struct KeyRowFormat {
 
 /// The options of a sparse call: everything but its tensors.
 struct SparseAttentionOptions {
-  Layout layout = Layout::kBSND;    ///< layout of queries and results, BSND or TND, and of keys that do not lie in
-                                    ///< pages
+  /// Layout of queries and results, BSND or TND, and of keys that do not lie in pages.
+  Layout layout = Layout::kBSND;
   std::optional<float> scale = {};  ///< default 1/sqrt(D + Drope); any finite value
   int64_t block_size = 1;           ///< number of keys per entry of sparse_indices, 1..128
   SparseMask mask = SparseMask::kRightDownCausal;
