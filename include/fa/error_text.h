@@ -7,7 +7,7 @@
 /// fa::AttentionArgs args;
 /// args.q = fa::View(static_cast<const float*>(nullptr), {1, 8, 128, 64});
 /// const fa::Status status = fa::FlashAttention(args, {});
-/// Prints the error with the argument names of another interface: "query" instead of "q".
+/// // The text of the error with the argument names of another interface: "query" instead of "q".
 /// const std::string text = status.what().Retold([](std::string_view name, std::string_view member, auto index) {
 ///   return std::string(name == "q" ? "query" : name).append(member).append(index);
 /// });
