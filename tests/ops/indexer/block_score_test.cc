@@ -28,7 +28,7 @@ struct ScoreCase {
   int64_t behind = 2;  ///< rows of queries that no sequence has
 };
 
-/// Sums of numbers.
+/// Returns the inclusive prefix sums of the numbers.
 std::vector<int64_t> PrefixSums(std::vector<int64_t> numbers) {
   for (size_t i = 1; i < numbers.size(); ++i) numbers[i] += numbers[i - 1];
   return numbers;

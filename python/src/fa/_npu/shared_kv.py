@@ -215,9 +215,9 @@ def sparse_flash_mla_softmax_l1_norm(
     layout_q: str = "BSND",
     layout_k: str = "BSND",
 ) -> Tensor:
-    """Computes one L1 norm of `sparse_flash_mla_grad` alone: for each entry of sparse_indices [B,S1,1,K], which must be
-    given, the mean over the heads of its key's probability. key is [B,S2,1,D], TND [T,1,D]. Raises ValueError for a
-    wrong argument."""
+    """Computes one L1 norm of `sparse_flash_mla_grad` alone. For each entry of sparse_indices [B,S1,1,K], it is the
+    mean over the heads of the key's probability. sparse_indices must be given. key is [B,S2,1,D], TND [T,1,D]. Raises
+    ValueError for a wrong argument."""
     _key_layout(layout_q, layout_k, "layout_k", None)
     if sparse_indices is None:
         raise ValueError("invalid argument: sparse_indices: missing, want the lists of keys")
