@@ -29,12 +29,12 @@ struct IndexerInputs {
   std::span<const int64_t> lengths_q, lengths_kv;
   Layout layout;
   SparseMask mask;
-  // Only the forward that selects keys has both scales. With score_block, keys of i8 have k_scale, and q of f8e4m3 has
-  // no scales. The sparse loss has the other members too.
+  // LightningIndexer has both scales. MsaIndexScore has k_scale for keys of i8, and no scales for q and k of f8e4m3. The
+  // members below also come from the sparse loss.
   TensorView q_scale = {}, k_scale = {};
   std::span<const int64_t> used_q = {}, used_kv = {}, residual_kv = {};
   int64_t cmp_ratio = 1;
-  int64_t score_block = 0;  ///< IndexerShape::score_block; if it is not 0, weights are not read
+  int64_t score_block = 0;  ///< as IndexerShape::score_block; if above 0, weights are not read
 };
 
 /// The inputs of an indexer in a run, with their layouts and addresses.
@@ -54,8 +54,8 @@ struct IndexerShape {
   std::optional<QuantizedRow> quantized;  ///< how rows of k, and with q_quantized rows of q, are stored if quantised
   bool q_quantized = false;
   layout::Rows q_scale, k_scale;
-  /// If it is not 0, products get no weights and are not summed over the heads. A token's row then has, per head, the
-  /// largest product of each block of so many keys.
+  /// If above 0, products get no weights and are not summed over the heads. A token's row then has, per head, the
+  /// largest product of each block of `score_block` keys.
   int64_t score_block = 0;
   layout::Rows weights;  ///< layout of the weights; the weights of a query token are the row at (b, 0, s)
 

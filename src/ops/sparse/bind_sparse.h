@@ -102,14 +102,14 @@ struct SparseGradRows {
   GradRows attention;
   TokenLists lists;
   layout::RowsView second = {};  ///< the second tensor of keys
-  layout::StatsView lse = {};    ///< if the call has it, instead of the statistics
+  layout::StatsView lse = {};    ///< if given, read instead of the statistics
   layout::MutableRowsView second_dk = {};
   /// Means of the probabilities over the heads, f32 (BoundMean); null data if not wanted.
   layout::MutableRowsView first_mean = {}, second_mean = {};
   int64_t first_entries = 0, second_entries = 0;  ///< lengths of their rows
 };
 
-/// Returns the tensors of checked arguments. They point into `bound`.
+/// Returns the tensors of checked arguments. The tensors point into `bound`.
 [[nodiscard]] SparseRows RowsOf(const BoundSparse& bound, const SparseAttentionArgs& args);
 [[nodiscard]] SparseGradRows RowsOf(const BoundSparseGrad& bound, const SparseAttentionGradArgs& args);
 
