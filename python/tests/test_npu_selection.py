@@ -78,7 +78,7 @@ def test_attention_over_a_selection_is_attention_over_its_list():
     lists = torch.stack([torch.randperm(17)[:k].sort().values for _ in range(batch * queries)]).int()
     lists[1, 4:] = -1
     lists = lists.view(batch, queries, 1, k)
-    call = {"scale_value": 0.2, "sparse_block_size": 1, "layout_query": "BSND", "layout_kv": "PA_BSND", "sparse_mode": 3}
+    call = {"scale_value": 0.2, "sparse_block_size": 1, "layout_kv": "PA_BSND", "sparse_mode": 3}
     full, full_ropes = full_kv.unsqueeze(2), full_rope.unsqueeze(2)
     want = torch_npu.npu_sparse_flash_attention(
         query, full, full, lists, block_table=table, actual_seq_lengths_kv=lengths, query_rope=query_rope,

@@ -29,8 +29,8 @@ struct IndexerInputs {
   std::span<const int64_t> lengths_q, lengths_kv;
   Layout layout;
   SparseMask mask;
-  // LightningIndexer has both scales. MsaIndexScore has k_scale for keys of i8, and no scales for q and k of f8e4m3. The
-  // members below also come from the sparse loss.
+  // LightningIndexer has both scales. MsaIndexScore has k_scale for keys of i8, and no scales for q and k of f8e4m3.
+  // The members below also come from the sparse loss.
   TensorView q_scale = {}, k_scale = {};
   std::span<const int64_t> used_q = {}, used_kv = {}, residual_kv = {};
   int64_t cmp_ratio = 1;

@@ -134,8 +134,8 @@ def npu_msa_index_score(
         init_blocks, local_blocks: the first blocks get 1e30; blocks start_loc + 1 - local_blocks to start_loc get 1e29.
 
     Returns:
-        float32 [N,T1,C], -inf where a token sees no key. C is n, or the number of blocks of the longest packed sequence,
-        rounded up to a multiple of 16. It is a constant to autograd.
+        float32 [N,T1,C], -inf where a token sees no key. C is n, or the number of blocks of the longest packed
+        sequence, rounded up to a multiple of 16. The result is a constant to autograd.
 
     Raises:
         ValueError: an argument is wrong.

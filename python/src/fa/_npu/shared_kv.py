@@ -230,9 +230,10 @@ def sparse_flash_mla_softmax_l1_norm(
     layout_q: str = "BSND",
     layout_k: str = "BSND",
 ) -> Tensor:
-    """Computes one L1 norm of `sparse_flash_mla_grad` alone: for each entry of sparse_indices [B,S1,1,K] the mean over
-    the heads of its key's probability. Without sparse_indices it does so for each key, [B,S1,1,S2], TND [T1,1,T2], where
-    key j of a sequence is column j. key is [B,S2,1,D], TND [T2,1,D]. Raises ValueError for a wrong argument."""
+    """Computes one L1 norm of `sparse_flash_mla_grad` alone. For each entry of sparse_indices [B,S1,1,K], it is the
+    mean over the heads of the key's probability. Without sparse_indices it has the shape [B,S1,1,S2], TND [T1,1,T2], and
+    column j stands for key j of the sequence. key is [B,S2,1,D], TND [T2,1,D]. Raises ValueError for a wrong
+    argument."""
     _key_layout(layout_q, layout_k, "layout_k", None)
     with own_names(_L1_NAMES):
         gradients = _shared_kv.shared_kv_attention_grad(
