@@ -231,7 +231,7 @@ def sparse_flash_mla_softmax_l1_norm(
     layout_k: str = "BSND",
 ) -> Tensor:
     """Computes one L1 norm of `sparse_flash_mla_grad` alone. For each entry of sparse_indices [B,S1,1,K], it is the
-    mean over the heads of the key's probability. Without sparse_indices it has the shape [B,S1,1,S2], TND [T1,1,T2], and
+    mean over the heads of the key's probability. Without sparse_indices the shape is [B,S1,1,S2], TND [T1,1,T2], and
     column j stands for key j of the sequence. key is [B,S2,1,D], TND [T2,1,D]. Raises ValueError for a wrong
     argument."""
     _key_layout(layout_q, layout_k, "layout_k", None)
