@@ -30,6 +30,7 @@ from ._plan import plan
 from ._prompt import prompt_flash_attention
 from ._shared_kv import SharedKvGradients, SharedKvOutput, shared_kv_attention, shared_kv_attention_grad
 from ._sparse import (
+    GivenLossGradients,
     IndexerGradients,
     IndexerLoss,
     IndexerStatistics,
@@ -42,6 +43,7 @@ from ._sparse import (
     sparse_flash_attention,
     sparse_flash_attention_grad,
     sparse_lightning_indexer_grad_kl_loss,
+    sparse_lightning_indexer_kl_loss_grad,
 )
 
 # The API reference lists the names in this order.
@@ -58,6 +60,7 @@ __all__ = [
     "lightning_indexer",
     "lightning_indexer_grad",
     "sparse_lightning_indexer_grad_kl_loss",
+    "sparse_lightning_indexer_kl_loss_grad",
     "dense_lightning_indexer_softmax_lse",
     "dense_lightning_indexer_grad_kl_loss",
     "indexer_kl_loss",
@@ -72,6 +75,7 @@ __all__ = [
     "AttentionGradients",
     "AttentionOutput",
     "Context",
+    "GivenLossGradients",
     "IndexerGradients",
     "IndexerLoss",
     "IndexerStatistics",
