@@ -9,7 +9,7 @@
 
 namespace fa::ops {
 
-/// The most rows that are joined at once (TileScratch::joined_k). ForwardStrips::Attend takes as many keys per call.
+/// The most rows that are joined at once (TileScratch::joined_k), and the most keys per call of ForwardStrips::Attend.
 inline constexpr int64_t kJoinedRows = 512;
 
 /// A worker's own memory for one tile task, carved from the workspace.
