@@ -23,7 +23,7 @@ Status BindStartLoc(std::span<const int64_t> given, BoundBlockScore& bound) {
                                    std::to_string(sequences.size()) + " (one per sequence)");
   }
   for (size_t b = 0; b < given.size(); ++b) {
-    // The block behind it has a number of 64 bits too.
+    // Up to this limit, start_loc plus 1 fits in 64 bits.
     constexpr int64_t kMost = int64_t{1} << 60;
     if (given[b] >= 0 && given[b] <= kMost) continue;
     return Status::InvalidArgument(Arg("start_loc", {}, At(static_cast<int64_t>(b))).Is(std::to_string(given[b])) +

@@ -14,7 +14,7 @@ namespace fa::ops {
 /// The sizes and options of scores of blocks.
 struct BlockScoreProblem {
   const IndexerShape& shape;
-  const std::vector<int64_t>& start_loc;  ///< own blocks, one per sequence; empty: each token has its own
+  const std::vector<int64_t>& start_loc;  ///< per sequence: the block that counts as its tokens' own; or empty
   int64_t columns, init_blocks, local_blocks;
 };
 
