@@ -14,7 +14,6 @@ import contextlib
 import functools
 import math
 import operator
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -29,6 +28,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 from jax.typing import ArrayLike
 
 from . import _xla
+from ._replaced import Replacement
 
 try:
     from jax.experimental.shard_alike import shard_alike
@@ -371,36 +371,7 @@ def _backward_by_jax(rule: _Rule, with_bias: bool, arrays: Sequence, kept: tuple
     return jax.vjp(lambda *inputs: _by_jax(rule, (*inputs, *arrays[wanted:])), *arrays[:wanted])[1](d_out)
 
 
-class _Replacement:
-    """Puts dot_product_attention into jax.nn while somebody wants it there."""
-
-    def __init__(self) -> None:
-        self._lock = threading.RLock()
-        self._wanted = 0
-        self._before = _jax_nn
-        self._installed = False
-
-    def enter(self) -> None:
-        with self._lock:
-            if self._wanted == 0:
-                self._before, jax.nn.dot_product_attention = jax.nn.dot_product_attention, dot_product_attention
-            self._wanted += 1
-
-    def leave(self) -> None:
-        with self._lock:
-            self._wanted -= 1
-            # A function that other code has put there in the meantime stays.
-            if self._wanted == 0 and jax.nn.dot_product_attention is dot_product_attention:
-                jax.nn.dot_product_attention = self._before
-
-    def install(self, wanted: bool) -> None:
-        with self._lock:
-            if self._installed != wanted:
-                self._installed = wanted
-                (self.enter if wanted else self.leave)()
-
-
-_replacement = _Replacement()
+_replacement = Replacement(jax.nn, dot_product_attention=dot_product_attention)
 
 
 @contextlib.contextmanager

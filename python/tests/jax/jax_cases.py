@@ -82,7 +82,9 @@ CALLS = {
     "bfloat16": Call((*inputs(jnp.bfloat16), random(1, N, T, S, dtype=jnp.bfloat16)), {"is_causal": True}),
     "float16": Call((*inputs(jnp.float16), random(1, N, T, S, dtype=jnp.float16)), {"is_causal": True}),
     "mask of rows": Call(inputs(), {"mask": _SEEN}),
-    "mask of rows, window without keys": Call(inputs(rows=S, keys=T), {"mask": _SEEN[:, :, :1], "local_window_size": (-2, 6)}),
+    "mask of rows, window without keys": Call(
+        inputs(rows=S, keys=T), {"mask": _SEEN[:, :, :1], "local_window_size": (-2, 6)}
+    ),
     "mask and bias of rows, lengths": Call(
         (*inputs(), random(B, 1, T, 1)),
         {"mask": _SEEN, "query_seq_lengths": lengths(20, 37), "key_value_seq_lengths": lengths(53, 11)},
