@@ -191,7 +191,8 @@ def _attend(rule: _Rule, query: Array, key: Array, value: Array, *others: Array 
 
 
 def _varying_alike(*arrays: Array | None) -> list[Array | None]:
-    """Inside shard_map, lets each array vary over the axes over which any of them varies, as the call wants it."""
+    """Inside shard_map, lets each array vary over the axes over which any of them varies, because the call requires
+    it."""
     axes = [frozenset() if x is None else jax.typeof(x).manual_axis_type.varying for x in arrays]
     missing = [tuple(frozenset().union(*axes) - own) for own in axes]
     return [jax.lax.pcast(x, m, to="varying") if m and x is not None else x for x, m in zip(arrays, missing, strict=True)]
@@ -288,7 +289,7 @@ def _backward_on_cpu(rule: _Rule, with_bias: bool, arrays: Sequence, kept: tuple
 
 
 def _sharded_like(given: Array, result: Array) -> Array:
-    """XLA does not see which shards a call's results have: those of the given array."""
+    """Gives the result the shards of the given array. XLA does not see by itself which shards a call's results have."""
     manual = jax.typeof(given).manual_axis_type.varying
     return result if manual else shard_alike(given, result)[1]
 
@@ -359,7 +360,7 @@ def _by_jax(rule: _Rule, arrays: Sequence[Array | None], **more: Any) -> Any:
 
 
 def _forward_by_jax(rule: _Rule, *arrays: Array | None) -> tuple[Array, Array, Array]:
-    """Returns the residual in place of maximum and sum, with sums of 1."""
+    """Computes the forward by jax.nn. Returns out, the residual in place of the maximum, and 1 in place of the sum."""
     out, residual = _by_jax(rule, arrays, return_residual=True)
     residual = residual.swapaxes(1, 2).astype(jnp.float32)
     return out, residual, jnp.ones_like(residual)
@@ -378,8 +379,8 @@ _replacement = Replacement(jax.nn, dot_product_attention=dot_product_attention)
 def replace_dot_product_attention() -> Iterator[None]:
     """Replaces jax.nn.dot_product_attention in its context. Contexts may nest and overlap.
 
-    Functions that were jitted before keep the function that they had, and so do functions that are traced inside keep
-    this one.
+    Functions that were jitted before the context keep jax.nn's function. Functions that are traced inside keep this
+    one.
     """
     _replacement.enter()
     try:
