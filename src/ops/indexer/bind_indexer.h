@@ -52,8 +52,8 @@ struct IndexerShape {
   layout::Rows q, k;
   std::optional<QuantizedRow> quantized;  ///< how rows of quantised q and k are stored
   layout::Rows q_scale, k_scale;
-  /// If above 0, products get no weights and are not summed over the heads. A token's row then has, per head, the
-  /// largest product of each block of `score_block` keys.
+  /// If above 0, the inner products q k get no weights and are not summed over the heads. Per token and head, the call
+  /// then keeps the largest inner product of each block of `score_block` keys.
   int64_t score_block = 0;
   layout::Rows weights;  ///< layout of the weights; the weights of a query token are the row at (b, 0, s)
 
@@ -80,7 +80,7 @@ struct IndexerShape {
   }
 };
 
-/// Returns the inputs of an operator that calls the indexer's tensors q_index and k_index.
+/// Returns the indexer's inputs for an operator whose arguments name them q_index and k_index.
 template <typename Args, typename Options>
 [[nodiscard]] IndexerInputs IndexInputsOf(const Args& args, const Options& options) {
   IndexerInputs inputs{.q_name = "q_index",

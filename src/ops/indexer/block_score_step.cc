@@ -8,8 +8,8 @@
 namespace fa::ops {
 namespace {
 
-// The scores of blocks that are always selected, as on the device: these scores are above all products that occur in
-// models.
+// The scores of blocks that are always selected. vLLM's plugin for Ascend has the same scores, which are above all
+// inner products that occur in models.
 constexpr float kInitScore = 1e30F, kLocalScore = 1e29F;
 constexpr float kNoKeyScore = -std::numeric_limits<float>::infinity();
 
@@ -24,8 +24,8 @@ void BlockScoreStep::operator()(const SparseToken& token, float* scores, std::by
   const int64_t init = std::min(problem_.init_blocks, blocks);
   const int64_t loc = (problem_.start_loc[b] + token.row) / size;
   const int64_t local_end = std::min(loc + 1, blocks);
-  // Block 0 bounds the local blocks. `loc - local_blocks` could overflow, so local_blocks is bounded before the
-  // subtraction.
+  // The first local block is block 0 at the earliest. `loc + 1 - local_blocks` could overflow, so local_blocks is
+  // bounded before the subtraction.
   const int64_t local_begin = loc + 1 - std::min(problem_.local_blocks, loc + 1);
   for (int64_t head = 0; head < problem_.shape.heads; ++head, scores += problem_.shape.BlocksPerHead()) {
     float* out = Row(head, sequences.Row(token));

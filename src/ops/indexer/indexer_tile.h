@@ -77,7 +77,7 @@ class IndexerTile {
     float* weights;      ///< weights [token][head], multiplied by the scales of queries if there are scales
     float* scales;       ///< scales of a token's queries, or of a block of keys
     float* tile;         ///< scores of each head, before they are summed over the heads
-    int32_t* block;      ///< the keys of a block, by number
+    int32_t* block;      ///< the key numbers of a block that is gathered
     GatherPanels gathered;
     std::byte* step;
   };

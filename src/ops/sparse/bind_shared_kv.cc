@@ -20,7 +20,7 @@ namespace {
 /// bits.
 constexpr int64_t kMostTokensOfWindow = int64_t{1} << 40, kMostRatio = int64_t{1} << 30;
 
-/// The arguments of one of the two ranges of keys, with the names of the arguments.
+/// The arguments for the original keys or for the compressed keys, with the names of the arguments.
 struct KeyRangeArgs {
   struct {
     const char *kv, *indices, *topk_length, *table, *cu, *used;
