@@ -9,7 +9,8 @@
 # (docs/kernels.md). On a CPU without the unit only their instructions can be counted: per step four products, two
 # loads with the hint and two without. Beside them are, per row of 16 queries and two keys, the operations of two
 # exponentials (one fraction, four multiply-adds and one scaling each). The forward has one cut and one sum more. The
-# backward, whose loop was not timed, has two multiply-adds per element more and two roundings.
+# backward, whose loop was not timed, has two multiply-adds per element more and two roundings. The indexer's loop, not
+# timed either, has one maximum and one multiply-add per element.
 set -eu
 
 manifest=$1/isa_objects.txt
@@ -54,7 +55,7 @@ expect_phase() {
     function end_of_code() {
       if (count("tdpbf16ps") == 4 && count("tilezero") == 0 && count("tilestored") == 0 && count("tileloadd") == 2) {
         vectors = count("vreduceps") " " count("vscalefps") " " count("fma") " " count("vpshufb") " " \
-          count("vdpbf16ps") " " count("vcvtne2ps2bf16") " " count("vpermw")
+          count("vdpbf16ps") " " count("vcvtne2ps2bf16") " " count("vpermw") " " count("vmaxps")
         if (count("tileloaddt1") == 2) ++later[vectors]
       }
       if (count("tdpbf16ps") == 4 && count("tilestored") == 4) ++first[count("tilezero") " " count("tileloadd")]
@@ -70,7 +71,7 @@ expect_phase() {
       if (op ~ /^j/) end_of_code()
     }
     END {
-      print later["0 0 0 0 0 0 0"] + 0, later[beside] + 0, (first["4 2"] > 0), (first["0 6"] > 0), wrong + 0
+      print later["0 0 0 0 0 0 0 0"] + 0, later[beside] + 0, (first["4 2"] > 0), (first["0 6"] > 0), wrong + 0
     }')
   want="1 1 1 1 0"
   [ "$steps" = "$want" ] || fail "TilePhase<$1>: later steps alone and with rows, first steps that clear and that load," \
@@ -99,10 +100,11 @@ while read -r isa object; do
     expect_block 'DotsOfPairs' tdpbf16ps
     in='fa::core::kernels::avx512_amx::(anonymous namespace)::'
     for r in 2 4 8 16; do
-      expect_phase "${in}CutSoftmax<false>, $r, (${in}Streamed)0" "$((2 * r)) $((2 * r)) $((8 * r)) $r $r 0 0"
-      expect_phase "${in}TileGradient, $r, (${in}Streamed)0" "$((2 * r)) $((2 * r)) $((12 * r)) 0 0 $((2 * r)) $r"
+      expect_phase "${in}CutSoftmax<false>, $r, (${in}Streamed)0" "$((2 * r)) $((2 * r)) $((8 * r)) $r $r 0 0 0"
+      expect_phase "${in}TileGradient, $r, (${in}Streamed)0" "$((2 * r)) $((2 * r)) $((12 * r)) 0 0 $((2 * r)) $r 0"
+      expect_phase "${in}HeadSums, $r, (${in}Streamed)0" "0 0 $((2 * r)) 0 0 0 0 $((2 * r))"
     done
-    expect_phase "${in}NoVectors, 0, (${in}Streamed)1" "0 0 0 0 0 0 0"
+    expect_phase "${in}NoVectors, 0, (${in}Streamed)1" "0 0 0 0 0 0 0 0"
     ;;
   esac
 done <"$manifest"
