@@ -8,7 +8,8 @@
 # The inner loops of the forward and of the outer products are those of a program that was timed on an Emerald Rapids
 # (docs/kernels.md). On a CPU without the unit only their instructions can be counted: per step four products, two
 # loads with the hint and two without. Beside them are, per row of 16 queries and two keys, the operations of two
-# exponentials (one fraction, four multiply-adds and one scaling each). The forward has one cut and one sum more. The
+# exponentials (one fraction, four multiply-adds and one scaling each). The forward has one cut and one sum more. For
+# statistics it has four multiply-adds and a scaling more per exponential, but no other fraction. The
 # backward, whose loop was not timed, has two multiply-adds per element more and two roundings. The indexer's loop, not
 # timed either, has one maximum and one multiply-add per element.
 set -eu
@@ -101,6 +102,7 @@ while read -r isa object; do
     in='fa::core::kernels::avx512_amx::(anonymous namespace)::'
     for r in 2 4 8 16; do
       expect_phase "${in}CutSoftmax<false>, $r, (${in}Streamed)0" "$((2 * r)) $((2 * r)) $((8 * r)) $r $r 0 0 0"
+      expect_phase "${in}CutSoftmax<true>, $r, (${in}Streamed)0" "$((2 * r)) $((4 * r)) $((16 * r)) $r $r 0 0 0"
       expect_phase "${in}TileGradient, $r, (${in}Streamed)0" "$((2 * r)) $((2 * r)) $((12 * r)) 0 0 $((2 * r)) $r 0"
       expect_phase "${in}HeadSums, $r, (${in}Streamed)0" "0 0 $((2 * r)) 0 0 0 0 $((2 * r))"
     done
