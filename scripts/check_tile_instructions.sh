@@ -3,7 +3,8 @@
 #
 # On most CPUs the tests of the kernels of the tile unit (AMX) run on its emulation. This script reads the assembly that
 # the compiler made for the instructions themselves. The block of two by two tiles must have four products with their
-# registers, their loads and stores. The unit must be configured, and no other level may have its instructions.
+# registers, their loads and stores. One operand has the hint that L1 need not keep it. The unit must be configured, and
+# no other level may have its instructions.
 #
 # The inner loops of the forward and of the outer products are those of a program that was timed on an Emerald Rapids
 # (docs/kernels.md). On a CPU without the unit only their instructions can be counted: per step four products, two
@@ -42,7 +43,8 @@ expect_block() {
     expect "$1" "tileloadd .*,%tmm$tile\$"
     expect "$1" "tilestored %tmm$tile,"
   done
-  for tile in 4 5 6 7; do expect "$1" "tileloadd .*,%tmm$tile\$"; done
+  for tile in 4 5; do expect "$1" "tileloaddt1 .*,%tmm$tile\$"; done
+  for tile in 6 7; do expect "$1" "tileloadd .*,%tmm$tile\$"; done
   expect_none "$1" '	call'
 }
 
