@@ -259,7 +259,7 @@ void RegisterTileLoops(const KernelTable& table) {
                                                     {"tile_gradients", Gradients},
                                                     {"tile_outer_256", Outer<256>},
                                                     {"tile_outer_512", Outer<512>},
-                                            {"tile_heads", Heads}};
+                                                    {"tile_heads", Heads}};
   const StripKernels& kernels = table.widest();
   for (const auto& [name, run] : kLoops) {
     for (const int64_t d : kHeadSizes) {

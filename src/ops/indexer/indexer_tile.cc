@@ -217,11 +217,8 @@ void IndexerTile::AddHeads(const tiling::IndexerItem& item, const Scratch& scrat
                                             .sum = scores + i * program_.row_floats + key,
                                             .end = shape.heads / TileHeadArgs::kHeads};
   }
-  program_.table.widest().tile_loops->add_heads({.panel = scratch.panel,
-                                                 .d = shape.d,
-                                                 .strips = tokens.data(),
-                                                 .strip_count = count,
-                                                 .memory = scratch.loop});
+  program_.table.widest().tile_loops->add_heads(
+      {.panel = scratch.panel, .d = shape.d, .strips = tokens.data(), .strip_count = count, .memory = scratch.loop});
 }
 
 void IndexerTile::ScoreKeysAlongLanes(const tiling::IndexerItem& item, const Scratch& scratch, float* scores) const {
