@@ -22,9 +22,10 @@
 namespace fa {
 namespace {
 
-// The number of columns that are summed at a time. Longer rows take the exponentials again for each such block.
+// The number of columns that are summed at a time. Longer rows compute the exponentials again for each block of so many
+// columns.
 constexpr int64_t kColumns = 512;
-// The number of elements of all parts per task. They take some tens of microseconds.
+// The number of elements of all parts per task. A task then takes some tens of microseconds.
 constexpr int64_t kElementsOfATask = 1 << 15;
 
 class LseMerger {

@@ -46,7 +46,7 @@ Status CheckIndexOffsets(const BoundIndexer& bound, const TensorView& offset) {
   return Status::Ok();
 }
 
-/// Returns the type of values, or of weights, that a call with this tensor may have besides f32.
+/// Returns the type other than f32 that this tensor of values or weights may have.
 DType FloatTypeOf(const TensorView& tensor, const IndexerShape& shape) {
   if (shape.quantized && (tensor.dtype == DType::kF16 || tensor.dtype == DType::kBF16)) return tensor.dtype;
   return tensor.dtype == DType::kF32 || shape.quantized ? DType::kF32 : shape.dtype;

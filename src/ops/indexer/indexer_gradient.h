@@ -55,10 +55,10 @@ class IndexerGradient {
     Token() = default;
     Token(Carver& carver, const IndexerGradient& gradient, int64_t block);
     float* panel = nullptr;   ///< q, packed for the scores
-    float* q_rows = nullptr;  ///< q, packed for `outer`
+    float* q_rows = nullptr;  ///< q, packed for the product `outer`
     float* weights = nullptr;
     float* d_weights = nullptr;
-    float* dq = nullptr;     ///< strip after strip, [d][width]
+    float* dq = nullptr;     ///< dQ, strip after strip, each [d][width]
     float* pairs = nullptr;  ///< for kernels of pairs: one strip's E in pairs of keys
   };
 
@@ -80,8 +80,8 @@ class IndexerGradient {
   /// which AddQuerySide has overwritten s.
   /// @param dk  the address of each key's sum
   void AddKeySide(const float* e, int64_t keys, int64_t begin, int64_t end, float* const* dk, const Token& token) const;
-  /// A block of a query token's selected keys. AddSelected adds its terms to dw and dq and, in the order of tokens, to
-  /// dk.
+  /// A block of a query token's selected keys. AddSelected adds the block's terms to dw and dq and, in the order of
+  /// tokens, to dk.
   struct SelectedBlock {
     const SelectedKeys& selected;
     int64_t first, count;          ///< the keys [first, first + count) among the selected ones

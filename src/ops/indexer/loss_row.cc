@@ -66,7 +66,7 @@ double RowSum(const float* p, int64_t n) {
 }
 
 void NormaliseRow(double sum, int64_t n, float* p) {
-  // The factor is a double, because the sum may be subnormal if the given statistics are not those of this row's keys.
+  // The factor is a double, because the sum may be subnormal if the given statistics do not belong to this row's keys.
   const double factor = sum == 0 ? 0 : 1 / sum;
   for (int64_t i = 0; i < n; ++i) p[i] = static_cast<float>(p[i] * factor);
 }

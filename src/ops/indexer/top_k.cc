@@ -160,7 +160,7 @@ int64_t TopK::Select(const float* scores, int64_t count, int32_t* indices) const
   }
   const int64_t sorted = std::min(below, wanted);
   Sort(below, sorted, sample, cut, indices);
-  // These entries have the score of the cut. They are written in the order of their indices.
+  // These entries have the score of the cut, and are written in the order of their indices.
   std::copy(indices_ + sorted, indices_ + wanted, indices + sorted);
   return wanted;
 }

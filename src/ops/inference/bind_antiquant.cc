@@ -98,7 +98,8 @@ struct Operand {
   int64_t columns;
 };
 
-/// Checks one dimension of a scale. Its size must be `want`, or 1 if one number holds for all indices of the dimension.
+/// Checks one dimension of a scale. The dimension's size must be `want`, or 1 if one number holds for all indices of
+/// the dimension.
 Status CheckOneOr(const char* name, const TensorView& tensor, int dim, int64_t want, bool or_more, const char* of) {
   const int64_t size = tensor.shape[dim];
   if (size == 1 || size == want || (or_more && size > want)) return Status::Ok();
@@ -177,7 +178,7 @@ Status CheckNone(const DecodeBinding& call, bool combined) {
   return Status::Ok();
 }
 
-/// Checks that the heads of i4x8 keys and values are whole elements.
+/// Checks that each head of i4x8 keys and values fills whole elements of 8 columns.
 Status CheckWholeElements(const DecodeBinding& call) {
   const int64_t size = call.QueryHeadSize();
   if (size == 0) return Status::Ok();  // BindDense refuses the query
@@ -224,7 +225,8 @@ Status BindAntiquant(DecodeBinding& call) {
     FA_RETURN_IF_ERROR(CheckNone(call, /*combined=*/true));
     return BindCombined(call);
   }
-  // Faces with combined scales only have keys of these two types.
+  // Some public interfaces have antiquant_scale only, and serve only these two types. So the error names
+  // antiquant_scale.
   const bool of_faces = args.k[0].dtype == DType::kI8 || args.k[0].dtype == DType::kI4x8;
   if (args.antiquant_offset.data != nullptr ||
       (of_faces && args.k_scale.data == nullptr && args.v_scale.data == nullptr)) {

@@ -1,5 +1,5 @@
-// A decode is bound as an equivalent dense call. That call has one tensor of keys and one of values, in the layout of
-// the decode, as long as the longest batch element. The calls differ only in where the rows of keys and values lie
+// A decode is bound as an equivalent dense call. The dense call has one tensor of keys and one of values, in the layout
+// of the decode, as long as the longest batch element. The calls differ only in where the rows of keys and values lie
 // (KeyStorage).
 #include "ops/inference/bind_decode.h"
 
@@ -63,7 +63,8 @@ Status CheckTypes(const DecodeBinding& call) {
   return Status::Ok();
 }
 
-// Checks the rope tensors. They need keys of the query's type and have it too, or have any float type with q_scale.
+// Checks the rope tensors. Without q_scale, keys and rope tensors must have the query's type. With q_scale, rope
+// tensors may have any float type.
 Status CheckRope(const DecodeBinding& call) {
   const bool has_q = call.args.q_rope.data != nullptr, has_k = !call.args.k_rope.empty();
   if (!has_q && !has_k) return Status::Ok();
@@ -199,7 +200,7 @@ Status Bind(DecodeBinding& call) {
     return Status::InvalidArgument(Arg("layout").Is("TND, want BNSD, BSND, BSH, SBH or BNSD_BSND (without ") +
                                    Arg("block_table") + ")");
   }
-  // A query whose rank is not the layout's is refused later, by BindDense. So are the layouts of fused inference.
+  // BindDense later refuses a query whose rank is not the layout's, and the layouts of fused inference.
   const bool own_layout = call.fused != nullptr || call.options.layout <= Layout::kBNSD_BSND;
   if (call.args.q.shape.rank() != call.axes.rank || !own_layout) {
     call.k = call.v = call.args.q;
@@ -234,7 +235,7 @@ Status Bind(DecodeBinding& call) {
   FA_RETURN_IF_ERROR(BindAntiquant(call));
   FA_RETURN_IF_ERROR(BindQueryScale(call));
   FA_RETURN_IF_ERROR(BindOutput(call));
-  KeepTensors(call);  // fused inference keeps more
+  KeepTensors(call);  // fused inference has a longer list of its own
   return Status::Ok();
 }
 
@@ -245,7 +246,7 @@ std::string NameInList(const char* list, std::span<const TensorView> tensors, si
 }
 
 Status BindDense(DecodeBinding& call, std::span<const int64_t> lengths_kv) {
-  // k_rope is present exactly if q_rope is. Its address is known only in a run.
+  // k_rope is present exactly if q_rope is. The address of k_rope is known only in a run.
   if (call.has_rope()) call.k_rope.data = call.args.q_rope.data;
   const FusedDecode fused = call.fused != nullptr ? *call.fused : FusedDecode{};
   TensorView q = call.args.q, q_rope = call.args.q_rope;
@@ -333,7 +334,8 @@ Status CheckApartFromAll(const BoundDecode& bound, const DecodeAttentionArgs& ar
 }
 
 /// Returns the pages whose rows the result depends on. A task that packs floats, or that reads pairs of bf16, may also
-/// read some rows before them. The result does not depend on these, and HeadRows::Page clamps their page numbers.
+/// read some rows before these pages. The result does not depend on such rows, and HeadRows::Page clamps their page
+/// numbers.
 tiling::Interval UsedPages(const tiling::Sequence& sequence, int64_t page_rows) {
   if (sequence.sq == 0) return {};
   const tiling::Interval keys = sequence.rule.KeysOfRows({0, sequence.sq});

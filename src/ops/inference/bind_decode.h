@@ -33,7 +33,8 @@ struct BoundAntiquants {
 
 /// The layout of a decode's keys and values.
 struct KeyStorage {
-  /// The layouts of the tensors, if each batch element has its own. Otherwise, and with pages, the lists are empty.
+  /// The layouts of the tensors, if each batch element has its own tensors. Otherwise, and with pages, the lists are
+  /// empty.
   std::vector<layout::Rows> k, k_rope, v;
   layout::BlockTable table;  ///< layout of the pages, without the table's entries
   /// If pages are NZ: elements from piece to piece of a row, as HeadRows::piece_stride.
@@ -46,14 +47,14 @@ struct KeyStorage {
 
 /// The layout of the scales of queries of 8 bits, and the factor of probabilities that a call without quant_scale1 has.
 struct BoundQueryScale {
-  bool used = false;  ///< whether the call has such queries
+  bool used = false;  ///< whether queries of 8 bits have scales
   layout::Stats scale;
   float p_factor = 1;
 };
 
 /// A validated decode: the equivalent dense call, and the layout of its keys.
 struct BoundDecode {
-  BoundAttention attention;  ///< the dense call; with pages, the batch strides of k and v are those from page to page
+  BoundAttention attention;  ///< the dense call; with pages, the batch strides of k and v lead from page to page
   KeyStorage storage;
   BoundQueryScale query_scale = {};
   BoundOutputScales scales = {};
@@ -66,8 +67,8 @@ struct BoundDecode {
 /// NZ.
 struct FusedDecode {
   std::span<const int64_t> cu_kv = {};
-  int64_t prefix_rows = 0;               ///< Inference::prefix_rows
-  int64_t block_size = 0, heads_kv = 0;  ///< they tell the form of pages of four dimensions
+  int64_t prefix_rows = 0;               ///< as Inference::prefix_rows
+  int64_t block_size = 0, heads_kv = 0;  ///< sizes that tell the form of pages of four dimensions
   TensorView q_scale = {};
 };
 

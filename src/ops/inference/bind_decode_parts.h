@@ -20,9 +20,9 @@ struct DecodeBinding {
   const DecodeAttentionOptions& options;
   BoundDecode& bound;
   layout::Axes axes;  ///< the axes of the call's layout
-  // The tensors that have another form in the equivalent dense call. k, k_rope and v have no memory there.
+  // The tensors that have another form in the equivalent dense call. In the dense call k, k_rope and v have no memory.
   TensorView k = {}, k_rope = {}, v = {}, pse = {}, dense_mask = {};
-  /// args.k and args.v with one element per column, as the elements of i4x8 have eight.
+  /// args.k and args.v with one element per column. (An element of i4x8 has eight columns.)
   std::vector<TensorView> keys = {}, values = {};
   const FusedDecode* fused = nullptr;  ///< what fused inference adds; null for a decode
   bool own_types = false;              ///< whether the types of query, keys, values and out have been checked

@@ -1,4 +1,4 @@
-// What a run of a fused inference reads before the tiles begin: left padding, trees of masks, sinks of 16 bits. Left
+// What a run of a fused inference reads before the tiles begin: left padding, masks of trees, sinks of 16 bits. Left
 // padding moves the addresses of the tensors, so that tiles find rows in use where they lie without padding.
 #include <algorithm>
 #include <cstring>

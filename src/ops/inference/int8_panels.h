@@ -54,7 +54,7 @@ class Int8Panels {
 
  private:
   /// Returns the words of a block of columns of V. Blocks for the tile unit have one column, and one more cache line.
-  /// Without it, blocks that lie a power of two apart would share a few sets of L1.
+  /// Without the extra line, blocks that lie a power of two apart would share a few sets of L1.
   [[nodiscard]] static int64_t BlockWords(int64_t slot_rows, const core::kernels::Int8Table& kernels) {
     constexpr int64_t kLineWords = 16;
     return slot_rows / kernels.group * kernels.columns + (kernels.columns == 1 ? kLineWords : 0);

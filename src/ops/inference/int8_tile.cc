@@ -2,7 +2,7 @@
 //
 //   for each strip of queries (along the vector lanes):
 //     S^T[key][q]  = K (broadcast words) x Q^T panel        exact in int32, stored as f32
-//     passes: pse, masks                                    those of the forward
+//     passes: pse, masks                                    as in the forward
 //     P8^T         = min(rint(quant 2^(S^T - max)), limit)  max of the whole row; over the scores, in words
 //     O^T[c][q]    = V (broadcast words) x P8^T             exact in int32, rows of more than 65536 keys in int64
 //   O = O^T deq_scale2 / sum.
@@ -71,7 +71,7 @@ const core::kernels::Int8Kernels& Int8Kernels::ForRows(int64_t rows, int64_t sk)
 const core::kernels::StripKernels& Int8Kernels::PassesOf(const core::kernels::Int8Kernels& strip) const {
   const auto* end = passes.strips + passes.strip_count;
   const auto* found = std::find_if(passes.strips, end, [&](const auto& of) { return of.width == strip.width; });
-  assert(found != end);  // a static_assert above ensures it
+  assert(found != end);  // a static_assert above ensures that a strip is found
   return *found;
 }
 

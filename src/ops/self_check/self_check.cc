@@ -46,7 +46,7 @@ void Put(std::byte* to, DType dtype, float value) {
     case DType::kF16: return put(F16FromF32(value));
     case DType::kI8: return put(static_cast<int8_t>(value * 120));
     case DType::kI32: return put(static_cast<int32_t>(value));
-    // Codes of numbers up to 1 in size. A NaN stays NaN.
+    // These codes stand for numbers of magnitude at most 1. A NaN stays NaN.
     case DType::kF8E4M3:
     case DType::kF8E5M2: {
       const int sign = std::signbit(value) ? 0x80 : 0;

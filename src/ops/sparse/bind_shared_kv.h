@@ -36,7 +36,7 @@ struct BoundSharedKvGrad : BoundSparseGrad {
 [[nodiscard]] Status CheckSparseRunArgs(const BoundSharedKv& bound, const SharedKvArgs& args);
 [[nodiscard]] Status CheckSparseGradRunArgs(const BoundSharedKvGrad& bound, const SharedKvGradArgs& args);
 
-/// Returns the tensors of checked arguments. They point into `bound`.
+/// Returns the tensors of checked arguments. The tensors point into `bound`.
 [[nodiscard]] SparseRows RowsOf(const BoundSharedKv& bound, const SharedKvArgs& args);
 [[nodiscard]] SparseGradRows RowsOf(const BoundSharedKvGrad& bound, const SharedKvGradArgs& args);
 

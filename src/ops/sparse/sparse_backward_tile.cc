@@ -1,8 +1,8 @@
 // One query token of the sparse backward: all its heads, along the vector lanes, against the keys of its list.
 //
 //   the list's keys, ascending; Q^T, dO^T and their rows packed, Delta = rowsum(dO * O)
-//   for each block of keys:  gather their rows of K (and V), widened to f32 where the kernels want it; with few heads
-//   and kernels of bf16 pairs read them in place
+//   for each block of keys:  gather their rows of K (and V), widened to f32 where the kernels want it; kernels of bf16
+//   pairs for few heads read the rows in place instead
 //     for each strip of heads:
 //       S^T = K Q^T,  dP^T = V dO^T,  P^T = 2^(S^T - shift),  dS^T = P^T (dP^T - Delta)
 //       dQ^T += K^T dS^T
@@ -316,7 +316,7 @@ void SparseBackwardTile::StripGradients(Tile& tile, TokenStrip& strip, const Key
     std::fill_n(strip.dp, count * strip.lanes.width, 0.0f);
   }
   const float factor = passes.scale().exp2_factor, ds_multiplier = sparse_.has_v ? 1.0f : rows_.scores.scale;
-  // A mean adds probabilities in f32, so they are not packed at once.
+  // A mean adds probabilities in f32, so the probabilities are not packed right away.
   if (table_.pairs() && !tile.skips && !buffers_.has_means) {
     kernels.pairs.backward_pairs({.s = strip.s,
                                   .dp = strip.dp,

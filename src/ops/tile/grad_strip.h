@@ -36,8 +36,8 @@ struct GradTiles {
 
 /// The memory for the panels of a tile's strips, one strip after the other, beginning with row 0 of the tile.
 struct GradPanels {
-  float *q, *d_out, *dq;  ///< [row][d + d_rope], [row][dv], [row][d + d_rope]
-  float *shift, *delta;   ///< [row]
+  float *q, *d_out, *dq;  ///< q and dq: [row][d + d_rope]; d_out: [row][dv]
+  float *shift, *delta;   ///< one number per row
   GradTiles tiles;
   int64_t columns, dv, keys;
 };

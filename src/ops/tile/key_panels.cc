@@ -15,9 +15,9 @@ namespace {
 
 using core::kernels::TileAttendArgs;
 
-// Kernels of few rows read every row of keys once. They prefetch the row that lies this many rows ahead, also beyond
-// the end of a block. The hardware alone would not do: its prefetchers stop at every page of memory, and start again
-// whenever the kernel changes from K to V.
+// Kernels of few rows read every row of keys once. These kernels prefetch the row that lies this many rows ahead, also
+// beyond the end of a block. The hardware alone would not do: its prefetchers stop at every page of memory, and start
+// again whenever the kernel changes from K to V.
 constexpr int64_t kFewRowsFetchAhead = 32;
 
 // The fewest rows of a page whose values f32 strips read in place.
@@ -286,7 +286,8 @@ KeyRows KeyPanels::Block(const tiling::ForwardItem& item, tiling::Interval keys,
   const bool pairs = kernels.operands == core::kernels::Operands::kBF16Pairs;
   const bool quantized = core::kernels::IsCompressed(rows_.k.view.rows.dtype);
   const bool k_in_place = attended || (!quantized && (kernels.any_dtype || problem_.dtype == DType::kF32));
-  // A strip loads and stores its output state once per page of V.
+  // With short pages V is copied, because a strip loads and stores its output state once per run of rows, and so per
+  // page.
   const bool short_pages = rows_.v.paged() && rows_.v.table.page_rows < kFewestRowsOfV && !kernels.any_dtype;
   const bool v_in_place = attended || (k_in_place && !short_pages);
   const int64_t ahead = kernels.any_dtype ? kFewRowsFetchAhead : plan_.shape.block_k;

@@ -20,8 +20,8 @@ float RoundToI8(float x) {
   return (std::min(x, kLargest) + kRounder) - kRounder;
 }
 
-/// Rounds a number that is at least 0 to the nearest number of e4m3. Its last place is 2^-3 of the number's power of
-/// two, and at least 2^-9.
+/// Rounds a number that is at least 0 to the nearest number of e4m3. The last place of the result is 2^-3 of its power
+/// of two, and at least 2^-9.
 float RoundToE4M3(float x) {
   constexpr float kLargest = 448;
   x = std::min(x, kLargest);

@@ -10,7 +10,7 @@
 
 namespace fa::ops {
 
-/// The scale with which rows are widened if ScalesProducts.
+/// The scale with which rows are widened if ScalesProducts is true.
 inline constexpr float kUnitScale = 1;
 
 /// Returns whether the scale of a head of keys or values multiplies the products. If not, scales multiply the rows when
@@ -18,7 +18,7 @@ inline constexpr float kUnitScale = 1;
 [[nodiscard]] inline bool ScalesProducts(const QuantizedProducts& by, const Antiquants& of) {
   return by.used() && !of.per_row && of.groups == 1;
 }
-/// Returns the scale of a head if ScalesProducts, otherwise 1.
+/// Returns the scale of a head if ScalesProducts is true, otherwise 1.
 /// @param columns  the number of columns of the head
 [[nodiscard]] double ScaleOfHead(const QuantizedProducts& by, const Antiquants& of,
                                  const core::kernels::RowFunctions& kernels, int64_t sequence, int64_t head_kv,

@@ -68,7 +68,7 @@ void ScoreTile::InnerProducts(const Strip& strip, Interval keys, const KeyRows& 
     const int64_t end = rows.KRunEnd(key, keys.end);
     float *to = s + (key - keys.begin) * strip.lanes.width, *max = rope ? nullptr : row_max;
     core::kernels::RowBlock k = rows.K(key);
-    // A run fetches its share of the lines.
+    // A product over a run of evenly spaced rows prefetches its share of the cache lines.
     k.fetch_lines = core::CeilDiv(k.fetch_lines * (end - key), keys.size());
     scores({k, end - key, strip.panel, d, false, to, max});
     key = end;

@@ -73,8 +73,8 @@ struct Scratch {
   float *panels, *panels_rope;  ///< the attention's queries, head after head
   float* shift;                 ///< RowShift of each row of the attention, head after head
   float *s, *p;                 ///< scores and probabilities [key][token] of one block
-  float *k, *k_rope;            ///< widened rows of a block
-  float *k_index, *k_pairs;     ///< widened or paired rows of the indexer
+  float *k, *k_rope;            ///< widened rows of the attention's keys in a block
+  float *k_index, *k_pairs;     ///< widened or paired rows of the indexer's keys
   float* products;              ///< the indexer's products of one token
   float *scores, *p_row;        ///< one token's scores and probabilities
   double* p_sum;                ///< for each token: the sum of its probabilities

@@ -26,7 +26,7 @@
 namespace fa {
 namespace {
 
-// The number of entries per task. Their logarithms take about a hundred microseconds.
+// The number of entries per task. The logarithms of so many entries take far longer than claiming a task does.
 constexpr int64_t kEntriesOfATask = 1 << 13;
 
 /// A validated call: types and strides.
