@@ -11,13 +11,14 @@ import tempfile
 import time
 from pathlib import Path
 
-os.environ |= {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "VLLM_LOGGING_LEVEL": "ERROR", "FA_VLLM": "1"}
+os.environ |= {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "VLLM_LOGGING_LEVEL": "ERROR"}
 os.environ |= {"VLLM_ENABLE_V1_MULTIPROCESSING": "0"}
 
 import transformers
 from vllm import LLM, SamplingParams
 from vllm.distributed import cleanup_dist_env_and_memory
 
+import fa.vllm
 from fa.vllm._dense import AttentionImpl, AttentionMetadataBuilder
 from rounds import order_of
 
@@ -38,6 +39,7 @@ def engine_of(dtype):
         **sizes, num_attention_heads=16, num_key_value_heads=4, head_dim=64, max_position_embeddings=8192
     )
     config.architectures = ["LlamaForCausalLM"]
+    fa.vllm.register()
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "config.json").write_text(json.dumps(config.to_dict()), encoding="utf-8")
         return LLM(
