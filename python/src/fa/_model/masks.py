@@ -154,6 +154,7 @@ def _with_blocks(parts: tuple[Callable, ...], size: Size, place: Tensor, positio
     )
 
 
+@torch.compiler.disable  # Dynamo fails on the table of code objects
 def listed_rows(function: Callable, size: Size, padding: Tensor | None) -> Tensor:
     """Returns the keys [begin, end) that each row keeps, int32 [B, 1, Sq, 2], counted from the first key of the
     tensors. padding is bool [B, Sk], True for a token.
