@@ -255,8 +255,7 @@ def test_prefix_sums_alone_pack_sequences(window):
 
 
 def test_masks_may_be_made_by_compiled_code():
-    """As transformers' own test of bidirectional masks does: of an encoder and of cross-attention, without padding, with a
-    mask that pads nothing, and with padding."""
+    """As transformers' own test of bidirectional masks: of an encoder and of cross-attention, with and without padding."""
     config = model_of("llama").config
     made = torch.compile(utils.create_bidirectional_mask, backend="aot_eager")
     rows, keys = (torch.ones(2, n, 1, dtype=torch.float16) for n in (10, 5))
