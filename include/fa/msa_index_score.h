@@ -47,8 +47,8 @@ struct MsaIndexScoreArgs {
 /// The options of the scores.
 struct MsaIndexScoreOptions {
   SparseMask mask = SparseMask::kRightDownCausal;  ///< which keys a query token sees
-  int64_t init_blocks = 0;                         ///< so many first blocks are always selected
-  int64_t local_blocks = 0;                        ///< so many blocks up to the token's own are always selected
+  int64_t init_blocks = 0;                         ///< number of first blocks that are always selected
+  int64_t local_blocks = 0;  ///< number of blocks, ending with the token's own, that are always selected
 };
 
 /// Writes for head n, query token t of a sequence and block c of 128 of its keys

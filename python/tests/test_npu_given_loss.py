@@ -65,7 +65,8 @@ def test_gradients_are_those_of_autograd(layout, mode, ratio):
         for result, reference, lengths in zip(got, want, (ROWS, KEYS, ROWS, ROWS), strict=True):
             n, first = lengths[b], sum(lengths[:b])
             part = result[b, :n] if layout == "BSND" else result[first : first + n]
-            # A score is a sum of SIZE * HEADS terms. Their sizes add up to less than 20, and exp takes over the error.
+            # A score is a sum of SIZE * HEADS terms. Their sizes add up to less than 20. exp turns the error of a score
+            # into a relative error.
             unit = 20 * SIZE * HEADS * 2**-24
             torch.testing.assert_close(part.double(), reference, rtol=0, atol=unit * reference.abs().max().item())
         nothing += int((want[3] == 0).sum())

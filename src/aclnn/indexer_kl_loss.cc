@@ -1,4 +1,4 @@
-// aclnnLightningIndexerKLLoss -> fa::PlanIndexerKLLoss.
+// Implements aclnnLightningIndexerKLLoss with fa::PlanIndexerKLLoss.
 #include "fa/indexer_kl_loss.h"
 
 #include <memory>

@@ -1,4 +1,4 @@
-// aclnnMsaIndexScore -> fa::PlanMsaIndexScore.
+// Implements aclnnMsaIndexScore with fa::PlanMsaIndexScore.
 #include "fa/msa_index_score.h"
 
 #include <memory>

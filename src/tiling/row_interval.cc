@@ -64,8 +64,8 @@ Interval RowRule::KeysOfEveryRow(Interval rows) const {
   const Interval first = Keys(inside.begin);
   const Interval last = Keys(inside.end - 1);
   // Without a list, the rows with keys are consecutive: if both end rows have keys, all rows between them have keys. In
-  // a list, a row between the two may have no keys. Then the last row's keys begin at or after the end of the first
-  // row's keys, so the intersection is empty.
+  // a list, a row between the end rows may have no keys. Then the last row's keys begin at or after the end of the
+  // first row's keys, so the intersection is empty.
   if (first.empty() || last.empty()) return {};
   return Intersect(first, last);
 }

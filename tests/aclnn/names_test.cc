@@ -175,7 +175,7 @@ TEST(AclnnNames, AreTestedOfEveryOperator) {
 
 TEST(AclnnNames, OfEveryArgumentOfEveryOperator) {
   std::vector<Operator> operators = Operators();
-  // This one calls SharedKvAttentionGrad and is no operator of the library.
+  // The device's operator for the L1 norm calls SharedKvAttentionGrad. The library has no such operator.
   operators.push_back({Names::kSharedKvL1Norm,
                        "aclnn_sparse_flash_mla_softmax_l1_norm.h",
                        "aclnnSparseFlashMlaSoftmaxL1Norm",

@@ -291,8 +291,8 @@ def use_torch(
 # The functions below take PyTorch's tensors in layout BNSD or BSND. They allocate the results, and keep the plans of
 # small calls. A call returns None without effect if a shape or type does not fit, if a tensor would have to be copied,
 # or if an argument is no plain tensor. `order` says how the output lies in memory. "by row" means [B, S, N, Dv], and
-# "dense" means the order of its shape. "as query" means the order of torch.empty_like(query); for values of another
-# head size it means "dense".
+# "dense" means the order of its shape. "as query" means the order of torch.empty_like(query); if values have another
+# head size, it means "dense".
 def attends(query: Any, key: Any, value: Any, options: AttentionOptions, grouped: bool) -> bool:
     """Returns whether `attend` takes these tensors. With grouped, query may have a multiple of key's heads."""
 

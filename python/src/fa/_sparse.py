@@ -272,7 +272,7 @@ def lightning_indexer(
         sparse_mode, block_table, lengths_q, lengths_kv: as in `sparse_flash_attention`.
         q_scale, k_scale: the scales of q and k of type int8 or float8_e4m3fn: [B, S1, N], and [B, S2, 1] or [B, S2]. A
             score is then k_scale times the sum of weights * q_scale * max(0, q . k).
-        cmp_ratio: each key stands for so many tokens. residual_kv, one per batch element, counts the tokens behind
+        cmp_ratio: how many tokens a key stands for. residual_kv, one per batch element, counts the tokens that follow
             those of the last key. With sparse_mode 3 token t sees the first (keys * cmp_ratio + residual_kv - queries +
             t + 1) // cmp_ratio keys.
         used_q, used_kv: with TND, how many rows of each sequence are in use; by default all.

@@ -185,10 +185,10 @@ def _attend(rule: _Rule, query: Array, key: Array, value: Array, *others: Array 
         bias = bias.reshape(_shape4(bias)).astype(bias.dtype if bias.dtype == query.dtype else jnp.float32)
     if mask is not None:
         mask = mask.reshape(_shape4(mask))
-    # What all keys of a row share changes no probability, so its gradient is 0.
+    # A bias that is the same for all keys of a row changes no probability, so its gradient is 0.
     if bias is not None and bias.shape[3] == 1:
         bias = jax.lax.stop_gradient(bias)
-    # The handlers repeat all dimensions but the last one.
+    # The handlers can repeat every dimension of bias and mask except the last one, which is expanded here.
     keys = key4.shape[1]
     bias, mask = (x if x is None else jnp.broadcast_to(x, (*x.shape[:3], keys)) for x in (bias, mask))
     out, residual = _in_auto_mode(rule, *_varying_alike(query4, key4, value4, bias, mask, *lengths))
@@ -196,7 +196,8 @@ def _attend(rule: _Rule, query: Array, key: Array, value: Array, *others: Array 
 
 
 def _varying_alike(*arrays: Array | None) -> list[Array | None]:
-    """Inside shard_map, lets each array vary over the axes over which any of them varies, as the call wants it."""
+    """Inside shard_map, lets each array vary over the axes over which any of them varies, because the call requires
+    it."""
     axes = [frozenset() if x is None else jax.typeof(x).manual_axis_type.varying for x in arrays]
     missing = [tuple(frozenset().union(*axes) - own) for own in axes]
     return [jax.lax.pcast(x, m, to="varying") if m and x is not None else x for x, m in zip(arrays, missing, strict=True)]
@@ -264,7 +265,7 @@ def _backward_on_cpu(rule: _Rule, with_bias: bool, arrays: Sequence, kept: tuple
     results = [(x.shape, x.dtype) for x in arrays[:3]]
     bias, heads = arrays[3], arrays[0].shape[2]
     summed = with_bias and bias.shape[1] != heads
-    of_call = bias.astype(jnp.float32) if summed else bias  # so the gradient is not rounded per head
+    of_call = bias.astype(jnp.float32) if summed else bias  # float32: the gradient is rounded after the sum over heads
     if with_bias:
         results.append(((bias.shape[0], heads, *bias.shape[2:]), of_call.dtype))
     gradients = list(_call(BACKWARD, results, rule, [*arrays[:3], of_call, *arrays[4:]], kept[0], d_out, *kept[1:]))
@@ -274,7 +275,7 @@ def _backward_on_cpu(rule: _Rule, with_bias: bool, arrays: Sequence, kept: tuple
 
 
 def _sharded_like(given: Array, result: Array) -> Array:
-    """XLA does not see which shards a call's results have: those of the given array."""
+    """Gives the result the shards of the given array. XLA does not see by itself which shards a call's results have."""
     manual = jax.typeof(given).manual_axis_type.varying
     return result if manual else shard_alike(given, result)[1]
 
@@ -345,7 +346,7 @@ def _by_jax(rule: _Rule, arrays: Sequence[Array | None], **more: Any) -> Any:
 
 
 def _forward_by_jax(rule: _Rule, *arrays: Array | None) -> tuple[Array, Array, Array]:
-    """Returns the residual in place of maximum and sum, with sums of 1."""
+    """Computes the forward by jax.nn. Returns out, the residual in place of the maximum, and 1 in place of the sum."""
     out, residual = _by_jax(rule, arrays, return_residual=True)
     residual = residual.swapaxes(1, 2).astype(jnp.float32)
     return out, residual, jnp.ones_like(residual)
@@ -393,8 +394,8 @@ _replacement = _Replacement()
 def replace_dot_product_attention() -> Iterator[None]:
     """Replaces jax.nn.dot_product_attention in its context. Contexts may nest and overlap.
 
-    Functions that were jitted before keep the function that they had, and so do functions that are traced inside keep
-    this one.
+    Functions that were jitted before the context keep jax.nn's function. Functions that are traced inside keep this
+    one.
     """
     _replacement.enter()
     try:

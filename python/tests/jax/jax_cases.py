@@ -160,8 +160,8 @@ def check(got: Any, jaxs: Any, want: np.ndarray, times: int = 2) -> None:
     `times` jax.nn's: it is a single number's, whose ratio varies from 0.7 to 4 with the numbers of the inputs.
 
     Both bounds have one rounding to the result's type more, because jax.nn's own rounding may happen to be exact. For
-    the largest error it is eps times the largest number. For the root mean square it is eps / 4: a rounding to nearest
-    has one of eps / 7 to eps / 3.5 of its number."""
+    the largest error it is eps times the largest number. For the root mean square it is eps / 4: the root mean square
+    of a rounding to nearest is eps / 7 to eps / 3.5 of the number."""
     assert got.shape == jaxs.shape and got.dtype == jaxs.dtype
     largest, eps = np.abs(want).max(initial=0), float(jnp.finfo(got.dtype).eps)
     errors = [np.abs(np.asarray(x, np.float64) - want) for x in (got, jaxs)]

@@ -195,5 +195,5 @@ def test_a_traced_scale_is_jaxs():
     call = CALLS["plain"]
     got = jax.jit(lambda s: call.run(attention, scale=s))(0.3)
     np.testing.assert_array_equal(got, jax.jit(lambda s: call.run(jax.nn.dot_product_attention, scale=s))(0.3))
-    held = call.run(attention, scale=jnp.float32(0.3))  # its number is known
+    held = call.run(attention, scale=jnp.float32(0.3))  # unlike a traced scale, this one has a known value
     np.testing.assert_array_equal(held, call.run(attention, scale=float(np.float32(0.3))))

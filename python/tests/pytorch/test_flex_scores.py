@@ -214,7 +214,8 @@ def test_bits_do_not_depend_on_threads(name):
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("name", ["a scalar", "heads", "per row", "operations"])
 def test_gradients_of_16_bits_are_summed_in_float32(name, dtype, monkeypatch):
-    """The gradient of a tensor of 16 bits is the gradient of the same numbers in float32, but for two roundings."""
+    """The gradient of a 16-bit tensor differs from the gradient of the same numbers in float32 only by two
+    roundings."""
     monkeypatch.setattr(attention, "_BIASES", 1)  # slabs of 128 rows
     monkeypatch.setattr(attention, "_SCORES", 1)  # slabs of one row
     shape, made = {

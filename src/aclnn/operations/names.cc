@@ -213,7 +213,7 @@ constexpr Rename kGatherNames[] = {{"key", "keyRef"},
                                    {"seq_offset", "seqOffset"},
                                    {"form", "cacheMode"}};
 
-// Returns the names that only this operator has, not the whole family of operators.
+// Returns the names that only this operator has. The tables above hold names that several operators share.
 std::span<const Rename> OwnNames(Names names) {
   switch (names) {
     case Names::kForward: return kForwardNames;

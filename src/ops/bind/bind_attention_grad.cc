@@ -48,7 +48,7 @@ Status CheckWritten(const Gradient& gradient, bool any_innermost = false) {
                                  ", want strides that keep its elements apart");
 }
 
-// Checks that the gradient of q_rope or k_rope is given exactly if the call has rope tensors.
+// Checks that the gradient of q_rope or k_rope is given if the call has rope tensors, and only then.
 Status CheckRope(bool has_rope, const Gradient& gradient) {
   const bool given = gradient.tensor.data != nullptr;
   if (given != has_rope) {

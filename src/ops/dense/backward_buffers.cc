@@ -37,7 +37,7 @@ SumSizes SizesOfSums(const BoundAttentionGrad& bound) {
   return sums;
 }
 
-/// Returns whether the loop `gradient_tiles` computes a strip of the plan. It computes the widest strips only.
+/// Returns whether the loop `gradient_tiles` computes a strip of the plan. The loop computes the widest strips only.
 bool Loops(const BoundAttentionGrad& bound, const tiling::BackwardPlan& plan, const core::kernels::KernelTable& table) {
   if (!GradientTiles::Takes(table, bound)) return false;
   const auto& sequences = bound.forward.problem.sequences;

@@ -25,13 +25,13 @@ struct BackwardSlot {
   float* dq_panel = nullptr;  ///< strips of dQ, [d + d_rope][width]
   float* shift = nullptr;     ///< base-2 logarithm of the row's softmax denominator; +inf for a row without keys
   float* delta = nullptr;     ///< rowsum(d_out * out)
-  float* q = nullptr;         ///< one panel of pack_rows for each tile of rows
+  float* q = nullptr;         ///< Q as pack_rows writes it, one panel per tile of rows
   float* q_rope = nullptr;    ///< panels of pack_rows
   float* d_out = nullptr;     ///< panels of pack_rows
-  float* dk = nullptr;        ///< rows [d + d_rope], or KeyColumns of them
-  float* dv = nullptr;        ///< rows [dv], or KeyColumns of them
-  /// Rows [d + d_rope], or columns with copies for kernels of pairs (BackwardBuffers::KeyOffset). Unused if kernels
-  /// read the caller's rows.
+  float* dk = nullptr;        ///< rows [d + d_rope], which lie as KeyColumns says
+  float* dv = nullptr;        ///< rows [dv], which lie as KeyColumns says
+  /// K as rows [d + d_rope] or, for kernels of pairs, in the form of BackwardBuffers::KeyOffset. Unused if kernels read
+  /// the caller's rows.
   float* k = nullptr;
   float* v = nullptr;  ///< rows [dv]; unused if kernels read the caller's rows
 };
@@ -40,8 +40,8 @@ struct BackwardSlot {
 /// by 32 columns is contiguous, as the products of the tile unit want it.
 struct KeyColumns {
   static constexpr int64_t kGroup = 32;
-  int64_t row = 0;    ///< floats from a key to the next
-  int64_t group = 0;  ///< floats from 32 columns to the next
+  int64_t row = 0;    ///< floats from a key to the next key
+  int64_t group = 0;  ///< floats from a group of 32 columns to the next group
 
   [[nodiscard]] bool grouped() const { return group != kGroup; }
   /// Returns the offset of a key's column, which is a multiple of 32 if columns are grouped.
@@ -55,7 +55,7 @@ struct BackwardScratch {
   GradTiles tiles;
   float* capped = nullptr;  ///< one strip's capped scores
   float* bias = nullptr;    ///< staged rows of a compressed pse
-  char* loop = nullptr;     ///< GradientColumn::memory
+  char* loop = nullptr;     ///< memory for GradientColumn::memory
 };
 
 /// The offsets of a backward plan's buffers in its workspace.
@@ -89,13 +89,14 @@ class BackwardBuffers {
     return std::string(table.widest().name) + (loops_ ? "_gradient_tiles" : "");
   }
   /// Returns the offset, in floats, of key `begin` in BackwardSlot::k or KeySums::k. With kernels of pairs, `begin` is
-  /// the first key of a column. There lie pairs of rows of K and, for `gradient_tiles`, tiles of K and then of V.
+  /// the first key of a column. There, a column has pairs of rows of K and, for `gradient_tiles`, then tiles of K and
+  /// of V.
   [[nodiscard]] int64_t KeyOffset(int64_t begin) const {
     assert(begin >= 0 && (!pairs_ || begin % 2 == 0));
     if (!pairs_) return begin * columns_qk_;
     return begin / 2 * (columns_qk_ + (loops_ ? columns_qk_ + columns_v_ : 0));
   }
-  /// Return the floats from a column's pairs of K to its tiles of K and of V.
+  /// Return the offsets, in floats, of a column's tiles of K and tiles of V from the column's pairs of K.
   [[nodiscard]] int64_t KeyTiles() const { return block_k_ / 2 * columns_qk_; }
   [[nodiscard]] int64_t ValueTiles() const { return 2 * KeyTiles(); }
 

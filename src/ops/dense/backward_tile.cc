@@ -243,8 +243,8 @@ void BackwardTile::Accumulate(Tile& tile) const {
   ColumnGradients(tile);
 }
 
-/// Returns whether the kernels' loop computes the tile's widest strips. It multiplies masked pairs by 0. If an element
-/// that it would multiply is not finite, the other kernels compute the tile, with the same bits.
+/// Returns whether the kernels' loop computes the tile's widest strips. The loop multiplies masked pairs by 0. If an
+/// element of a masked pair is not finite, the other kernels compute the tile, with the same bits.
 bool BackwardTile::TakesLoop(Tile& tile) const {
   if (!buffers_.loops()) return false;
   for (int64_t s = 0; s < tile.strips.size(); ++s) {

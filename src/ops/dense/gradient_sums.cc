@@ -1,5 +1,5 @@
-// Computes the gradients of parameters, which are sums over rows, keys or the batch. Each adds up the partial sums that
-// the tiles have left, one by one in a fixed order. So the bits do not depend on threads. This takes O(B N S)
+// Computes the gradients of parameters, which are sums over rows, keys or the batch. Each gradient adds up the partial
+// sums that the tiles have left, one by one in a fixed order. So the bits do not depend on threads. This takes O(B N S)
 // additions, while the tiles take O(B N S^2 D).
 
 #include "ops/dense/gradient_sums.h"
@@ -123,7 +123,7 @@ double SinkGradient(const GradRows& rows, float sink, const tiling::Sequence& se
                     int64_t i, float delta) {
   const int64_t row = sequence.q_offset + i;
   const float row_sum = rows.softmax_sum.At(b, head, row);
-  if (row_sum == 0) return 0;  // a sequence with Sk = 0
+  if (row_sum == 0) return 0;  // the row's sequence has no keys
   const double p = ExpBelow<double>(sink, rows.softmax_max.At(b, head, row)) / row_sum;
   return -(p * delta);
 }

@@ -40,7 +40,7 @@ Status BindStartLoc(std::span<const int64_t> given, BoundBlockScore& bound) {
                                    std::to_string(sequences.size()) + " (one per sequence)");
   }
   for (size_t b = 0; b < given.size(); ++b) {
-    // Sums with row numbers stay in 64 bits below this limit.
+    // Up to this limit, start_loc plus a row number fits in 64 bits.
     constexpr int64_t kMost = int64_t{1} << 60;
     if (given[b] >= 0 && given[b] <= kMost) continue;
     return Status::InvalidArgument(Arg("start_loc", {}, At(static_cast<int64_t>(b))).Is(std::to_string(given[b])) +

@@ -14,7 +14,7 @@ namespace fa::ops {
 /// The sizes and options of scores of blocks.
 struct BlockScoreProblem {
   const IndexerShape& shape;
-  const std::vector<int64_t>& start_loc;  ///< one number per sequence
+  const std::vector<int64_t>& start_loc;  ///< per sequence: position of the first query token among the keys
   int64_t columns, init_blocks, local_blocks;
 };
 

@@ -24,7 +24,7 @@ Status BindIndexOffset(const TensorView& offset, const SparseTensors& tensors, B
   return Status::Ok();
 }
 
-/// Checks that no index, with its offset, is negative or needs more than 31 bits.
+/// Checks that each index is in 0..2^31 - 1 after its offset is added.
 Status CheckIndexOffsets(const BoundIndexer& bound, const TensorView& offset) {
   if (offset.data == nullptr) return Status::Ok();
   const layout::RowsView view{offset.data, bound.index_offset};
@@ -46,7 +46,7 @@ Status CheckIndexOffsets(const BoundIndexer& bound, const TensorView& offset) {
   return Status::Ok();
 }
 
-/// Returns the type of values, or of weights, that a call with this tensor may have besides f32.
+/// Returns the type that a tensor of values or weights must have: the tensor's own type if that type is allowed.
 DType FloatTypeOf(const TensorView& tensor, const IndexerShape& shape) {
   if (shape.quantized && (tensor.dtype == DType::kF16 || tensor.dtype == DType::kBF16)) return tensor.dtype;
   return tensor.dtype == DType::kF32 || shape.quantized ? DType::kF32 : shape.dtype;

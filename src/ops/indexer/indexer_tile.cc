@@ -54,7 +54,7 @@ IndexerProgram::IndexerProgram(const IndexerShape& bound_shape, const core::kern
              .d = shape.d,
              .block = kBlockKeys,
              .quantized = shape.quantized},
-      // Parts of keys begin at blocks, so no two tasks take the maximum of one block.
+      // Parts of keys begin at block boundaries. So each block lies in one part, and one task computes its maximum.
       plan(tiling::MakeIndexerPlan(shape.sequences, shape.heads, shape.d,
                                    shape.score_block > 0 ? std::lcm(KeyWidth(), shape.score_block) : KeyWidth(),
                                    machine)),
@@ -117,8 +117,8 @@ void IndexerTile::operator()(int32_t task, int worker) const {
   for (int64_t i = 0; i < tokens; ++i) step_(Token(item, i), scores + i * row_floats, scratch.step);
 }
 
-/// Converts the tokens' weights to f32, and their queries if these are broadcast and the kernels cannot read their
-/// type.
+/// Converts the tokens' weights to f32. Widens queries that the kernels cannot read. Queries of one or two tokens are
+/// widened only if they are quantised, because packing them for the lanes converts any other type.
 void IndexerTile::ReadTokens(const tiling::IndexerItem& item, const Scratch& scratch) const {
   const IndexerShape& shape = program_.shape;
   const int64_t tokens = item.rows.end - item.rows.begin;

@@ -16,10 +16,11 @@
 namespace fa::ops {
 namespace {
 
-/// Limits of windows and ratios. With them no position, and no sum of a position and a limit, leaves 64 bits.
+/// Limits of windows and ratios. Within these limits no position, and no sum of a position and a limit, overflows 64
+/// bits.
 constexpr int64_t kMostTokensOfWindow = int64_t{1} << 40, kMostRatio = int64_t{1} << 30;
 
-/// The arguments of one of the two ranges of keys, with the names of the arguments.
+/// The arguments for the original keys or for the compressed keys, with the names of the arguments.
 struct KeyRangeArgs {
   struct {
     const char *kv, *indices, *topk_length, *table, *cu, *used;
@@ -96,7 +97,7 @@ class SharedKvBinding {
     KeyLists* lists;
     bool* paged;
     layout::BlockTable* table;
-    int64_t* entries;  ///< SharedKeys::first_entries or second_entries
+    int64_t* entries;  ///< where to store SharedKeys::first_entries or second_entries
   };
 
   Status CheckOptions() const;
@@ -182,7 +183,7 @@ Status SharedKvBinding::BindInputs(const Args& args) {
                                 .paged = &bound_.paged,
                                 .table = &bound_.table,
                                 .entries = &keys.first_entries}));
-  // Sorted rows of pages would be in the order of the pages, and so would be the sums.
+  // If entries are rows of pages, sorting them would let the order of sums depend on where pages lie.
   bound_.lists.sorted = !options_.ori_indices_are_slots;
   FA_RETURN_IF_ERROR(BindRange(cmp_, cmp_tensors_,
                                {.k = &bound_.second.k,

@@ -93,13 +93,13 @@ struct SparseGradRows {
   GradRows attention;
   TokenLists lists;
   layout::RowsView second = {};  ///< the second tensor of keys
-  layout::StatsView lse = {};    ///< if the call has it, instead of the statistics
+  layout::StatsView lse = {};    ///< if given, read instead of the statistics
   layout::MutableRowsView second_dk = {};
   /// Means of the probabilities over the heads, f32 per entry of a list; null data if not wanted.
   layout::MutableRowsView first_mean = {}, second_mean = {};
 };
 
-/// Returns the tensors of checked arguments. They point into `bound`.
+/// Returns the tensors of checked arguments. The tensors point into `bound`.
 [[nodiscard]] SparseRows RowsOf(const BoundSparse& bound, const SparseAttentionArgs& args);
 [[nodiscard]] SparseGradRows RowsOf(const BoundSparseGrad& bound, const SparseAttentionGradArgs& args);
 

@@ -71,7 +71,8 @@ layout::BlockTable OriginalTable(const BoundSharedKv& bound, const SharedKvArgs&
   return TableOfRange(bound.paged, bound.table, every_page.empty() ? args.ori_block_table.data : every_page.data());
 }
 
-/// Checks the pages with keys that a token may have. Positions ascend, so the first token and the last have the bounds.
+/// Checks the pages of all keys that tokens may see. Positions of tokens ascend, so the first token sees the first of
+/// these keys, and the last token sees the last of them.
 Status CheckPagesOfRange(const layout::BlockTable& table, const tiling::SharedKeys& keys,
                          const SparseSequences& sequences, bool second) {
   if (table.entries == nullptr) return Status::Ok();

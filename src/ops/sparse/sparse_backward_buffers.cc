@@ -19,7 +19,7 @@ int64_t PanelColumns(const core::kernels::KernelTable& table, int64_t columns) {
 }
 
 int64_t SumColumns(const BoundSparseGrad& bound) {
-  if (!bound.has_gradients) return kLineFloats;  // the sums are not used
+  if (!bound.has_gradients) return kLineFloats;  // without gradients there are no sums
   const tiling::SparseProblem sparse = bound.forward.Problem();
   const auto& problem = sparse.attention;
   const int64_t columns =

@@ -9,7 +9,7 @@
 
 namespace fa::ops {
 
-/// The most rows that are joined at once (TileScratch::joined_k). ForwardStrips::Attend takes as many keys per call.
+/// The most rows that are joined at once (TileScratch::joined_k), and the most keys per call of ForwardStrips::Attend.
 inline constexpr int64_t kJoinedRows = 512;
 
 /// A worker's own memory for one tile task, carved from the workspace.
@@ -27,10 +27,11 @@ struct TileScratch {
   /// joined rows of any tensor.
   std::byte *joined_k = nullptr, *joined_k_rope = nullptr, *joined_v = nullptr;
   float* bias = nullptr;  ///< [width][block_k]: staged rows of a compressed pse
-  // For attend_tiles.
-  char* attended = nullptr;         ///< TileAttendArgs::memory
+  // The next three members are memory for attend_tiles.
+  char* attended = nullptr;         ///< memory for TileAttendArgs::memory
   float* attended_lanes = nullptr;  ///< strip after strip: `shift`, `largest` and `whole_sum`, each [width]
-  float* good = nullptr;            ///< strip after strip: row_max, row_sum and state [dv] before it is done again
+  float* good = nullptr;  ///< strip after strip: the loop's row_max, row_sum and state [dv], kept while strips visit
+                          ///< their keys again
 
   /// Returns the bytes of scratch per worker. With `convert`, blocks of K and V are converted to f32. With `tiles`,
   /// there is memory for attend_tiles.

@@ -75,7 +75,7 @@ class KeySelection {
   KeySelection(Carver& carver, const KeyLists& lists, int64_t max_sk);
 
   /// Returns the keys below `limit` that a list selects, up to its first -1. Entries that name no block below the limit
-  /// are skipped. The result is valid until the next call. @param length  no more entries than these are read
+  /// are skipped. The result is valid until the next call. @param length  the most entries that are read
   [[nodiscard]] SelectedKeys Select(const void* list, int64_t limit,
                                     int64_t length = std::numeric_limits<int64_t>::max()) const;
 
@@ -89,7 +89,7 @@ class KeySelection {
   [[nodiscard]] SelectedKeys Expand(int64_t count, int64_t limit) const;
 
   KeyLists lists_;
-  uint64_t *entries_, *swap_;  // block << 32 | slot
+  uint64_t *entries_, *swap_;  // entries in the form block << 32 | slot
   uint64_t* marks_;            // one bit per block
   int32_t* slot_of_;           // slot of each marked block
   int32_t *keys_, *slots_;

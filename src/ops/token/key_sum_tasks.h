@@ -20,9 +20,9 @@
 namespace fa::ops {
 
 /// The tasks of a gradient whose query tokens add to f32 sums of keys: tasks that clear the sums, tasks of tokens, and
-/// tasks that write the sums. Workers claim them from the front of one list. There are no edges between tasks, because
-/// edges would take memory per token. Instead, a running task waits for earlier tasks. Before a token adds, all sums
-/// must be cleared. Before sums are written, all tokens must have added.
+/// tasks that write the sums. Workers claim the tasks from the front of one list. There are no edges between tasks,
+/// because edges would take memory per token. Instead, a running task waits for earlier tasks. Before a token adds, all
+/// sums must be cleared. Before sums are written, all tokens must have added.
 class KeySumTasks {
  public:
   /// Adds the sums to the layout of `workspace`.
@@ -55,7 +55,7 @@ class KeySumTasks {
     Run(const KeySumTasks& tasks, const SparseSequences& sequences, const core::kernels::RowKernels& kernels,
         std::span<const Target> targets, std::byte* workspace);
 
-    /// Runs a task. If it is the task of a unit, it calls run_unit(unit).
+    /// Runs a task. If the task is a unit's, calls run_unit(unit).
     template <typename RunUnit>
     void RunTask(int32_t task, const RunUnit& run_unit) const {
       const int64_t unit = task - tasks_.plan_.key_tasks;
@@ -66,7 +66,8 @@ class KeySumTasks {
         const PhaseArrival arrival(added_);
         run_unit(unit);
       } else {
-        // The task also waits for the tasks that clear sums, because tokens that add nothing do not wait for them.
+        // The task also waits for the tasks that clear sums, because a token that adds nothing does not wait for
+        // cleared sums.
         cleared_.Wait();
         added_.Wait();
         Write(unit - tasks_.plan_.units);

@@ -25,7 +25,7 @@ struct QuantizedRow {
   RowScale scale = RowScale::kNone;
   DType rope_type = DType::kBF16;  ///< kF32, kF16 or kBF16
   int64_t rope = 0;
-  int64_t numbers_at = 0, rope_at = 0, scales_at = 0;  ///< bytes from the row's first byte
+  int64_t numbers_at = 0, rope_at = 0, scales_at = 0;  ///< where each part begins, in bytes from the row's first byte
 
   /// Returns the number of columns for which a row stands.
   [[nodiscard]] int64_t Width() const { return columns + rope; }

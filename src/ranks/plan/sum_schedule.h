@@ -13,13 +13,13 @@ namespace fa::tiling {
 /// own, and every transport has 32,768 tags.
 inline constexpr int32_t kMostTravellingChunks = 32'000;
 
-/// A number that is a multiple of block_k in every backward. So a column begins at every multiple of it.
+/// In every backward this number is a multiple of block_k. So a column begins at every multiple of this number.
 inline constexpr int64_t kColumnKeys = 128;
 
-/// Some keys of a sequence. Their sums of dK and dV go from rank to rank in one message.
+/// Some keys of a sequence, whose sums of dK and dV go from rank to rank in one message.
 struct SumChunk {
   int64_t sequence = 0;  ///< number of the sequence, counted from the unit's first sequence
-  Interval keys;         ///< keys of the sequence; they begin at a multiple of kColumnKeys
+  Interval keys;         ///< keys of the sequence, which begin at a multiple of kColumnKeys
   int64_t at = 0;        ///< position of the chunk's sums among the unit's sums, in keys
   int last = -1;         ///< the rank that adds last; -1: no row keeps any of the keys
   /// Index among the chunks whose sums go from rank to rank; -1: one rank adds all blocks of the chunk.

@@ -14,8 +14,8 @@ namespace {
 constexpr int kFirstTag = kMoveBackTag + 1;
 static_assert(kFirstTag + tiling::kMostTravellingChunks <= Transport::kTags);
 
-// The number of blocks that one poll examines. That is enough for the blocks that run and for as many blocks whose sums
-// arrive meanwhile.
+// The number of blocks that one poll examines. The number is enough for the blocks that run and for as many blocks
+// whose sums arrive meanwhile.
 constexpr size_t kBlocksPolled = ChainMessages::kMostReceives;
 
 }  // namespace

@@ -40,7 +40,7 @@ class GradChain {
   [[nodiscard]] const tiling::WorkspacePlan& workspace() const { return workspace_; }
   [[nodiscard]] tiling::PlanFacts Facts() const;
 
-  /// Returns the size in bytes of all sums of the unit. Their memory must not be reused before FinishSends.
+  /// Returns the size in bytes of all sums of the unit. The memory of the sums must not be reused before FinishSends.
   [[nodiscard]] size_t SumBytes() const;
   /// Returns the number of send requests, one for each chunk whose sums go from rank to rank.
   [[nodiscard]] size_t RequestCount() const { return static_cast<size_t>(schedule_->travelling_chunks); }
@@ -48,7 +48,7 @@ class GradChain {
   /// sent count too.
   [[nodiscard]] MessagesUnderWay UnderWay() const;
 
-  /// Memory that must outlive the unit's run, because messages may still read its sums after the run.
+  /// Memory that must outlive the unit's run, because messages may still read the sums after the run.
   struct Travelling {
     float* sums = nullptr;
     Transport::Request* requests = nullptr;

@@ -32,7 +32,7 @@ class RowMoves {
   /// Makes the copies. All ranks must call this function, and also TakeBack.
   [[nodiscard]] Status Bring(Transport& transport, const AttentionGradArgs& args, std::byte* workspace) const;
   [[nodiscard]] Status TakeBack(Transport& transport, const AttentionGradArgs& args, std::byte* workspace) const;
-  /// Writes NaN over the copies of dQ, because other ranks may get parts of them.
+  /// Writes NaN over the copies of dQ, because other ranks may get parts of the copies.
   void Spoil(std::byte* workspace) const;
 
  private:

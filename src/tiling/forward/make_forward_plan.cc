@@ -111,8 +111,8 @@ class ItemMaker {
   // Returns the key rows to pack for each head of the sequence. They are the rows that some strip visits, because only
   // such rows may be read.
   [[nodiscard]] Interval PackKeys(const Sequence& sequence) const {
-    // Packed tiles give other bits. So only the whole sequence decides whether K and V are packed as tiles. The rows of
-    // this plan and the tile's size have no part in it.
+    // Tiles packed for the tile unit give other bits. So only the whole sequence decides whether K and V are packed as
+    // tiles, and not the rows of this plan or the size of a tile.
     const bool tiles = problem_.packs_tiles;
     const int64_t strips = CeilDiv(problem_.group() * (tiles ? sequence.rule.sq : sequence.sq), strip_rows_);
     const bool dense = problem_.k_in_place && problem_.v_in_place;
@@ -123,8 +123,8 @@ class ItemMaker {
     return {keys.begin / step * step, std::min(CeilDiv(keys.end, kKeyStep) * kKeyStep, sequence.sk)};
   }
 
-  // Checks the size of a slot. An element takes four bytes, because it is packed as f32, or at least one byte for int8.
-  // In tiles it has two bytes.
+  // Checks the size of a slot. In panels an element takes four bytes, as f32, or at least one byte for int8. In tiles
+  // of the tile unit it takes two bytes.
   void CheckSlot() const {
     const int64_t columns = (problem_.k_in_place ? 0 : problem_.d) + (problem_.v_in_place ? 0 : problem_.dv);
     const size_t bytes = problem_.dtype == DType::kI8 ? 1 : problem_.packs_tiles ? 2 : sizeof(float);
@@ -277,9 +277,9 @@ int64_t MostSlots(int64_t heads, const AttentionProblem& problem, const Machine&
   return heads <= own || own % problem.heads_kv == 0 ? std::min(heads, own) : machine.workers;
 }
 
-// Raises the numbers of buffers to the most that any lengths of the sequences need. With fewer heads to pack, each head
-// has a slot. Sequences of few rows have parts of keys, and some cut of heads may need all parts. The graph counts
-// tiles of few rows and tiles of many rows, and more packs of fewer keys.
+// Raises the numbers of buffers and tasks to the most that sequences of any lengths need. With fewer heads to pack,
+// each head may have a slot of its own. If a sequence has few rows, its keys are cut into parts, as many as MostParts.
+// Tasks are counted for tiles of few rows and for tiles of many rows, and for more packs of fewer keys.
 void RaiseToAnyLengths(const AttentionProblem& problem, const Machine& machine, ForwardPlan& plan) {
   int64_t most_rows = 0, parts = 0;
   for (const Sequence& sequence : problem.sequences) {

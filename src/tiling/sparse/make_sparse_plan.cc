@@ -20,7 +20,7 @@ constexpr double kMinTaskFlops = 1e6;
 
 // A product that reads values in place prefetches the row that lies this many rows ahead. Shared values are columns of
 // the keys, which the computation of scores has brought into L2. Values in a tensor of their own come from further
-// away. With these, a Zen 5 runs at 64 % of its peak rate with 32 rows, but at 50 % with 8 rows.
+// away. With such values, a Zen 5 runs at 64 % of its peak rate with 32 rows, but at 50 % with 8 rows.
 constexpr int64_t kSharedValuesAhead = 8, kOwnValuesAhead = 32;
 
 void OneList(int64_t tasks, int workers, core::TaskGraph& graph) {

@@ -181,7 +181,7 @@ TEST(AclnnSparseFlashMla, PagesGiveTheBitsOfCpp) {
   }
 }
 
-// The L1 norm alone is the one that the gradient computes.
+// The operator for the L1 norm alone gives the norm that the gradient computes.
 TEST(AclnnSparseFlashMlaSoftmaxL1Norm, GivesTheBitsOfCpp) {
   for (const Layout layout : {Layout::kBSND, Layout::kTND}) {
     SharedKvCase c = UsualMla(DType::kBF16);

@@ -28,7 +28,7 @@ struct ScoreCase {
   int64_t behind = 2;  ///< rows of queries that no sequence has
 };
 
-/// Sums of numbers.
+/// Returns the inclusive prefix sums of the numbers.
 std::vector<int64_t> PrefixSums(std::vector<int64_t> numbers) {
   for (size_t i = 1; i < numbers.size(); ++i) numbers[i] += numbers[i - 1];
   return numbers;
@@ -172,8 +172,8 @@ std::vector<ScoreCase> ScoreCases() {
   return cases;
 }
 
-/// Returns the largest difference, infinity unless the same entries are infinite, or NaN if any difference is NaN. With
-/// NaN no comparison holds.
+/// Returns the largest difference. Returns infinity if different entries are infinite, and NaN, with which no
+/// comparison holds, if any difference is NaN.
 template <typename Real>
 double LargestGap(const std::vector<Real>& got, const std::vector<double>& want) {
   double largest = got.size() == want.size() ? 0 : std::numeric_limits<double>::infinity();
@@ -234,7 +234,7 @@ TEST(MsaIndexScore, BlocksThatAreAlwaysSelectedHaveTheirConstants) {
 
 TEST(MsaIndexScore, NanStaysInTheBlocksThatSeeIt) {
   for (const ScoreCase& c : {ScoreCase{}, ScoreCase{.dtype = DType::kBF16, .rows = {2}, .keys = {1900}}}) {
-    for (const int64_t key : {128, 133, 140, 255}) {  // lanes of every vector
+    for (const int64_t key : {128, 133, 140, 255}) {  // these keys lie in lanes of every vector
       BlockScores problem(c);
       problem.SetKey(key, std::numeric_limits<float>::quiet_NaN());
       const std::vector<double> want = problem.Expected<double>();

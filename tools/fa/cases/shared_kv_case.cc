@@ -224,7 +224,7 @@ void SharedKvData::CheckBackward() const {
     CheckRow(
         Head(dq_, batch, head, case_.s1, case_.heads), row,
         {.name = fmt::format("dq[batch {}, row {}, head {}", batch, row, head), .value = dq.value, .bound = dq.bound});
-    // The last original keys are those of the windows.
+    // Tests the last two original keys, which lie in windows, and the last compressed key.
     const int64_t key = i == 2 ? keys() - 1 : std::max<int64_t>(case_.s2 - 1 - i, 0);
     std::vector<check::BackwardHead> group;
     for (int64_t n = 0; n < case_.heads; ++n) group.push_back(BackwardHead(batch, n));

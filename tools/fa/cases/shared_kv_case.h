@@ -23,7 +23,7 @@ struct SharedKvCaseFlags {
 void AddSharedKvCaseFlags(CLI::App& command, int64_t rows, SharedKvCaseFlags& flags);
 
 /// A call described by its sizes alone, in layout BSND. Each token has a window of original keys that ends at the
-/// token, and a list of K compressed keys; with K = 0 it has all compressed keys before it.
+/// token, and a list of K compressed keys; with K = 0 the token has all compressed keys before it.
 class SharedKvCase {
  public:
   /// Makes a case whose tensors are given but have no contents, which is enough to plan. Throws UsageError.
@@ -56,7 +56,7 @@ class SharedKvData {
   [[nodiscard]] SharedKvGradArgs BackwardArgs(Context& context);
   /// Returns the bytes of keys. A row counts once for every query that has it.
   [[nodiscard]] double gathered_bytes() const;
-  /// CheckForward and CheckBackward compare some rows with a double-precision computation from the same inputs. They
+  /// CheckForward and CheckBackward compare some rows with a double-precision computation from the same inputs. Both
   /// throw Failure if an element is wrong.
   void CheckForward() const;
   void CheckBackward() const;

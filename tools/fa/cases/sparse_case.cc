@@ -48,8 +48,8 @@ SparseMask ParseMode(int64_t mode) {
   throw UsageError(fmt::format("--sparse-mode: {}, want 0 or 3", mode));
 }
 
-// Refuses sizes of a tensor that has 2^63 bytes or more. SparseCase calls it with sizes that are upper bounds for every
-// tensor of the call.
+// Refuses sizes of a tensor that has 2^63 bytes or more. SparseCase calls this function with sizes that are upper
+// bounds for every tensor of the call.
 void CheckSizes(const char* flag, const std::string& text, const std::vector<int64_t>& sizes) {
   if (!npy::BytesOf(sizes, npy::ElementType::kF32)) {
     throw UsageError(fmt::format("{}: {}, want sizes of at least 0 and tensors below 2^63 bytes", flag, text));

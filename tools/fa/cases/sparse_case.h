@@ -25,10 +25,10 @@ struct SparseCaseFlags {
   bool separate_value = false;
   int64_t block_size = 0;  ///< if > 0, keys and values lie in pages of this many rows
   std::string rows;        ///< the type of quantised keys, "int8" or "e4m3"; "": keys are not quantised
-  int64_t tile = 128;      ///< numbers per scale
+  int64_t tile = 128;      ///< numbers per scale of quantised keys
 };
 
-/// The kind of a command, which decides about its flags and about the sizes of its --shape.
+/// The kind of a command. The kind decides which flags the command has, and which sizes --shape has.
 enum class SparseCaseKind : uint8_t {
   kAttention,     ///< --shape has B,N,S1,S2,D,Drope,K
   kIndexer,       ///< --shape has B,Nidx,S1,S2,D,K

@@ -81,7 +81,7 @@ def _key_layout(layout_q: str, layout_kv: str, name: str, pages: str | None) -> 
 
 
 def _keywords(given: dict[str, Any], names: dict[str, str]) -> dict[str, Any]:
-    """Returns the library's arguments by name, those of `names` whose device's name is in `given`."""
+    """Returns the arguments in `given` by the library's names. `names` are {the library's name: the device's name}."""
     return {
         name: _prefix_sums(own, given[own]) if name.startswith("cu_") else given[own]
         for name, own in names.items()
@@ -90,9 +90,9 @@ def _keywords(given: dict[str, Any], names: dict[str, str]) -> dict[str, Any]:
 
 
 def _attend(given: dict[str, Any], paged: bool, names: dict[str, str], **more: Any) -> tuple[Tensor, Tensor]:
-    """Computes `sparse_flash_mla` from its arguments. Without a length or a list, its key may be missing from `given`.
-    Errors name arguments as `names` says."""
-    tables: dict[str, Any] = {}  # only pages have them
+    """Computes `sparse_flash_mla` from its arguments. `given` may lack the entry of an absent length or list. Errors
+    name arguments as `names` says."""
+    tables: dict[str, Any] = {}  # without pages, the entries are None
     for name, kv in (("ori_block_table", given["ori_kv"]), ("cmp_block_table", given["cmp_kv"])):
         tables[name] = given[name] if paged else None
         if paged and kv is not None and tables[name] is None:
@@ -215,9 +215,9 @@ def sparse_flash_mla_softmax_l1_norm(
     layout_q: str = "BSND",
     layout_k: str = "BSND",
 ) -> Tensor:
-    """Computes one L1 norm of `sparse_flash_mla_grad` alone: for each entry of sparse_indices [B,S1,1,K], which must be
-    given, the mean over the heads of its key's probability. key is [B,S2,1,D], TND [T,1,D]. Raises ValueError for a
-    wrong argument."""
+    """Computes one L1 norm of `sparse_flash_mla_grad` alone. For each entry of sparse_indices [B,S1,1,K], it is the
+    mean over the heads of the key's probability. sparse_indices must be given. key is [B,S2,1,D], TND [T,1,D]. Raises
+    ValueError for a wrong argument."""
     _key_layout(layout_q, layout_k, "layout_k", None)
     if sparse_indices is None:
         raise ValueError("invalid argument: sparse_indices: missing, want the lists of keys")
@@ -366,7 +366,7 @@ _SIZES = (
 
 
 def _metadata(given: dict[str, Any], pages: str, least_ratio: int) -> Tensor:
-    """Checks the arguments of a metadata function, and returns its result."""
+    """Checks the arguments of a metadata function, and returns the zeros that are its result."""
     _key_layout(given["layout_q"], given["layout_kv"], "layout_kv", pages)
     for name, modes in (("ori_mask_mode", (0, 3, 4)), ("cmp_mask_mode", (0, 3))):
         if given[name] not in modes:
@@ -415,8 +415,8 @@ def sparse_flash_mla_metadata(
     has_cmp_kv: bool = True,
     device: Any = None,
 ) -> Tensor:
-    """Returns zeros, int32 [1024] on the device, where they say how the work of `sparse_flash_mla` is split. The
-    arguments, such as the sizes of q [B,S1,N,D], are checked (ValueError), and no operator here reads the zeros."""
+    """Returns zeros, int32 [1024]. On the NPU this tensor says how the work of `sparse_flash_mla` is split. The
+    arguments, such as the sizes of q [B,S1,N,D], are checked (ValueError). No operator here reads the zeros."""
     return _metadata(locals(), "PA_BBND", 1)
 
 

@@ -26,7 +26,7 @@
 namespace fa {
 namespace {
 
-// The number of entries per task. Their logarithms take about a hundred microseconds.
+// The number of entries per task. The logarithms of so many entries take far longer than claiming a task does.
 constexpr int64_t kEntriesOfATask = 1 << 13;
 
 /// A validated call: types and strides.
@@ -117,7 +117,7 @@ double LossOfRow(const EntriesOfRow& target, const EntriesOfRow& probabilities, 
   for (int64_t i = 0; i < columns; ++i) {
     const double y = target[i], p = y / sum;
     const double weight = options.weight == IndexerKLLossWeight::kTarget ? y : p;
-    // std::max returns its first argument if that is NaN.
+    // std::max returns a first argument that is NaN, so a NaN in p reaches the loss.
     loss += weight * (std::log(std::max(p, options.eps)) - std::log(probabilities[i] + options.eps));
   }
   return loss;

@@ -102,7 +102,7 @@ TEST(ScaledInference, ScalesOfAnySizeAndSign) {
   }
 }
 
-// Only the product of the scales must be a number of f32.
+// Scales may be very large or small. Only their product must be a normal number of f32.
 TEST(ScaledInference, LargeAndSmallScalesMeet) {
   for (ScaledCase c : {Latent(DType::kI8), Latent(DType::kF8E4M3)}) {
     c.infer.dense.d_rope = 0;
@@ -123,7 +123,7 @@ TEST(ScaledInference, NanReachesOnlyTheRowsThatSeeIt) {
   EXPECT_TRUE(RunsLikeTheFormulas(c));
 }
 
-// Scales per key of one key each: the shape alone does not tell them from scales per head.
+// If each sequence has one key, the shape does not tell scales per key from scales per head.
 TEST(ScaledInference, OneKeyPerSequence) {
   for (const Cache cache : {Cache::kOneTensor, Cache::kList, Cache::kPagesOfHeads}) {
     for (const bool says : {false, true}) {
@@ -217,7 +217,7 @@ TEST_P(ScaledBits, DoNotDependOnThreadsAndNeighbours) {
 INSTANTIATE_TEST_SUITE_P(Levels, ScaledBits, ::testing::ValuesIn(IsaLevels()),
                          [](const auto& level) { return IsaName(level.param); });
 
-/// A plan for any lengths has room for these.
+/// A plan for any lengths has room for the lengths of each case.
 TEST(ScaledInference, LargestWorkspaceSuffices) {
   for (const ScaledCase& c : {Latent(DType::kI8), Grouped()}) {
     const ScaledProblem problem(c);

@@ -149,7 +149,7 @@ int64_t RowsOf(const Tensor& lengths, bool cumulative) {
   return rows;
 }
 
-/// Returns the shape that rows of this cache have. If the cache does not have the form, the library refuses it.
+/// Returns the shape that rows of this cache have. If the cache does not have the form, the library refuses the cache.
 std::vector<int64_t> RowsShape(const TensorView& cache, int64_t rows, CacheForm form) {
   const Dims& shape = cache.shape;
   if (shape.rank() == 5) return {rows, shape[1], shape[2] * shape[4]};

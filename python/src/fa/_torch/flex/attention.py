@@ -75,7 +75,8 @@ class Call:
 
 
 class Engine(torch.autograd.Function):
-    """(call, query, key, value, *tensors of the bias) -> the members of Results, of which out and lse have gradients."""
+    """Computes the members of Results from (call, query, key, value, *tensors of the bias). Only out and lse have
+    gradients."""
 
     @staticmethod
     def forward(ctx, call, query, key, value, *tensors):
@@ -186,8 +187,8 @@ def by_operations(
     score_mod: Callable[..., Tensor],
     captured: list[Tensor],
 ) -> Results:
-    """Computes any score_mod in slabs of query rows, of which autograd keeps the inputs only. `score_mod` is called with
-    scores [1, G, rows, S], vectors of indices, and tensors in place of the `captured` ones by the id of these."""
+    """Computes any score_mod in slabs of query rows, for which autograd keeps only the inputs. `score_mod` is called
+    with scores [1, G, rows, S], vectors of indices, and {id of a captured tensor: the tensor that replaces it}."""
     work = torch.promote_types(query.dtype, torch.float32)
     batch, heads, count, _ = query.shape
     group = heads // key.shape[1]

@@ -58,18 +58,18 @@ _lock = threading.Lock()
 
 def _number_of(functions: _Functions) -> int:
     """Returns the number by which the operators know two graphs. Graphs of the same code have the same number, also in
-    another process. A compiled program may call a pair at any later time. So one pair of each code stays.
+    another process. A compiled program may call a pair at any later time. So one pair of graphs per code is kept.
     """
     number = int.from_bytes(hashlib.sha256(functions.code.encode()).digest()[:7], "big")
     with _lock:
-        while _functions.setdefault(number, functions).targets != functions.targets:  # functions of the same name
+        while _functions.setdefault(number, functions).targets != functions.targets:  # other functions
             number += 1
     return number
 
 
 class _Traced(HigherOrder):
-    """The function whose calls Dynamo puts into its graph. A call of it outside of a graph, where Dynamo could not trace
-    score_mod or mask_mod, has these functions themselves."""
+    """The function whose calls Dynamo puts into its graph. Where Dynamo cannot trace score_mod or mask_mod, it is
+    called outside of a graph, with these functions themselves."""
 
     def __init__(self) -> None:
         super().__init__("fa_flex_attention")
@@ -152,8 +152,8 @@ def _fake_backward(needs, d_out, d_lse, out, lse, max_scores, total, query, key,
     derivative=autograd.none_of_lists,
 )
 def backward(needs, d_out, d_lse, out, lse, max_scores, total, query, key, value, of_mask, captured, *settings):
-    """Returns the gradients of those of query, key, value and captured that need one. The graphs are read again, and
-    autograd runs in this kernel."""
+    """Returns gradients of the tensors among query, key, value and captured that need one. The graphs are read again,
+    and autograd runs in this kernel."""
     with as_outermost(), torch.enable_grad():
         given = zip((query, key, value, *captured), needs, strict=True)
         leaves = [tensor.detach().requires_grad_(need) for tensor, need in given]
@@ -161,7 +161,7 @@ def backward(needs, d_out, d_lse, out, lse, max_scores, total, query, key, value
         results = _called(*leaves[:3], of_mask, leaves[3:], *settings, known=known)
         wanted = [leaf for leaf in leaves if leaf.requires_grad]
         gradients = [None] * len(wanted)
-        # Autograd knows less of the operator than of the functions: a result may depend on no leaf.
+        # The operator's results always require gradients. Here a result may depend on no tensor that requires one.
         pairs = [(r, d) for r, d in zip(results, (d_out, d_lse), strict=False) if d is not None and r.requires_grad]
         if pairs:
             results_of, d_results = zip(*pairs, strict=True)
