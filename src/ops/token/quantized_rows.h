@@ -36,8 +36,8 @@ struct QuantizedRow {
   [[nodiscard]] int64_t ScratchFloats() const { return 2 * Width() + Tiles(); }
 };
 
-/// Writes the first `count` columns for which the row at `from` stands to `to`. Numbers are multiplied by their scales
-/// in f32; 16-bit results are rounded once, to nearest even.
+/// Widens the row at `from` and writes its first `count` columns to `to`. Numbers are multiplied by their scales in
+/// f32. 16-bit results are rounded once, to nearest even.
 /// @param count    at most row.Width()
 /// @param type     kF32, or the row's rope_type; without rope columns any float type
 /// @param scratch  row.ScratchFloats() floats
