@@ -41,8 +41,8 @@ class Tensor {
 
   [[nodiscard]] double Get(int64_t offset) const;
   void Set(int64_t offset, double value) const;
-  /// AppendTo appends to `values` the `count` elements that begin at `offset`. SetRun sets these elements to the numbers
-  /// at `values`, and Fill sets all of them to one number.
+  /// AppendTo appends to `values` the `count` elements that begin at `offset`. SetRun sets these elements to the
+  /// numbers at `values`, and Fill sets all of them to one number.
   void AppendTo(std::vector<double>& values, int64_t offset, int64_t count) const;
   void SetRun(int64_t offset, const double* values, int64_t count) const;
   void Fill(int64_t offset, int64_t count, double value) const;
