@@ -133,8 +133,10 @@ SparseGradRows RowsOf(const BoundSharedKvGrad& bound, const SharedKvGradArgs& ar
           .second = {args.cmp_kv.data, forward.second.k},
           .lse = {args.lse.data, bound.lse},
           .second_dk = {args.d_cmp_kv.data, bound.second_dk},
-          .first_mean = {args.ori_l1_norm.data, bound.first_mean},
-          .second_mean = {args.cmp_l1_norm.data, bound.second_mean}};
+          .first_mean = {args.ori_l1_norm.data, bound.first_mean.rows},
+          .second_mean = {args.cmp_l1_norm.data, bound.second_mean.rows},
+          .first_entries = bound.first_mean.entries,
+          .second_entries = bound.second_mean.entries};
 }
 
 }  // namespace fa::ops

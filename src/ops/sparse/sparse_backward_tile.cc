@@ -173,8 +173,8 @@ void SparseBackwardTile::WriteMeans(const SparseToken& token, const SelectedKeys
     std::fill_n(mean, entries, 0.0f);
     for (int64_t i = of.begin; i < of.end; ++i) mean[keys.slots[i]] = scratch.sums[i] / heads;
   };
-  write(call_.first_mean, call_.lists.first.lists.entries, {0, keys.first});
-  write(call_.second_mean, call_.lists.second.lists.entries, {keys.first, keys.count});
+  write(call_.first_mean, call_.first_entries, {0, keys.first});
+  write(call_.second_mean, call_.second_entries, {keys.first, keys.count});
 }
 
 void SparseBackwardTile::WriteEmpty(const SparseToken& token) const {
@@ -464,9 +464,9 @@ void WriteUnusedGradients(const tiling::SparseProblem& sparse, const SparseGradR
   if (rows.dq.data != nullptr) sequences.ForUnusedQueries(clear(rows.dq, problem.heads, problem.d));
   if (rows.dk.data != nullptr) sequences.ForUnusedKeys(clear(rows.dk, 1, problem.d));
   if (of_call.second_dk.data != nullptr) sequences.ForUnusedSecondKeys(clear(of_call.second_dk, 1, problem.d));
-  for (const auto& [tensor, lists] : {std::pair{&of_call.first_mean, &of_call.lists.first.lists},
-                                      std::pair{&of_call.second_mean, &of_call.lists.second.lists}}) {
-    if (tensor->data != nullptr) sequences.ForUnusedQueries(clear_means(*tensor, lists->entries));
+  for (const auto& [tensor, entries] :
+       {std::pair{&of_call.first_mean, of_call.first_entries}, {&of_call.second_mean, of_call.second_entries}}) {
+    if (tensor->data != nullptr) sequences.ForUnusedQueries(clear_means(*tensor, entries));
   }
   if (sparse.has_v) sequences.ForUnusedKeys(clear(rows.dv, 1, problem.dv));
   if (problem.d_rope == 0) return;

@@ -1,4 +1,4 @@
-// Compares widened rows of quantised keys with their numbers in double, for every order of a row's parts.
+// Compares rows that WidenRow dequantises with numbers computed in double, for every order of a row's parts.
 #include "ops/token/quantized_rows.h"
 
 #include <gtest/gtest.h>
