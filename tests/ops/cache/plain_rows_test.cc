@@ -57,7 +57,7 @@ void CheckBothWays(int64_t bytes, int64_t gap, int64_t offset, const PlaceShare&
     const std::vector<std::byte> want_key = Copied<Slot>(key, slots, share),
                                  want_value = Copied<Slot>(value, slots, share);
     const PlainRows tensors[] = {key.rows, value.rows};
-    write(tensors, slots, share);
+    write(std::span<const PlainRows>(tensors), std::span<const Slot>(slots), share);
     EXPECT_EQ(key.to, want_key) << bytes << " bytes, gap " << gap << ", offset " << offset;
     EXPECT_EQ(value.to, want_value) << bytes << " bytes, gap " << gap;
   }
