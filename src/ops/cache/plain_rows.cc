@@ -98,15 +98,31 @@ void ScatterRowsOf(std::span<const PlainRows> tensors, std::span<const Slot> slo
   }
 }
 
-template <typename Slot>
-void StreamRowsOf(std::span<const PlainRows> tensors, std::span<const Slot> slots, const PlaceShare& share) {
+/// Streams the rows of one tensor, so that the loop keeps what it needs in registers.
+template <bool kWholeLines, typename Slot>
+void StreamTensor(const PlainRows rows, std::span<const Slot> slots, const PlaceShare share) {
   const int64_t count = std::ssize(slots), last = count - 1;
   for (int64_t t = 0; t < count; ++t) {
-    const auto ahead = static_cast<int64_t>(slots[static_cast<size_t>(std::min(t + kAhead, last))]);
     const auto slot = static_cast<int64_t>(slots[static_cast<size_t>(t)]);
-    for (const PlainRows& rows : tensors) {
-      if (!rows.HasWholeLines()) FetchEnds(rows, ahead);
-      if (share.Has(slot)) StreamRow(rows.to + slot * rows.to_row, rows.from + t * rows.from_row, rows.bytes);
+    if (!kWholeLines) FetchEnds(rows, static_cast<int64_t>(slots[static_cast<size_t>(std::min(t + kAhead, last))]));
+    if (!share.Has(slot)) continue;
+    std::byte* to = rows.to + slot * rows.to_row;
+    const std::byte* from = rows.from + t * rows.from_row;
+    if (kWholeLines) {
+      StreamLines(to, from, rows.bytes);
+    } else {
+      StreamRow(to, from, rows.bytes);
+    }
+  }
+}
+
+template <typename Slot>
+void StreamRowsOf(std::span<const PlainRows> tensors, std::span<const Slot> slots, const PlaceShare& share) {
+  for (const PlainRows& rows : tensors) {
+    if (rows.HasWholeLines()) {
+      StreamTensor<true>(rows, slots, share);
+    } else {
+      StreamTensor<false>(rows, slots, share);
     }
   }
   EndStream();
