@@ -55,7 +55,7 @@ struct Problem {
   std::vector<uint8_t> drop_bits = {};  ///< one bit per pair, 1 = keep; a byte's lowest bit is first
   std::optional<Seed> seed = {};
   SinkForm sink_form = SinkForm::kPerHead;
-  std::vector<double> sink = {};  ///< [N], [N, longest Sq], one per row as statistics, or empty
+  std::vector<double> sink = {};  ///< [N], [N, longest Sq], one per row in the order of the statistics, or empty
 
   /// Returns the index of a row's sink.
   [[nodiscard]] int64_t SinkIndex(int64_t b, int64_t n, int64_t i) const;

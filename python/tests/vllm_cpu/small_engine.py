@@ -76,7 +76,7 @@ CONFIGS = {
     ),
     "deepseek_v32": (
         "DeepseekV32Config",
-        {**SMALL, **LATENT, **SPARSE, **EXPERTS, "rope_parameters": YARN},  # as the published weights
+        {**SMALL, **LATENT, **SPARSE, **EXPERTS, "rope_parameters": YARN},  # as in the published model's configuration
         "DeepseekV32ForCausalLM",
     ),
     "glm_moe_dsa": (

@@ -14,7 +14,7 @@ import fa.vllm._dense as dense
 
 
 def use_config(monkeypatch, **members) -> None:
-    """Stands for the configuration that layers ask for while a model is built."""
+    """Provides the configuration for which layers ask while a model is built."""
     model = types.SimpleNamespace(dtype=torch.float32, is_mm_prefix_lm=False, rswa_window=None)
     config = types.SimpleNamespace(**{"kv_transfer_config": None, "model_config": model, **members})
     for module in (dense, dense.CPUAttentionBackendImpl.forward.__globals__):

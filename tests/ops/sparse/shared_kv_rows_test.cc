@@ -125,7 +125,7 @@ TEST(SharedKvRows, GiveTheBitsOfTheirKeys) {
 
 TEST(SharedKvRows, AScaleOf255IsNan) {
   const RowsCase c(DType::kBF16, 2);
-  // Every token of the first batch element has the last original key but the first tokens, whose window ends before it.
+  // In the first batch element, only the first tokens do not see the last original key: their window ends before it.
   const int64_t last = 49;
   *c.ori.rows.Address(last * c.ori.row_bytes + 2 * kRowRope + kRowNumbers) = std::byte{255};
   const std::vector<double> out = c.Run(true, nullptr);

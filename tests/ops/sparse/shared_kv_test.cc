@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "ops/sparse/shared_kv_case.h"
+#include "support/cases/random_values.h"
 #include "support/each_case.h"
 #include "support/execution/contexts.h"
 
@@ -243,6 +244,87 @@ TEST(SharedKv, GradientsOfRowsInUseOfPackedSequencesAreThoseOfBsnd) {
   const Status status = SharedKvAttentionGrad(args, options);
   ASSERT_TRUE(status.ok()) << status.message();
   EXPECT_TRUE(SameBits(tnd.Outputs(), bsnd.Outputs()));
+}
+
+/// The L1 norms of one call of random numbers, with or without lists of all keys.
+class AllNorms {
+ public:
+  static constexpr int64_t kRows = 9, kKeys = 40, kRatio = 4, kHeads = 3, kD = 24, kColumns = kKeys + 3;
+
+  AllNorms() {
+    int64_t i = 0;
+    for (std::vector<float>* to : {&q_, &ori_, &cmp_, &lse_}) {
+      for (float& x : *to) x = static_cast<float>(RandomNormal(5, Tag::kQ, {++i}));
+    }
+    for (float& x : lse_) x += 6;
+    for (int64_t entry = 0; entry < kRows * kKeys; ++entry) {
+      ori_list_[static_cast<size_t>(entry)] = static_cast<int32_t>(entry % kKeys);
+    }
+    for (int64_t entry = 0; entry < kRows * kKeys / kRatio; ++entry) {
+      cmp_list_[static_cast<size_t>(entry)] = static_cast<int32_t>(entry % (kKeys / kRatio));
+    }
+  }
+  /// Returns both norms, [rows][kColumns] without lists.
+  [[nodiscard]] std::vector<float> Run(bool listed, SparseMask ori_mask, Context* context) {
+    std::vector<float> norms(2 * kRows * kColumns, 7);
+    const int64_t ori_columns = listed ? kKeys : kColumns, cmp_columns = listed ? kKeys / kRatio : kColumns;
+    SharedKvGradArgs args;
+    args.q = {q_.data(), DType::kF32, {1, kRows, kHeads, kD}, {}};
+    args.ori_kv = {ori_.data(), DType::kF32, {1, kKeys, 1, kD}, {}};
+    args.cmp_kv = {cmp_.data(), DType::kF32, {1, kKeys / kRatio, 1, kD}, {}};
+    args.lse = {lse_.data(), DType::kF32, {1, 1, kRows, kHeads}, {}};
+    if (listed) {
+      args.ori_indices = {ori_list_.data(), DType::kI32, {1, kRows, 1, kKeys}, {}};
+      args.cmp_indices = {cmp_list_.data(), DType::kI32, {1, kRows, 1, kKeys / kRatio}, {}};
+    }
+    const auto norm = [&](float* data, int64_t columns) {
+      return MutableTensorView{data, DType::kF32, {1, kRows, 1, columns}, {kRows * kColumns, kColumns, kColumns, 1}};
+    };
+    args.ori_l1_norm = norm(norms.data(), ori_columns);
+    args.cmp_l1_norm = norm(norms.data() + kRows * kColumns, cmp_columns);
+    const Status status = SharedKvAttentionGrad(
+        args, {.cmp_ratio = kRatio, .ori_mask = ori_mask, .window_left = 7, .window_right = 0}, context);
+    EXPECT_TRUE(status.ok()) << status.message();
+    return norms;
+  }
+
+ private:
+  std::vector<float> q_ = std::vector<float>(kRows * kHeads * kD), ori_ = std::vector<float>(kKeys * kD);
+  std::vector<float> cmp_ = std::vector<float>(kKeys / kRatio * kD), lse_ = std::vector<float>(kRows * kHeads);
+  std::vector<int32_t> ori_list_ = std::vector<int32_t>(kRows * kKeys);
+  std::vector<int32_t> cmp_list_ = std::vector<int32_t>(kRows * kKeys / kRatio);
+};
+
+TEST(SharedKvNorms, WithoutListsHaveOneColumnPerKey) {
+  for (const Isa isa : IsaLevels()) {
+    AllNorms call;
+    const std::vector<float> listed = call.Run(true, SparseMask::kNone, ContextOf(isa, 2));
+    const std::vector<float> all = call.Run(false, SparseMask::kNone, ContextOf(isa, 2));
+    const std::vector<float> window = call.Run(false, SparseMask::kBand, ContextOf(isa, 2));
+    for (int64_t at = 0; at < std::ssize(all); ++at) {
+      const int64_t row = at / AllNorms::kColumns % AllNorms::kRows, column = at % AllNorms::kColumns;
+      const bool of_cmp = at >= AllNorms::kRows * AllNorms::kColumns;
+      const int64_t t = AllNorms::kKeys - AllNorms::kRows + row + 1;
+      const auto i = static_cast<size_t>(at);
+      const bool key = column < (of_cmp ? AllNorms::kKeys / AllNorms::kRatio : AllNorms::kKeys);
+      EXPECT_EQ(all[i], key ? listed[i] : 0.0F) << IsaName(isa) << " " << at;
+      const bool seen = of_cmp || (column >= t - 8 && column < t);
+      EXPECT_EQ(window[i], seen ? all[i] : 0.0F) << IsaName(isa) << " " << at;
+    }
+    EXPECT_GT(*std::max_element(all.begin(), all.end()), 0);
+  }
+}
+
+TEST(SharedKvNorms, AloneTakeOneOfTheFiveProducts) {
+  const SharedKvCase c{.heads = 3, .d = 24};
+  const SharedKvGradCall all(c), norms(c, /*only_l1=*/true);
+  const auto flops = [](const SharedKvGradCall& call) {
+    const auto plan = PlanSharedKvAttentionGrad(call.args(), call.options());
+    EXPECT_TRUE(plan.ok()) << plan.status().message();
+    return plan.ok() ? plan->info().flops : 0;
+  };
+  EXPECT_GT(flops(norms), 0);
+  EXPECT_EQ(flops(all), 5 * flops(norms));
 }
 
 class SharedKvBits : public ::testing::TestWithParam<Isa> {};

@@ -35,8 +35,8 @@ struct Selection {
   [[nodiscard]] int64_t FirstKey(int64_t b) const;
   /// Returns the limit of token t: it may see the keys below this number. The limit is never negative.
   [[nodiscard]] int64_t Limit(int64_t b, int64_t t) const;
-  /// Returns the keys that the token's list names, in the list's order. Only the first ceil(limit / block_size) entries
-  /// are read unless `whole`, up to the first -1. Blocks that begin at or above the limit are skipped.
+  /// Returns the keys that the token's list names, in the list's order. Reading ends at the first -1, and unless
+  /// `whole` after ceil(limit / block_size) entries. Blocks that begin at or above the limit are skipped.
   [[nodiscard]] std::vector<SelectedKey> KeysOf(int64_t b, int64_t t) const;
   /// Returns every key below the limit, in ascending order.
   [[nodiscard]] std::vector<SelectedKey> EveryKey(int64_t b, int64_t t) const;

@@ -25,7 +25,8 @@ from .ops import NAMES, ModelCall, model_attention, rows_of_sequences
 
 
 class _Requests(NamedTuple):
-    """The requests of a batch that have tokens. Their rows follow each other among the batch's tokens."""
+    """The requests in a batch, without those that have no tokens. Their rows follow each other among the batch's
+    tokens."""
 
     ends: list[int]
     """The end of each request's rows."""
