@@ -22,10 +22,11 @@ struct KeptKeys {
 /// One batch element, or one packed sequence.
 struct Sequence {
   int64_t sq = 0, sk = 0;
-  /// The first rows of the sequence in q and in k, if sequences are packed or their rows in use lie at the end.
+  /// The sequence's first row in q (q_offset) and in k (k_offset). It is 0 unless sequences are packed, or the rows in
+  /// use lie at the end.
   int64_t q_offset = 0, k_offset = 0;
   RowRule rule;
-  /// If only some rows of the sequence are here: the KeptKeys of all rule.sq rows.
+  /// If this object has only some rows of a sequence: the KeptKeys of all rule.sq rows.
   std::optional<KeptKeys> kept_by_all = {};
 };
 
@@ -47,9 +48,9 @@ struct AttentionProblem {
   /// Whether all scores of a row are kept until the row's maximum is known, because probabilities are quantised. The
   /// row's keys are then never cut, and keys are always packed.
   bool whole_rows = false;
-  /// If above 0, tiles have this many eighths of the most rows that the planner allows. Otherwise the planner chooses.
-  /// With a number above 0 the plan serves only to find the most memory: its buffers are as large as any shorter
-  /// sequences would need.
+  /// If above 0, a tile has tile_eighths / 8 of the most rows that the planner allows. Such a plan is never run. It
+  /// only tells how much memory a call needs at most: its buffers are large enough for any shorter sequences too. If 0,
+  /// the planner chooses the rows of a tile.
   int64_t tile_eighths = 0;
   std::vector<Sequence> sequences;
 

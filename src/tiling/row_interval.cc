@@ -21,7 +21,7 @@ Interval Intersect(Interval a, Interval b) {
 
 // Returns the sum of clamp(i + offset, low, high) over the rows i.
 Int128 SumOfClamped(Interval rows, int64_t offset, int64_t low, int64_t high) {
-  const int64_t rise = std::clamp(low - offset, rows.begin, rows.end);  // first row whose i + offset is above low
+  const int64_t rise = std::clamp(low - offset, rows.begin, rows.end);  // first row whose i + offset reaches low
   const int64_t flat = std::clamp(high - offset, rise, rows.end);       // first row whose i + offset reaches high
   const Int128 rising = flat - rise;
   return Int128{rise - rows.begin} * low + rising * (Int128{rise} + flat - 1 + Int128{2} * offset) / 2 +

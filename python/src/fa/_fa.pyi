@@ -193,6 +193,12 @@ class GivenIndexerLossOptions(SparseIndexerLossOptions):
         residual_kv: list[int],
     ) -> None: ...
 
+class MsaIndexScoreOptions:
+    def __init__(self, *, sparse_mode: int, init_blocks: int, local_blocks: int, start_loc: list[int]) -> None: ...
+
+class IndexerKLLossOptions:
+    def __init__(self, *, eps: float, weight: str) -> None: ...
+
 class DenseIndexerLossOptions:
     def __init__(
         self, *, layout: str, scale: float | None, sparse_mode: int, reduction: str, target: str
@@ -250,6 +256,8 @@ indexer_backward: _Run[LightningIndexerGradOptions]
 dense_indexer_lse: _Run[DenseIndexerLseOptions]
 sparse_indexer_loss: _Run[SparseIndexerLossOptions]
 dense_indexer_loss: _Run[DenseIndexerLossOptions]
+indexer_loss_value: _Run[IndexerKLLossOptions]
+index_score: _Run[MsaIndexScoreOptions]
 plan_forward: _Plan[AttentionOptions]
 plan_backward: _Plan[AttentionOptions]
 plan_prompt: _Plan[PromptAttentionOptions]
@@ -264,6 +272,8 @@ plan_indexer_backward: _Plan[LightningIndexerGradOptions]
 plan_dense_indexer_lse: _Plan[DenseIndexerLseOptions]
 plan_sparse_indexer_loss: _Plan[SparseIndexerLossOptions]
 plan_dense_indexer_loss: _Plan[DenseIndexerLossOptions]
+plan_indexer_loss_value: _Plan[IndexerKLLossOptions]
+plan_index_score: _Plan[MsaIndexScoreOptions]
 
 def merge(arrays: dict[str, Any], layout: str, heads: int, context: Context | None) -> None: ...
 def plan_merge(arrays: dict[str, Any], layout: str, heads: int, context: Context | None) -> PlanDescription: ...

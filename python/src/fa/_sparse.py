@@ -422,7 +422,7 @@ def sparse_lightning_indexer_grad_kl_loss(
     return _loss(_fa.sparse_indexer_loss, inputs, options, lengths_q, lengths_kv, context)
 
 
-def given_target_gradients(
+def sparse_lightning_indexer_kl_loss_grad(
     query_index: Any,
     key_index: Any,
     weights: Any,
@@ -467,11 +467,12 @@ def given_target_gradients(
         results.out("softmax_index", (*sparse_indices.shape[:-2], *sparse_indices.shape[-1:])),
     )
     results.out("loss", (1,))
+    names = NAMES | {"p_head_mean": "target"}
     lists = {"used_q": used_q, "used_kv": used_kv, "residual_kv": residual_kv}
     given = {"layout": layout, "sparse_mode": sparse_mode, "check_indices": check_indices}
     given |= {"cmp_ratio": integer(cmp_ratio, "cmp_ratio")} | {name: integers(x, name) for name, x in lists.items()}
     options = made(_fa.GivenIndexerLossOptions, given)
-    results.run(_fa.sparse_indexer_loss, options, lengths_q, lengths_kv, context)
+    results.run(_fa.sparse_indexer_loss, options, lengths_q, lengths_kv, context, names)
     return gradients
 
 

@@ -223,6 +223,19 @@ constexpr auto TensorMembers<DenseIndexerLossArgs>() {
                 kLossOutputs<Args>);
 }
 
+template <>
+constexpr auto TensorMembers<IndexerKLLossArgs>() {
+  using Args = IndexerKLLossArgs;
+  return std::array{FA_REQUIRED_INPUT(target), FA_REQUIRED_INPUT(probabilities), FA_REQUIRED_OUTPUT(loss)};
+}
+
+template <>
+constexpr auto TensorMembers<MsaIndexScoreArgs>() {
+  using Args = MsaIndexScoreArgs;
+  return std::array{FA_REQUIRED_INPUT(q), FA_REQUIRED_INPUT(k), FA_INPUT(k_scale), FA_INPUT(block_table),
+                    FA_REQUIRED_OUTPUT(score)};
+}
+
 // The lists lse and local_out are left out.
 template <>
 constexpr auto TensorMembers<MergeByLseArgs>() {

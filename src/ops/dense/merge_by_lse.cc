@@ -52,7 +52,7 @@ class LseMerger {
     return static_cast<const float*>(args_.lse[part].data)[row * merge_.lse[part]];
   }
 
-  /// Returns the maximum over the parts that have keys: -inf without any, NaN if there is a NaN.
+  /// Returns the largest finite lse of the parts: -inf if no part has keys, or NaN if an lse is NaN.
   [[nodiscard]] float MaxOf(int64_t row) const {
     float max = -INFINITY;
     for (size_t part = 0; part < merge_.lse.size(); ++part) {

@@ -59,12 +59,12 @@ class IndexerGradient {
     float* weights = nullptr;
     float* d_weights = nullptr;
     float* dq = nullptr;     ///< dQ, strip after strip, each [d][width]
-    float* pairs = nullptr;  ///< for kernels of pairs: one strip's E in pairs of keys
+    float* pairs = nullptr;  ///< for kernels of bf16 pairs: one strip's E in bf16, two keys per word
   };
 
   [[nodiscard]] const HeadStrips& strips() const { return strips_; }
   [[nodiscard]] const core::kernels::IndexerKernels& kernels() const { return kernels_; }
-  /// Returns how the rows of `block` keys at a time are gathered.
+  /// Returns how rows of K are gathered, in blocks of `block` keys.
   [[nodiscard]] GatherShape Gather(int64_t block) const;
 
   /// Packs the queries and weights of a token, and clears its sums.
@@ -88,7 +88,7 @@ class IndexerGradient {
     core::kernels::RowBlock rows;  ///< gathered rows of K, packed for `product`
     const float* d_scores;
     float* s;         ///< products of all heads with the keys, in the tile layout of HeadStrips
-    float** targets;  ///< room for `count` addresses
+    float** targets;  ///< memory for the addresses of the keys' sums of dk, `count` pointers
   };
   void AddSelected(const SelectedBlock& block, const Token& token, const KeySumTasks::Run& sums, int64_t sequence,
                    OrderedCommit::Turn& turn) const;

@@ -84,7 +84,7 @@ class IndexerTile {
     float* tile;         ///< scores of each head, before they are summed over the heads
     float* head_tiles;   ///< the loop's queries, token after token
     char* loop;          ///< TileHeadArgs::kMemoryBytes
-    int32_t* block;      ///< the keys of a block, by number
+    int32_t* block;      ///< the key numbers of a block that is gathered
     GatherPanels gathered;
     std::byte* step;
   };

@@ -106,7 +106,7 @@ Status CheckOneOr(const char* name, const TensorView& tensor, int dim, int64_t w
   return WrongSize(name, dim, size, "want 1 or " + std::to_string(want) + " (" + of + ")");
 }
 
-/// Returns whether scales per key belong to the rows of pages. If not, they belong to the keys of each batch element.
+/// Returns whether scales per key are indexed by page and row. If not, they are indexed by batch element and key.
 bool OfPages(const DecodeBinding& call) { return call.paged() && call.options.antiquant != Antiquant::kPerToken; }
 
 Status CheckScale(const DecodeBinding& call, const Operand& operand) {
@@ -157,7 +157,7 @@ Status BindOperand(const DecodeBinding& call, const Operand& operand, BoundAntiq
   return Status::Ok();
 }
 
-/// Checks that there are no scales and offsets or, if `combined`, only antiquant_scale and antiquant_offset.
+/// Checks that no scales and offsets are given. If `combined`, antiquant_scale and antiquant_offset may be given.
 Status CheckNone(const DecodeBinding& call, bool combined) {
   const DecodeAttentionArgs& args = call.args;
   const std::pair<const char*, const TensorView*> all[] = {{"k_scale", &args.k_scale},
@@ -225,8 +225,8 @@ Status BindAntiquant(DecodeBinding& call) {
     FA_RETURN_IF_ERROR(CheckNone(call, /*combined=*/true));
     return BindCombined(call);
   }
-  // Some public interfaces have antiquant_scale only, and serve only these two types. So the error names
-  // antiquant_scale.
+  // Some public interfaces serve only keys of i8 and i4x8, and have antiquant_scale but no k_scale and v_scale. So
+  // errors about keys of these two types name antiquant_scale.
   const bool of_faces = args.k[0].dtype == DType::kI8 || args.k[0].dtype == DType::kI4x8;
   if (args.antiquant_offset.data != nullptr ||
       (of_faces && args.k_scale.data == nullptr && args.v_scale.data == nullptr)) {

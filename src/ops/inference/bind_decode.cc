@@ -1,6 +1,6 @@
 // A decode is bound as an equivalent dense call. The dense call has one tensor of keys and one of values, in the layout
-// of the decode, as long as the longest batch element. The calls differ only in where the rows of keys and values lie
-// (KeyStorage).
+// of the decode. Both tensors have as many rows as the longest batch element has keys. The calls differ only in where
+// the rows of keys and values lie (KeyStorage).
 #include "ops/inference/bind_decode.h"
 
 #include <algorithm>
@@ -200,7 +200,8 @@ Status Bind(DecodeBinding& call) {
     return Status::InvalidArgument(Arg("layout").Is("TND, want BNSD, BSND, BSH, SBH or BNSD_BSND (without ") +
                                    Arg("block_table") + ")");
   }
-  // BindDense later refuses a query whose rank is not the layout's, and the layouts of fused inference.
+  // BindDense refuses both kinds of calls: q does not have the rank of the layout, or only fused inference serves the
+  // layout.
   const bool own_layout = call.fused != nullptr || call.options.layout <= Layout::kBNSD_BSND;
   if (call.args.q.shape.rank() != call.axes.rank || !own_layout) {
     call.k = call.v = call.args.q;
@@ -235,7 +236,7 @@ Status Bind(DecodeBinding& call) {
   FA_RETURN_IF_ERROR(BindAntiquant(call));
   FA_RETURN_IF_ERROR(BindQueryScale(call));
   FA_RETURN_IF_ERROR(BindOutput(call));
-  KeepTensors(call);  // fused inference has a longer list of its own
+  KeepTensors(call);  // fused inference then replaces `planned` by the longer list of its own tensors
   return Status::Ok();
 }
 
@@ -246,7 +247,8 @@ std::string NameInList(const char* list, std::span<const TensorView> tensors, si
 }
 
 Status BindDense(DecodeBinding& call, std::span<const int64_t> lengths_kv) {
-  // k_rope is present exactly if q_rope is. The address of k_rope is known only in a run.
+  // k_rope is present exactly if q_rope is. Only a run knows the address of k_rope, so the address of q_rope marks
+  // k_rope as present.
   if (call.has_rope()) call.k_rope.data = call.args.q_rope.data;
   const FusedDecode fused = call.fused != nullptr ? *call.fused : FusedDecode{};
   TensorView q = call.args.q, q_rope = call.args.q_rope;

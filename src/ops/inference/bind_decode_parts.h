@@ -63,7 +63,8 @@ struct DecodeBinding {
 [[nodiscard]] Status CheckCompressed(const DecodeBinding& call);
 /// Checks the types of a call with q_scale.
 [[nodiscard]] Status CheckScaledTypes(const DecodeBinding& call);
-/// Binds q_scale and the factor of probabilities, if the call has q_scale. Scales of keys must be bound.
+/// If the call has q_scale, binds q_scale and the factor that multiplies probabilities. Call BindAntiquant first, which
+/// binds the scales of keys.
 [[nodiscard]] Status BindQueryScale(DecodeBinding& call);
 [[nodiscard]] Status BindAntiquant(DecodeBinding& call);  ///< binds scales and offsets of compressed keys and values
 

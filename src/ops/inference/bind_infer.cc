@@ -63,10 +63,11 @@ Status CheckOptions(const InferBinding& call) {
   return Status::Ok();
 }
 
-// Returns whether the device ignores the rule of the mask's mode: dimension S of q is 1, and q_rope is absent.
+// Returns whether the NPU ignores the band of mode 0 and the triangle of modes 2 and 3: dimension S of q is 1, and
+// q_rope is absent.
 bool IgnoresRules(const InferBinding& call) { return !call.packed() && !call.has_rope() && call.q_rows() == 1; }
 
-// Turns the mask of modes 2 to 4 into a rule. The tensor is only checked.
+// Sets the causal mask or band that modes 2 to 4 stand for. The tensor dense_mask is checked, but not applied.
 Status TakeCompressedMask(InferBinding& call) {
   const TensorView& mask = call.args.dense_mask;
   const int64_t mode = call.options.sparse_mode;
@@ -97,13 +98,13 @@ Status TakeMask(InferBinding& call) {
     if (mask.data != nullptr) return Status::Ok();
     return Status::InvalidArgument(Arg("dense_mask").Says("missing (") + Arg("sparse_mode") + " 9)");
   }
-  // With left padding the device ignores the band.
+  // With left padding the NPU ignores the band of mode 0.
   const bool padded = call.args.q_padding.data != nullptr || call.args.kv_padding.data != nullptr;
   const bool has_mask = mask.data != nullptr || call.args.pair_mask != nullptr;
   if (mode == 0 && has_mask && !padded && !IgnoresRules(call)) {
     call.decode_options.mask = Mask::BandTopLeft(call.options.pre, call.options.next);
   }
-  // If q has single rows, the mask may be [B, Sk].
+  // If q has one row per batch element, the mask may be [B, Sk].
   if (mask.shape.rank() != 2 || call.packed() || call.q_rows() != 1) return Status::Ok();
   const Dims stride = FilledStride(mask.shape, mask.stride);
   call.decode.dense_mask.shape = {mask.shape[0], 1, 1, mask.shape[1]};
@@ -126,7 +127,7 @@ Status CheckPadding(const InferBinding& call, const char* name, const TensorView
   return Status::InvalidArgument(Arg(lengths).Says("missing (") + Arg(name) + " is given)");
 }
 
-// Refuses a prefix in calls in which the device takes none.
+// Refuses a prefix in the calls in which the NPU refuses a prefix.
 Status CheckPrefixPlace(const InferBinding& call) {
   if (call.paged()) return Refuse("k_prefix", Arg("block_table").Says("given"));
   if (call.packed()) return Refuse("k_prefix", Arg("layout") + " " + Name(call.options.layout));
@@ -208,7 +209,7 @@ Status TakeSink(InferBinding& call) {
   return Status::Ok();
 }
 
-// Refuses scales per key with a prefix or left padding. Key 0 is then not row 0 of the tensor of keys, and the device's
+// Refuses scales per key with a prefix or left padding. Key 0 is then not row 0 of the tensor of keys, and the NPU's
 // documentation does not say which scale belongs to which key.
 Status CheckScalesPerKey(const InferBinding& call) {
   const KeyStorage& storage = call.bound.decode.storage;
@@ -221,7 +222,8 @@ Status CheckScalesPerKey(const InferBinding& call) {
   return Refuse(name, Arg(scale).Says("one per key"));
 }
 
-// With left padding, binds the rows in use as the last rows of the tensors, as if the padding were 0.
+// Binds the offsets of rows in use for a left padding of 0: the rows in use are then the last rows of the tensors. A
+// run reads the padding and moves the tensors' addresses by it.
 void BindPaddedRows(InferBinding& call) {
   BoundInfer& bound = call.bound;
   BoundAttention& attention = bound.decode.attention;
@@ -276,7 +278,7 @@ Status BindTree(InferBinding& call) {
                               .to = to,
                               .rows = sequence.sq,
                               .keys = sequence.sk});
-    // A stride of 0 would mean that all rows share one row.
+    // The row stride is at least 1, because a stride of 0 would mean that all query rows share one row of the mask.
     attention.dense_mask.sequences.push_back({.offset = to, .head = 0, .row = std::max<int64_t>(sequence.sk, 1)});
     from += sequence.sq * sequence.sq;
     // Two sequences at one offset would count as having the same mask.

@@ -31,11 +31,10 @@ struct BoundInfer {
   std::vector<int64_t> length_prefix;  ///< the planned length, as the caller gave it
   layout::Rows k_prefix, v_prefix;
   int64_t prefix_rows = 0;
-  /// Whether the rows in use lie at the end of the tensors, and the tensors' numbers of rows. The problem's sequences
-  /// then begin as if the padding were 0.
+  /// Whether q has left padding, and whether k and v have. Offsets in the problem's sequences assume a padding of 0.
   bool pads_q = false, pads_kv = false;
-  int64_t q_rows = 0, kv_rows = 0;
-  bool absolute_mask = false;         ///< with left padding: whether dense_mask counts rows and keys of the tensors
+  int64_t q_rows = 0, kv_rows = 0;    ///< numbers of rows of q and, with left padding, of k and v
+  bool absolute_mask = false;         ///< with left padding: whether dense_mask is indexed by rows of the tensors
   bool single_row = false;            ///< whether q has one row per batch element
   bool widens_sink = false;           ///< whether the sink has 16 bits
   int64_t compressed_mask_mode = -1;  ///< if >= 0, dense_mask is the compressed mask of this mode, which Run checks
@@ -46,8 +45,8 @@ struct BoundInfer {
 [[nodiscard]] Result<BoundInfer> BindInfer(const InferAttentionArgs& args, const InferAttentionOptions& options);
 
 /// Calls that have the shapes of a given call, and the lengths that need the most memory. There is one list of calls
-/// per size of tiles. A plan of the given call, whatever its lengths, has tiles of a size between two neighbouring
-/// lists. None of its buffers then takes more bytes than in one of the calls of these two lists.
+/// per tile size. For any lengths, the plan of the given call has a tile size between the sizes of two neighbouring
+/// lists. Each buffer of that plan is at most as large as the buffer is in some call of these two lists.
 struct LargestCalls {
   std::vector<std::vector<BoundInfer>> of_tiles;  ///< from large to small tiles
   /// Keys of packed sequences lie in slots or are cut into parts, which need states. The bytes of slots and states
@@ -59,13 +58,15 @@ struct LargestCalls {
 /// @param strip_rows  the rows of the widest strip of the call's kernels
 [[nodiscard]] LargestCalls LargestCallsOf(const BoundInfer& bound, const InferAttentionArgs& args, int64_t strip_rows);
 
-/// Checks in Run what CheckDecodeRunArgs checks, the other lengths, and a compressed mask.
+/// Checks in Run what CheckDecodeRunArgs checks, and also cu_kv, length_prefix, the value of quant_scale1 and the
+/// elements of a compressed mask.
 [[nodiscard]] Status CheckInferRunArgs(const BoundInfer& bound, const InferAttentionArgs& args);
 
 /// The numbers of rows of left padding, which a run reads.
 struct LeftPadding {
   int64_t q = 0, kv = 0;
-  /// Whether some batch element's keys do not fit in front of the padding; it then has no keys.
+  /// Whether the keys of some batch element and the padding together exceed kv_rows. Such a batch element is computed
+  /// without keys.
   bool drops_keys = false;
 };
 [[nodiscard]] Result<LeftPadding> ReadLeftPadding(const BoundInfer& bound, const InferAttentionArgs& args);

@@ -1,5 +1,5 @@
-// Binds keys and values in pages. The dense call has one tensor of keys and one of values, each as long as the longest
-// batch element or packed sequence. Both tensors have the strides of a page between rows and between heads.
+// Binds keys and values in pages. The dense call has one tensor of keys and one of values. Both tensors have as many
+// rows as the longest batch element or packed sequence. Their strides of rows and heads are those of a page.
 #include <algorithm>
 #include <limits>
 #include <string>
@@ -27,8 +27,8 @@ struct PageForm {
   }
 };
 
-// Pages of four dimensions follow the layout of a decode. In fused inference such pages are [pages, Nkv, page size, D],
-// unless only the other form has the sizes that the options tell.
+// Returns whether pages of four dimensions are [pages, page size, Nkv, D], not [pages, Nkv, page size, D]. In a decode
+// the layout decides. In fused inference the first form is chosen if only that form fits heads_kv and block_size.
 bool RowsBeforeHeads(const DecodeBinding& call, const Dims& shape) {
   if (call.fused == nullptr) return call.options.layout == Layout::kBSND || call.options.layout == Layout::kTND;
   const int64_t heads = call.fused->heads_kv, rows = call.fused->block_size;

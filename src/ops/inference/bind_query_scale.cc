@@ -12,7 +12,8 @@ Status RefuseWith(const char* name, const ErrorText& why) {
   return Status::InvalidArgument(Arg(name).Says("given, want none (") + why + ")");
 }
 
-// Returns the axes of q_scale: those of q without D. A dimension that heads share with D has room for the heads alone.
+// Returns the axes of q_scale: the axes of q without D. If heads and D share a dimension of q, that dimension of
+// q_scale has one element per head.
 layout::Axes ScaleAxes(layout::Axes axes) {
   if (axes.fused()) axes.head = axes.dim;
   return axes;

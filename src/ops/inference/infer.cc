@@ -98,7 +98,8 @@ bool MultipliesInt8(const InferAttentionArgs& args) {
 }
 
 /// Returns the bytes of a workspace whose buffers are each as large as the largest buffer of that name in any plan.
-/// Slots of packed keys and states of parts are counted together, because they divide the keys (LargestCalls).
+/// Slots of packed keys and states of parts are counted together: each key lies in a slot or in a part, not in both
+/// (LargestCalls).
 size_t LargestBuffers(std::span<const tiling::WorkspacePlan> plans, const ops::LargestCalls& of) {
   std::map<std::string, size_t> largest;
   for (const tiling::WorkspacePlan& plan : plans) {

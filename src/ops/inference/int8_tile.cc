@@ -31,8 +31,8 @@ using tiling::Interval;
 // strips are used, which have half of the scores.
 constexpr int64_t kWideStripKeys = 4096;
 
-// Returns whether some strip of pairs or of f32, at the same level or the level below, has the width of these kernels
-// of words. Int8KernelsOf takes the passes of that strip.
+// Returns whether the kernels that this level uses for bf16 have a strip of the width of these int8 kernels. PassesOf
+// takes the passes of that strip.
 constexpr bool HasPasses(const core::kernels::Int8Facts& words) {
   const core::kernels::LevelFacts passes = core::kernels::FactsOf(words.isa, DType::kBF16);
   return std::any_of(passes.strips, passes.strips + passes.strip_count,
@@ -77,8 +77,8 @@ const core::kernels::StripKernels& Int8Kernels::PassesOf(const core::kernels::In
 
 Int8Kernels Int8KernelsOf(const Context& context) {
   const core::kernels::Int8Table& words = core::kernels::Int8KernelsFor(context.isa());
-  // The passes take f32 scores, so the passes of any type's strips serve. At a level with a tile unit, strips of pairs
-  // have the widths of the strips of words.
+  // The passes take f32 scores, so the passes of any type's strips serve. The strips of bf16 are chosen, because at a
+  // level with a tile unit they have the widths of the int8 strips.
   return {words, core::kernels::Kernels(words.isa, DType::kBF16)};
 }
 

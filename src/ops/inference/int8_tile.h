@@ -15,7 +15,7 @@
 
 namespace fa::ops {
 
-/// The kernels of a call: products of words, and passes over f32 scores with strips of the same widths.
+/// The kernels of a call: `words` has the int8 products, and `passes` has passes over f32 scores for the same widths.
 struct Int8Kernels {
   const core::kernels::Int8Table& words;
   const core::kernels::KernelTable& passes;

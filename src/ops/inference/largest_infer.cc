@@ -1,7 +1,7 @@
 // Finds the lengths that need the most workspace. In packed layouts, sequences share a total of rows, and perhaps of
 // keys. Then two calls bound the buffers. In one call, a single sequence has all rows and keys, which makes the largest
 // tensors. In the other, every sequence has somewhat more than an equal share, which makes the most tiles.
-// AttentionProblem::tile_eighths makes each plan count the memory that fewer rows or keys could need.
+// With AttentionProblem::tile_eighths, the buffers of a plan are as large as any shorter sequences would need.
 #include <algorithm>
 
 #include "core/integer.h"
@@ -17,8 +17,8 @@
 namespace fa::ops {
 namespace {
 
-/// Sequences that share rows or keys are given this many more than an equal share. No tile has more rows than this, and
-/// no part has fewer keys.
+/// A sequence that shares rows or keys gets up to this many more than an equal share. No tile has more rows than this
+/// number. No part of a sequence's keys, except the last part, has fewer keys than this number.
 constexpr int64_t kMore = 512;
 static_assert(kMore >= tiling::kMaxBlockQ);
 
@@ -54,7 +54,8 @@ BoundInfer WithLengths(const BoundInfer& bound, Lengths first, Lengths other, Le
     sequences[b] = tiling::Sequence();
     sequences[b].sq = lengths.rows;
     sequences[b].sk = lengths.keys;
-    // With left padding, sequences of equal lengths may have one mask, and others have one each.
+    // With left padding, a sequence's length decides where its mask begins. Sequences of different lengths have
+    // different masks, which need more memory than one shared mask. So each sequence gets a mask of its own here.
     const bool apart = attention.has_dense_mask && call.absolute_mask;
     if (apart) attention.dense_mask.sequences[b].offset = static_cast<int64_t>(b);
     const int64_t row = std::max<int64_t>(lengths.keys, 1);
@@ -96,8 +97,7 @@ LargestCalls LargestCallsOf(const BoundInfer& bound, const InferAttentionArgs& a
   const bool packed = layout::IsPacked(bound.options.layout);
   const Lengths most{bound.q_rows, MostKeys(bound, args)};
   const bool packed_keys = packed && !bound.decode.storage.paged();
-  // At most as many sequences have a row as there are rows. At most most.keys / kMore sequences have packed keys in
-  // several parts.
+  // At most most.rows sequences have a row. At most most.keys / kMore sequences have packed keys in several parts.
   const int64_t with_rows = packed ? std::clamp<int64_t>(most.rows, 1, sequences) : sequences;
   const Lengths with{with_rows, packed_keys ? std::clamp<int64_t>(most.keys / kMore, 1, with_rows) : sequences};
   const Lengths shared{packed ? Share(most.rows, sequences) : most.rows,

@@ -28,7 +28,7 @@ struct SparseBackwardScratch {
   KeyAddresses addresses;
   GradTiles tiles;
   float *q_panel, *do_panel, *dq;              ///< strip after strip, [columns][width]; dq has the form of GradStrip
-  float *shift, *delta;                        ///< shift and delta of each lane
+  float *shift, *delta;                        ///< for each lane: RowShift of its statistics, and rowsum(dO * O)
   float *q, *q_rope, *d_out;                   ///< Q, its rope part and dO as pack_rows writes them
   float **dk_rows, **dk_rope_rows, **dv_rows;  ///< addresses of the sums of the block's keys
   /// Memory for a list of cache lines to prefetch: lines of the keys' sums and, if rows are gathered, of the next

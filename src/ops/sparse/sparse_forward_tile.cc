@@ -7,10 +7,11 @@
 //   one or two heads: for each block of 64 keys, scores in one loop with the product of the block before
 //   O = O^T / sum
 //
-// Memory: a token reads its keys' rows once, 2.4 MB for 2048 keys of 576 bf16, and multiplies them 2 * 1088 times per
-// head. The next block's rows are fetched into L2 while this block's rows are multiplied. Up to eight heads take the
-// kernels of few rows. Reading then takes all the time, so nothing is gathered, and rows are read in place. Kernels of
-// bf16 pairs also read rows in place for up to 16 heads: copying would be a large part of so little work.
+// Memory: a token reads its keys' rows once, 2.4 MB for 2048 keys of 576 bf16. With V of 512 columns, each key then
+// takes 2 * 1088 operations per head. The next block's rows are fetched into L2 while this block's rows are multiplied.
+// Up to eight heads take the kernels of few rows. Reading then takes all the time, so nothing is gathered, and rows are
+// read in place. Kernels of bf16 pairs also read rows in place for up to 16 heads: copying would be a large part of so
+// little work.
 //
 // Rows of quantised keys are widened when they are gathered, for any number of heads. Kernels and blocks are the same
 // as without quantisation. If the widened rows have the values of plain rows, the bits are the same too.
@@ -85,6 +86,7 @@ SparseForwardBuffers::SparseForwardBuffers(const BoundSparse& bound, const tilin
       .values_ahead = few != nullptr && few->in_place ? plan.values_ahead : GatheredKeys::ValuesAhead(!bound.has_v),
       .quantized = bound.quantized,
       .listed = quantized && kernels.in_place};
+  if (quantized && gather.form == KeyForm::kPairs) gather.pairs = &table.narrowest();
   gather.by_address = gather.block > 0 && !quantized && kernels.scores_by_address;
   Carver carver(nullptr);
   const tiling::SparseProblem sparse = bound.Problem();

@@ -20,8 +20,8 @@ using core::kernels::kMaskedScore;
 using core::kernels::StripKernels;
 using tiling::Interval;
 
-/// The keys per part of whole rows. Each part has sums of its own in f32, which are added in f64. So errors do not grow
-/// with the number of keys, and bits do not depend on tiles.
+/// The keys per part in VisitWholeRows. Each part has sums of its own in f32, which are added in f64. So errors do not
+/// grow with the number of keys, and bits do not depend on tiles.
 constexpr int64_t kSummedKeys = 512;
 static_assert(kSummedKeys % kKeyStep == 0);
 

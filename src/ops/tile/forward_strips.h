@@ -21,14 +21,15 @@ struct RunningStrip : Strip {
   float* state = nullptr;
   float* row_max = nullptr;
   float* row_sum = nullptr;
-  /// If not null, row_max is a reference instead of the row's largest score, and row_sum a sum of rounded
-  /// probabilities. These two members then hold the largest score and the sum before rounding.
+  /// If not null, `largest` holds the row's largest score, and `whole_sum` the sum of the probabilities before
+  /// rounding. Then row_max is only some score of the row, to which probabilities are relative, and row_sum adds the
+  /// rounded probabilities.
   float *largest = nullptr, *whole_sum = nullptr;
   bool started = false;     ///< whether `state` holds anything
   bool met_masked = false;  ///< whether a masked pair may have been multiplied with its value
   /// Whether the product of every block looks for masked pairs and leaves them out (ForwardStrips::Restart).
   bool skips_masked = false;
-  uint32_t good_lanes = 0;  ///< the lanes for which AttendedTiles has found a good reference
+  uint32_t good_lanes = 0;  ///< one bit per lane: whether AttendedTiles has a valid result for the lane
 };
 
 /// The block of a strip whose probabilities are not yet multiplied. One loop multiplies these probabilities and
@@ -127,7 +128,7 @@ class ForwardStrips {
     bool zero;
   };
 
-  /// Returns the statistics of a row whose strip has `largest`.
+  /// Returns the statistics that the call receives for a row, if `largest` of its strip is not null.
   [[nodiscard]] Statistics ToldStatistics(const RunningStrip& strip, int64_t lane) const;
   // The function is inline: for a row of few keys, a call that returns five values takes as long as the rest.
   [[nodiscard]] inline Statistics FinalStatistics(const RunningStrip& strip, int64_t lane) const;
@@ -151,7 +152,7 @@ class ForwardStrips {
 
 /// Writes 0 to every output of the rows past the last packed sequence, and past the length of a padded batch element.
 void WriteUnusedRows(const tiling::AttentionProblem& problem, const ForwardRows& rows);
-/// Writes what WriteUnusedRows writes, to these rows of batch element b.
+/// Writes 0 to every output of the rows `unused` of batch element b.
 void WriteUnusedRows(const tiling::AttentionProblem& problem, const ForwardRows& rows, int64_t b,
                      tiling::Interval unused);
 

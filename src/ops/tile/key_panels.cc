@@ -263,7 +263,7 @@ KeyTiles KeyPanels::Tiles(const tiling::ForwardItem& item) const {
 
 void KeyPanels::Pack(const tiling::PackItem& item, const TileScratch& scratch) const {
   const tiling::Interval rows{item.row_begin, item.row_end};
-  std::byte* memory = scratch.joined_k;  // one tensor after the other is joined there
+  std::byte* memory = scratch.joined_k;  // shared by K, its rope part and V, which are packed one after the other
   assert(rows.begin >= 0 && rows.end <= plan_.slot_rows);
   if (problem_.packs_tiles) return PackTiles(item, memory);
   if (plan_.pack_k) {
@@ -320,7 +320,7 @@ KeyRows KeyPanels::Block(const tiling::ForwardItem& item, tiling::Interval keys,
   rows.end = problem_.sequences[static_cast<size_t>(item.sequence)].sk;
   assert(keys.begin >= 0 && keys.begin < keys.end && keys.end <= rows.end);
   assert(problem_.whole_rows || keys.size() <= (attended ? kJoinedRows : plan_.shape.block_k));
-  const bool packed = item.slot >= 0 && !problem_.packs_tiles;  // these kernels do not take tiles
+  const bool packed = item.slot >= 0 && !problem_.packs_tiles;  // `kernels` cannot read a slot that holds tiles
   float* slot_v = packed && plan_.pack_v ? SlotV(item.slot) : nullptr;
   if (pairs) {
     rows.k = caller(K(), scratch.joined_k, &rows.k_runs);

@@ -74,7 +74,7 @@ class KeyPanels {
   [[nodiscard]] float* SlotKRope(int32_t slot) const;
   [[nodiscard]] float* SlotV(int32_t slot) const;
   void PackTiles(const tiling::PackItem& item, std::byte* memory) const;
-  /// Return the chunks of keys of a slot with tiles, and the floats of a chunk of K.
+  /// Return the number of chunks of keys in a slot with tiles, and the number of floats of a chunk of K.
   [[nodiscard]] int64_t SlotChunks() const;
   [[nodiscard]] int64_t KeyChunkFloats() const;
   [[nodiscard]] float* SlotValueTiles(int32_t slot) const { return SlotK(slot) + SlotChunks() * KeyChunkFloats(); }

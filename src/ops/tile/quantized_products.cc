@@ -16,7 +16,7 @@ using core::kernels::RowBlock;
 
 /// Rounds a number that is at least 0 to the nearest integer.
 float RoundToI8(float x) {
-  constexpr float kLargest = 127, kRounder = 0x1.8p23f;  // the sum's last place is 1
+  constexpr float kLargest = 127, kRounder = 0x1.8p23f;  // a unit in the last place of x + kRounder is 1
   return (std::min(x, kLargest) + kRounder) - kRounder;
 }
 

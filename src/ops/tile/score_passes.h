@@ -102,7 +102,7 @@ class ScorePasses {
   /// @param row_max  optional: raised to the largest score that is left
   static void MaskDropped(const core::kernels::StripKernels& kernels, const DroppedPairs& dropped, int64_t keys,
                           float fill, float* s, float* row_max);
-  /// Sets s = fill where the dense mask, if there is one, drops.
+  /// Sets s = fill at the pairs that the dense mask, if there is one, drops.
   void MaskDense(const core::kernels::StripKernels& kernels, const StripRows& strip, tiling::Interval keys, float fill,
                  float* s) const;
   /// Returns the smallest interval that holds all keys of `keys` that the dense mask keeps for some row. The interval

@@ -56,8 +56,8 @@ void ScoreTile::InnerProducts(const Strip& strip, Interval keys, const KeyRows& 
     beside = nullptr;
   };
   const bool rope = problem_.d_rope > 0;
-  // One product can cover K and k_rope if the rope part of the queries is packed right after their other part. Kernels
-  // of few rows do not pack queries so. Neither do kernels of pairs if the d columns end with half a group.
+  // One product can cover K and k_rope if the panel has the rope part of the queries right after their d columns.
+  // Panels for kernels of few rows have another order. For kernels of bf16 pairs, d must be a multiple of their group.
   const bool pairs = kernels.operands == core::kernels::Operands::kBF16Pairs;
   if (rope && rows.rope_behind && !kernels.any_dtype && !(pairs && d % kernels.panel_group != 0)) {
     assert(!kernels.in_place);  // kernels that read in place have another panel for one product than for two

@@ -76,7 +76,10 @@ struct GatherShape {
   /// How rows of K and V are stored if they are quantised. Quantised rows are widened when they are gathered. Then d is
   /// the width of a row, d_rope is 0, and `form` comes from WidenedFormOf.
   std::optional<QuantizedRow> quantized = {};
-  /// With `quantized`: whether the kernels take only listed rows. The lists name the rows of the panels.
+  /// With `quantized` and KeyForm::kPairs: a strip that rounds widened rows (WidenRow).
+  const core::kernels::StripKernels* pairs = nullptr;
+  /// With `quantized`: whether the kernels take rows only by address. Then gathered rows are passed as lists of
+  /// addresses in the panels.
   bool listed = false;
 
   [[nodiscard]] int64_t columns() const { return d + d_rope; }
@@ -103,10 +106,10 @@ struct GatherPanels {
   float* widening;  ///< scratch of WidenRow, only for quantised rows
 };
 
-/// The rows of a block, beginning with key 0.
+/// The gathered rows of a block. Row i belongs to the block's key i.
 struct GatheredBlock {
-  KeyRows rows;  ///< rows of k, of k_rope behind k, and of v
-  /// Rows of K, with d + d_rope columns, packed for `product`; unset with by_address.
+  KeyRows rows;  ///< rows of K, each followed by its rope part unless by_address is set, and rows of V
+  /// Rows of K, with d + d_rope columns, in the form that the kernels' `product` takes; unset with by_address.
   core::kernels::RowBlock k_of_product;
 };
 
@@ -132,8 +135,8 @@ class GatheredKeys {
   /// Returns the rows of all of a token's keys in place, for kernels that take rows by address.
   [[nodiscard]] KeyRows InPlace(const KeyPlace& place, std::span<const int32_t> keys,
                                 const KeyAddresses& addresses) const;
-  /// Prefetches the first `count` rows. Kernels prefetch a row while they read an earlier one, and no row is earlier
-  /// than these.
+  /// Prefetches the first rows: `count` rows, but at most kFetchAhead. Kernels prefetch the later rows while they
+  /// read earlier rows.
   void FetchFirst(const KeyRows& rows, int64_t count) const;
   /// Adds the rows of the keys to `runs`, at most three runs per key.
   void AddRows(const KeyPlace& place, std::span<const int32_t> keys, FetchRuns& runs) const;

@@ -36,13 +36,15 @@ struct QuantizedRow {
   [[nodiscard]] int64_t ScratchFloats() const { return 2 * Width() + Tiles(); }
 };
 
-/// Writes the first `count` columns for which the row at `from` stands to `to`. Numbers are multiplied by their scales
-/// in f32; 16-bit results are rounded once, to nearest even.
+/// Widens the row at `from` and writes its first `count` columns to `to`. Numbers are multiplied by their scales in
+/// f32. 16-bit results are rounded once, to nearest even.
 /// @param count    at most row.Width()
 /// @param type     kF32, or the row's rope_type; without rope columns any float type
 /// @param scratch  row.ScratchFloats() floats
+/// @param pairs    if type is kBF16, may be a strip of pairs. Rounding is then faster, and may flush subnormal results,
+///                 which products of pairs read as 0.
 void WidenRow(const core::kernels::RowFunctions& kernels, const QuantizedRow& row, const std::byte* from, int64_t count,
-              float* scratch, DType type, std::byte* to);
+              float* scratch, DType type, std::byte* to, const core::kernels::StripKernels* pairs = nullptr);
 
 }  // namespace fa::ops
 

@@ -51,7 +51,8 @@ class SparseTensors {
   /// Checks a tensor [B, S2, trailing...] of the given type; with TND [T, trailing...].
   [[nodiscard]] Status CheckKeySide(const char* name, const TensorView& tensor, DType dtype,
                                     std::initializer_list<WantedSize> trailing) const;
-  /// Checks a tensor of any float type with one number per key, [B, S2] or [B, S2, 1]. The numbers may have gaps.
+  /// Checks a tensor of any float type with one number per key, [B, S2] or [B, S2, 1]. The numbers need not be
+  /// contiguous.
   [[nodiscard]] Status CheckKeyValues(const char* name, const TensorView& tensor) const;
   /// Checks a tensor of any float type [B, S1, trailing...].
   [[nodiscard]] Status CheckFloatQuerySide(const char* name, const TensorView& tensor,

@@ -18,7 +18,7 @@ struct BoundGradRanks {
   PseRows dpse;  ///< layout of dpse on this rank: the rows of its own queries, or the sum over the rows of all ranks
   int64_t dslopes_batch_stride = 0;  ///< stride of dslopes from one batch element to the next, as in BoundAttentionGrad
   bool dslopes_shared = false;
-  std::vector<tiling::Interval> key_tails;  ///< this rank's keys that belong to no sequence, counted in its tensors
+  std::vector<tiling::Interval> key_tails;  ///< rows of this rank's K and V that belong to no sequence
 };
 
 /// Binds this rank's arguments, or returns the first error in them.

@@ -22,7 +22,7 @@ struct BoundRanks {
   tiling::RankCall call;
   int rank = 0;
   ScoreRows scores;
-  std::vector<tiling::Interval> tails;  ///< TND: this rank's rows that belong to no sequence, counted in its tensors
+  std::vector<tiling::Interval> tails;  ///< TND: rows of this rank's tensors of queries that belong to no sequence
 };
 
 /// Binds this rank's arguments, or returns the first error in them.

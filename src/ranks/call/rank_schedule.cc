@@ -155,8 +155,8 @@ double FullPairs(const tiling::AttentionProblem& problem) {
   return pairs * static_cast<double>(problem.heads);
 }
 
-/// Notes which form pse has, and whether the dense mask has one row per query. Such rows must stay with the rank that
-/// holds them.
+/// Notes which form pse has, and whether the dense mask has one row per query. If pse or the mask has one row per
+/// query, each rank must compute its own rows of queries.
 void TakeScores(const ops::BoundAttention& bound, const AttentionOptions& options, ops::ScoreRows* scores) {
   if (bound.has_pse) {
     scores->pse_forms = bound.pse.compressed    ? ops::kCompressed

@@ -307,7 +307,7 @@ void AddChainsOfSums(const RankCall& call, RankPlan& plan) {
 }
 
 bool CutsSummedRows(const RankCall& call) {
-  if (!call.backward || !call.packed) return false;  // in other calls kRowUnit is a multiple of summed_rows
+  if (!call.backward || !call.packed) return false;  // in other calls, cuts at multiples of kRowUnit cut no summed rows
   for (const Sequence& sequence : call.problem.sequences) {
     for (int rank = 0; rank < call.ranks(); ++rank) {
       for (const PlacedRows& placed : call.q.Of(rank)) {
@@ -410,7 +410,7 @@ RankPlan PlanHeads(const RankCall& call, Strategy strategy, int64_t heads_in_fli
     waited += line.end() - line.products();
   }
   if (!plan.units.empty() && plan.units.front().sums != nullptr) {
-    // Here ranks wait for sums. The prediction takes every unit to be like the first, which is not exact: the last unit
+    // Ranks also wait for sums. The prediction takes every unit to be like the first, which is not exact: the last unit
     // may have fewer heads, and batch elements with other masks have other blocks.
     const RankUnit& unit = plan.units.front();
     const double seconds = PredictedSeconds(*unit.sums, SumsOf(call, plan, unit), std::ssize(plan.units));

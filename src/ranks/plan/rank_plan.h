@@ -78,7 +78,8 @@ struct RankPlan {
   SequenceShards::Strategy strategy = SequenceShards::Strategy::kSequence;
   int64_t heads_in_flight = 1;  ///< the largest number of kv heads per unit and rank
   std::vector<RankUnit> units;  ///< the units in their order
-  /// Whether cuts lie at multiples of kRowUnit and never between rows that one instruction sums.
+  /// Whether the results have the bits of one process. Cuts must lie at multiples of kRowUnit, and one rank must
+  /// compute all rows that one instruction sums.
   bool as_one_process = true;
   /// With kSequence, the query rows that each rank computes: usually the rows that the rank holds. If rows may move in
   /// a packed backward, all rows that one instruction sums are computed by the rank that holds the first of them.
@@ -97,8 +98,8 @@ struct RankPlan {
   double hidden = 1;      ///< fraction of the messages' time during which matrix products are computed
 };
 
-/// Returns RankCall::parameter_floats: one for dsink and one for dslopes, or one per sequence if the batch does not
-/// share the slopes.
+/// Returns RankCall::parameter_floats. dsink takes one float, even if only dslopes is wanted. dslopes takes one float,
+/// or one float per sequence if the batch does not share the slopes.
 [[nodiscard]] constexpr int64_t ParameterFloats(bool dsink, bool dslopes, bool shared, int64_t sequences) {
   if (!dsink && !dslopes) return 0;
   return 1 + (!dslopes ? 0 : shared ? 1 : sequences);
@@ -135,7 +136,7 @@ struct MovedRows {
 
 /// Makes the plan of a call. If `call.strategy` is kHeads and there are fewer kv heads than ranks, some ranks have no
 /// work.
-/// @throws PlanTooLarge  if units, sums or bytes exceed what a plan can have
+/// @throws PlanTooLarge  if the call needs too many units, too many blocks or chunks of sums, or too many bytes
 [[nodiscard]] RankPlan MakeRankPlan(const RankCall& call);
 
 [[nodiscard]] const char* Name(SequenceShards::Strategy strategy);

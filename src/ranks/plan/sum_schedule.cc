@@ -38,10 +38,11 @@ constexpr int64_t kFewChunksPerPart = 3;
 // part is allowed even if it makes more blocks.
 constexpr int64_t kMostBlocks = int64_t{1} << 24;
 
-// The predicted cost of a block per head, in pairs, in addition to the block's kept pairs: as much as one tile's pairs.
+// The predicted fixed cost of a block per head. Like the cost of the block's kept pairs, it is counted in (row, key)
+// pairs. It equals the cost of one tile.
 constexpr double kBlockPairs = static_cast<double>(kFullBlockQ * kColumnKeys);
 
-/// Returns the cost of a tile of `rows` rows without its products, as a fraction of the products' cost.
+/// Returns the cost of everything in a tile of `rows` rows but its products, as a fraction of the products' cost.
 double TileOverhead(int64_t rows) {
   constexpr int64_t kStripRows = 32;  // the rows of a strip at most levels
   return static_cast<double>(kTileOverheadGroups) / static_cast<double>(rows / kStripRows * (kColumnKeys / kKeyStep));
@@ -62,8 +63,8 @@ double PairsOf(const RowRule& rule, Interval rows, Interval keys) {
   return static_cast<double>(part.KeptPairs(rows));
 }
 
-/// Returns how long after a block's `seconds` the next block of its chunk can start. If the sums stay on the rank, this
-/// time is 0: a column of the next block begins when the same column of this block ends.
+/// Returns the time from the end of sender.seconds until the next block of the chunk can start. If the sums stay on the
+/// rank, this time is 0: a column of the next block begins when the same column of `sender` ends.
 double OnTheWay(const SumSchedule& schedule, const SumCall& call, const SumBlock& sender) {
   if (sender.to == sender.rank || sender.to < 0) return 0;
   const int64_t keys = schedule.chunks[static_cast<size_t>(sender.chunk)].keys.size();
@@ -135,7 +136,7 @@ class SumMaker {
     const bool alone = parts.size() <= 1 && !call_.head_by_head;
     const int64_t chains = alone ? 1 : call_.group;
     CheckBlocks(std::ssize(cut), std::ssize(parts), chains);
-    // For each (head of the group, part): the pair's block in the latest chunk so far that the part sees, or kNone.
+    // For each (head of the group, part of the rows): the newest block, in any chunk, of this head and part, or kNone.
     std::vector<int32_t> before(static_cast<size_t>(chains) * parts.size(), kNone);
     for (const Interval& keys : cut) {
       const auto chunk = static_cast<int32_t>(result_.chunks.size());

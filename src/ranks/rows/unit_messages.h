@@ -73,7 +73,7 @@ struct UnitMessages {
                                       const tiling::RankUnit& unit, int rank, const StagedRows& queries,
                                       const StagedRows& keys, std::span<const RowTensor> tensors);
 /// With kSequence, returns the messages that carry finished gradients of keys to the ranks that hold the keys. Tensors
-/// with RowAxis::kEveryKey go to all ranks; there the unit's keys lie one after the other.
+/// with RowAxis::kEveryKey go to all ranks. On the receiving rank the unit's keys lie one after the other.
 /// @param finished  where FinishedKeys of `rank` lie
 [[nodiscard]] UnitMessages MessagesHome(const tiling::RankCall& call, const tiling::RankUnit& unit, int rank,
                                         const StagedRows& finished, std::span<const RowTensor> tensors);

@@ -93,12 +93,12 @@ class GradChain {
   const core::kernels::KernelTable& table_;
   tiling::Machine machine_;
   int64_t columns_ = 0;              ///< number of columns of dK: d + d_rope
-  std::vector<int64_t> key_offset_;  ///< for each sequence of the unit: where its keys begin on the axis
+  std::vector<int64_t> key_offset_;  ///< for each sequence of the unit: where its keys begin on the key axis
   tiling::BackwardPlan layout_;      ///< a plan that has slots but no tiles
   tiling::WorkspacePlan workspace_;
   BackwardBuffers buffers_;
   tiling::ChainGraph graph_;
-  int64_t copied_keys_ = 0;  ///< keys of the largest chunk, padded by PairedRows
+  int64_t copied_keys_ = 0;  ///< number of keys of the largest chunk, padded by PairedRows
   size_t run_state_ = 0, states_ = 0, sums_ = 0, k_ = 0, v_ = 0;
 };
 

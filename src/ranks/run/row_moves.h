@@ -16,8 +16,8 @@
 namespace fa::ops {
 
 /// Copies moved rows before the first unit of a backward with kSequence, and sends their dQ back after the last unit.
-/// Only rows that one instruction sums move (tiling::RankPlan::q). A rank that computes just the rows that it holds, in
-/// the same order, copies nothing.
+/// A row moves only if one instruction sums it with rows of another rank (tiling::RankPlan::q). A rank that computes
+/// just the rows that it holds, in the same order, copies nothing.
 class RowMoves {
  public:
   /// Makes an object for a rank without moved rows.

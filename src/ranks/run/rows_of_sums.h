@@ -15,8 +15,8 @@
 namespace fa::ops {
 
 /// The terms that each of a rank's rows adds to dsink and dslopes, if rows stay on their rank. The terms are kept until
-/// all units have run. After that, the unfinished sums pass from rank to rank, in the order of the batch and of its
-/// rows.
+/// all units have run. After that, the unfinished sums pass from rank to rank, in the order of the batch elements and
+/// of their rows.
 class RowsOfSums {
  public:
   RowsOfSums() = default;

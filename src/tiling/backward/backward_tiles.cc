@@ -226,7 +226,7 @@ class TileMaker {
   const BackwardCut& cut_;
   const int64_t row_groups_, columns_;
   Interval columns_made_;
-  // For each row group: whether it is visited by columns that it adds before, or after, the columns with tiles.
+  // For each row group: whether it adds some column before, or after, the columns in columns_made_.
   std::vector<bool> visited_before_, visited_after_;
   std::vector<Interval> strip_keys_;
   std::vector<int32_t> last_of_rows_;    // for each (head, row group): the last of its tiles made so far

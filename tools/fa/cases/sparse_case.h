@@ -11,6 +11,7 @@
 #include "fa/indexer_lse.h"
 #include "fa/lightning_indexer.h"
 #include "fa/lightning_indexer_grad.h"
+#include "fa/msa_index_score.h"
 #include "fa/sparse_flash_attention.h"
 #include "fa/sparse_flash_attention_grad.h"
 #include "flags/layout_shapes.h"
@@ -33,6 +34,7 @@ enum class SparseCaseKind : uint8_t {
   kAttention,     ///< --shape has B,N,S1,S2,D,Drope,K
   kIndexer,       ///< --shape has B,Nidx,S1,S2,D,K
   kDenseIndexer,  ///< like kIndexer, but without K, because all keys take part
+  kIndexScore,    ///< like kDenseIndexer, but there is no --layout: rows are packed
   kLoss,          ///< like kAttention; the flag --indexer gives the indexer's sizes
   kDenseLoss,     ///< like kLoss, but without K, because all keys take part
 };
@@ -78,6 +80,7 @@ class SparseCase {
   [[nodiscard]] LightningIndexerGradOptions IndexerGradOptions() const { return {.layout = layout, .mask = mask}; }
   [[nodiscard]] DenseIndexerLseArgs LseArgs() const;
   [[nodiscard]] DenseIndexerLseOptions LseOptions() const { return {.layout = layout, .mask = mask}; }
+  [[nodiscard]] MsaIndexScoreArgs ScoreArgs() const;
   [[nodiscard]] SparseIndexerLossArgs LossArgs() const;
   /// For kDenseLoss: returns arguments with the tensors of `shared`, which come from LossArgs() and may have contents.
   /// The indexer's statistics are given, without contents.

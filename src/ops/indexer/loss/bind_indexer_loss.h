@@ -16,7 +16,7 @@ struct LossAttention {
   int64_t heads = 0, heads_kv = 1;
   int64_t d = 0, d_rope = 0;
   layout::Rows q, k, q_rope, k_rope;
-  layout::Stats max, sum;  ///< laid out as SparseStatisticOf says
+  layout::Stats max, sum;  ///< `head` is the stride within a group of heads, `copy_stride` from group to group
   float scale = 1;
   bool has_sink = false;  ///< whether there are sinks, which only the sparse loss has
 
@@ -55,7 +55,7 @@ struct BoundIndexerLoss {
   std::vector<PlannedTensor> planned;
 };
 
-/// The tensors of a loss in a run. LossProblem::has_mean says whether `mean` exists or the attention's tensors do.
+/// The tensors of a loss in a run. With LossProblem::has_mean, `mean` is used instead of the attention's tensors.
 struct LossRows {
   IndexerRows index;
   layout::RowsView q, k, q_rope, k_rope;
