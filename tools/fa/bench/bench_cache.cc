@@ -1,4 +1,5 @@
-// fa bench scatter, gather: times how rows go into a paged cache and come out of it, next to memcpy of as many bytes.
+// fa bench scatter, gather: times the copying of rows into or out of a paged cache. The report compares the
+// call with memcpy of as many bytes.
 
 #include <fmt/format.h>
 
