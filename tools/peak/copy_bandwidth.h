@@ -19,7 +19,7 @@ class CopyRate {
   };
   CopyRate(int threads, std::vector<Block> blocks) : team_(threads), blocks_(std::move(blocks)) {}
 
-  /// Returns the bytes per second of the best pass within `seconds`, in which at least one pass runs. A byte that is
+  /// Runs passes for about `seconds`, at least one. Returns the bytes per second of the fastest pass. A byte that is
   /// read and written counts once.
   [[nodiscard]] double Measure(double seconds);
 
