@@ -43,7 +43,7 @@ struct MaskInputs {
 /// @param rows, keys  the most query rows and the most keys that a sequence has
 [[nodiscard]] std::optional<PairMask> LoadBlockMask(const MaskFlags& flags, int64_t rows, int64_t keys);
 
-/// Returns the length of the longest of the packed sequences with these prefix sums.
+/// Returns the length of the longest packed sequence. `prefix_sums` has the end of each sequence.
 [[nodiscard]] int64_t LongestOf(std::span<const int64_t> prefix_sums);
 
 }  // namespace fa::tool

@@ -13,7 +13,8 @@ struct TensorSizes {
   int64_t batch = 0, seq = 0, heads = 0, d = 0;
 };
 
-/// Returns the shape of an input with these sizes in the layout. OutputShapeOf is for the output.
+/// ShapeOf returns the shape of an input with these sizes. OutputShapeOf returns the shape of an output with these
+/// sizes.
 [[nodiscard]] std::vector<int64_t> ShapeOf(Layout layout, const TensorSizes& sizes);
 [[nodiscard]] std::vector<int64_t> OutputShapeOf(Layout layout, const TensorSizes& sizes);
 /// Returns the layout of the inputs: for example, BNSD for BNSD_BSND.
