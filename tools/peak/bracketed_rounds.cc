@@ -75,7 +75,7 @@ BracketedRounds::Kind BracketedRounds::KindOf(const Round& round) const {
     const auto [lower, higher] = std::minmax(round.before[i], round.after[i]);
     if (!(higher <= lower * (1 + references_[i].agreement) && higher * kSlowestQuiet >= fastest_[i]))
       return Kind::kBusy;
-    if (references_[i].per_call / round.seconds > higher) kind = Kind::kAbove;
+    if (references_[i].is_limit && references_[i].per_call / round.seconds > higher) kind = Kind::kAbove;
   }
   return kind;
 }

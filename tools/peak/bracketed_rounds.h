@@ -24,12 +24,13 @@ struct Reference {
   double per_call = 0;                         ///< FLOPs or bytes per call, in the unit of `rate`
   std::function<double(double seconds)> rate;  ///< measures the rate for about `seconds`
   double agreement = 0.03;                     ///< largest relative difference of the rates around a quiet round
+  bool is_limit = true;                        ///< whether no call can be faster
 };
 
 /// How calls compare with one reference.
 struct Compared {
   double rate = 0;                      ///< the higher of the two rates around the best round
-  std::optional<double> fraction = {};  ///< the call's fraction of `rate`, at most 1; nothing without a quiet round
+  std::optional<double> fraction = {};  ///< the call's fraction of `rate`; nothing without a quiet round
 };
 
 struct BracketedTiming {
