@@ -33,7 +33,7 @@ std::array<uint32_t, 4> Block(const PhiloxState& state, uint64_t block) {
                     {Low(state.seed), High(state.seed)});
 }
 
-/// A form of DrawKeepWords for a threshold below 2^32.
+/// The type of the functions that implement DrawKeepWords for thresholds below 2^32.
 using KeepWords = void (*)(const PhiloxState& state, uint32_t limit, const uint64_t* blocks, size_t count,
                            uint32_t* words);
 
@@ -51,8 +51,8 @@ void KeepWordsPortable(const PhiloxState& state, uint32_t limit, const uint64_t*
 
 #if defined(__x86_64__)
 
-/// Returns the keep bits of 8 consecutive Philox blocks as one word. Two registers of 4 blocks take turns, because a
-/// round waits for its multiplications.
+/// Returns the keep bits of 8 consecutive Philox blocks as one word. The rounds of two registers of 4 blocks are
+/// interleaved, which hides the latency of the multiplications.
 [[gnu::target("avx2"), gnu::always_inline]] inline uint32_t KeepWordAvx2(const PhiloxState& state,
                                                                          __m256i flipped_limit, uint64_t block) {
   constexpr int kHalves = 2;
@@ -108,8 +108,8 @@ void KeepWordsPortable(const PhiloxState& state, uint32_t limit, const uint64_t*
   return _mm512_castps_si512(_mm512_mask_moveldup_ps(_mm512_castsi512_ps(even), 0xaaaa, _mm512_castsi512_ps(odd)));
 }
 
-/// Computes the keep bits of N groups of 8 Philox blocks, one word per group. The groups take turns, because a round
-/// waits for its multiplications.
+/// Computes the keep bits of N groups of 8 Philox blocks, one word per group. The rounds of the groups are interleaved,
+/// which hides the latency of the multiplications.
 template <int N>
 [[gnu::target("avx512f"), gnu::always_inline]] inline void KeepGroupsAvx512(const PhiloxState& state, uint32_t limit,
                                                                             const uint64_t* blocks, uint32_t* words) {
