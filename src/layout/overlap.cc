@@ -5,9 +5,10 @@
 // its strides enter with a positive sign. [lo, hi] are the distances at which two elements share a byte.
 //
 // The search takes the largest step first. The smaller steps together reach only a limited distance, so the variable of
-// the largest step has few possible values. There are one or two if the views are nested as layouts are. Before the
-// search, a step that continues the range of a smaller step is merged with it, so dense dimensions cost nothing. The
-// greatest common divisor of the remaining steps rules out interleaved views (packed QKV) at once.
+// the largest step has few possible values. There are one or two values if the views are nested as layouts are. Before
+// the search, a step that continues the range of a smaller step is merged with it, so dense dimensions cost nothing.
+// For interleaved views (packed QKV), the greatest common divisor of the remaining steps shows at once that they share
+// no byte.
 #include "layout/overlap.h"
 
 #include <algorithm>
@@ -149,8 +150,8 @@ bool Overlap(const TensorView& a, const TensorView& b) {
   if (Empty(a) || Empty(b)) return false;
   const auto a_bytes = static_cast<int64_t>(SizeOf(a.dtype));
   const auto b_bytes = static_cast<int64_t>(SizeOf(b.dtype));
-  // An element of a minus an element of b, as addresses, must lie in (-a_bytes, b_bytes). The indices of b count back
-  // from its last element.
+  // Two elements share a byte if the address in a minus the address in b lies in (-a_bytes, b_bytes). The indices of b
+  // count back from its last element.
   BoundedSum sum;
   Wide distance =
       static_cast<Wide>(reinterpret_cast<uintptr_t>(b.data)) - static_cast<Wide>(reinterpret_cast<uintptr_t>(a.data));
