@@ -118,7 +118,7 @@ template <int N>
   constexpr __mmask8 kLanes = 0xff;
   constexpr int kXor3 = 0x96;
   const __m512i m0 = _mm512_set1_epi64(PHILOX_M4x32_0), m1 = _mm512_set1_epi64(PHILOX_M4x32_1);
-  const __m512i eight = _mm512_setr_epi64(0, 4, 1, 5, 2, 6, 3, 7);  // so that unpacked lanes are in order
+  const __m512i eight = _mm512_setr_epi64(0, 4, 1, 5, 2, 6, 3, 7);  // unpacking gives blocks 0..3 and 4..7
   __m512i c0[N], c1[N], c2[N], c3[N];
   for (int i = 0; i < N; ++i) {
     c0[i] = _mm512_add_epi64(_mm512_set1_epi64(static_cast<int64_t>(blocks[i])), eight);
@@ -161,7 +161,7 @@ template <int N>
 #elif defined(__aarch64__)
 
 /// Returns the keep bits of the 16 elements in the Philox blocks [block, block + 4). A vector holds word w of the four
-/// blocks. The high halves of the products are collected from two vectors.
+/// blocks. A multiplication gives its 64-bit products in two vectors, from which the high halves are collected.
 uint32_t KeepHalfNeon(const PhiloxState& state, uint32_t threshold, uint64_t block) {
   const uint64_t b[4] = {block, block + 1, block + 2, block + 3};
   uint32x4_t c0 = {Low(b[0]), Low(b[1]), Low(b[2]), Low(b[3])};

@@ -129,8 +129,8 @@ bool OverlapsItself(const TensorView& tensor) {
   if (nested) return false;
 
   // Two elements share a byte if the indices differ by some d != 0 and |sum_j step_j d_j| < bytes. The loop takes each
-  // dimension k in turn as the first one with d_k != 0. By symmetry d_k = 1 + t with t >= 0. In a BoundedSum variables
-  // start at 0, so the other d_j are shifted.
+  // dimension k in turn as the first one with d_k != 0. By symmetry d_k = 1 + t with t >= 0. The variables of a
+  // BoundedSum start at 0, so every later d_j, which may be negative, is shifted.
   for (int k = 0; k < rank; ++k) {
     const Term& lead = dims[static_cast<size_t>(k)];
     BoundedSum sum;
