@@ -132,6 +132,15 @@ FA_INLINE F SpreadQuarters(F x) {
 }
 /// Loads the first four lanes.
 FA_INLINE F LoadQuarter(const float* p) { return _mm512_castps128_ps512(_mm_loadu_ps(p)); }
+/// Repeats lane i of each quarter along the quarter.
+FA_INLINE F RepeatLane(F x, int i) {
+  switch (i) {
+    case 0: return _mm512_permute_ps(x, 0x00);
+    case 1: return _mm512_permute_ps(x, 0x55);
+    case 2: return _mm512_permute_ps(x, 0xaa);
+    default: return _mm512_permute_ps(x, 0xff);
+  }
+}
 /// Quarter i of the result is p[i * R + row] in all lanes.
 template <int R>
 FA_INLINE F SpreadRow(const float* p, int row) {
@@ -144,12 +153,7 @@ FA_INLINE F SpreadRow(const float* p, int row) {
     const F second = Load(p + 16);
     keys = row < 4 ? _mm512_shuffle_f32x4(keys, second, 0x88) : _mm512_shuffle_f32x4(keys, second, 0xdd);
   }
-  switch (row % 4) {
-    case 0: return _mm512_permute_ps(keys, 0x00);
-    case 1: return _mm512_permute_ps(keys, 0x55);
-    case 2: return _mm512_permute_ps(keys, 0xaa);
-    default: return _mm512_permute_ps(keys, 0xff);
-  }
+  return RepeatLane(keys, row % 4);
 }
 /// Exchanges lane j of quarter i with lane i of quarter j.
 FA_INLINE F TransposeLanes(F x) {
@@ -181,22 +185,22 @@ FA_INLINE void LoadBlockPairs4(const char* lower, const char* upper, F (&x)[4]) 
   const I a = _mm512_loadu_si512(lower), b = upper == nullptr ? SetI(0) : _mm512_loadu_si512(upper);
   SplitBlock4(UpperHalf ? _mm512_unpackhi_epi16(a, b) : _mm512_unpacklo_epi16(a, b), x);
 }
-/// Puts 128 words in the order of SplitBlock4.
-FA_INLINE void ToBlockOrder4(uint16_t* p) {
+/// Puts 128 words in the order of SplitBlock4, with vectors `apart` words apart.
+FA_INLINE void ToBlockOrder4(const uint16_t* words, uint16_t* to, int64_t apart) {
   alignas(64) static constexpr int16_t kFourth[32] = {0, 4, 8,  12, 16, 20, 24, 28, 1, 5, 9,  13, 17, 21, 25, 29,
                                                       2, 6, 10, 14, 18, 22, 26, 30, 3, 7, 11, 15, 19, 23, 27, 31};
   F x[4];
   FA_UNROLL for (int i = 0; i < 4; ++i) {
-    x[i] = AsF(_mm512_permutexvar_epi16(_mm512_load_si512(kFourth), _mm512_loadu_si512(p + 32 * i)));
+    x[i] = AsF(_mm512_permutexvar_epi16(_mm512_load_si512(kFourth), _mm512_loadu_si512(words + 32 * i)));
   }
   TransposeQuarters(x);
-  FA_UNROLL for (int i = 0; i < 4; ++i) _mm512_storeu_si512(p + 32 * i, AsI(x[i]));
+  FA_UNROLL for (int i = 0; i < 4; ++i) _mm512_storeu_si512(to + i * apart, AsI(x[i]));
 }
 /// Repeats numbers of four keys, which each quarter has, for R rows of each key: in the lanes of the sums 4 m to 4 m + 3
 /// of all sums [key][row].
-template <int R, int m>
-FA_INLINE F RepeatForRows(F numbers) {
+template <int R>
+FA_INLINE F RepeatForRows(F numbers, int m) {
   if constexpr (R == 1) return numbers;
-  if constexpr (R == 2) return _mm512_permute_ps(numbers, m % 2 == 0 ? 0x50 : 0xfa);
-  return _mm512_permute_ps(numbers, (R == 4 ? m : m / 2) * 0x55);
+  if constexpr (R == 2) return m % 2 == 0 ? _mm512_permute_ps(numbers, 0x50) : _mm512_permute_ps(numbers, 0xfa);
+  return RepeatLane(numbers, R == 4 ? m : m / 2);
 }
