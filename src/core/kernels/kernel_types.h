@@ -186,8 +186,8 @@ struct AttendArgs {
   /// addresses then continue with kMostStep addresses after the last row.
   bool brings = false;
   /// Only for `attend_compressed`: the numbers that elements of K and V stand for. They belong to rows, to columns
-  /// (group 1), or to rows and groups: then row_step is 1, and at most kMostGroups groups have a multiple of kColumns
-  /// columns each.
+  /// (group 1), or to rows and groups: at most kMostGroups, of a multiple of kColumns columns each. Then row_step is 1,
+  /// or group_step is 1 where TakesGroupsOfRows (compressed/group_order.h) allows that.
   Antiquantization k_numbers = {}, v_numbers = {};
 };
 

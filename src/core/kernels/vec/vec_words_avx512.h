@@ -141,6 +141,8 @@ FA_INLINE F RepeatLane(F x, int i) {
     default: return _mm512_permute_ps(x, 0xff);
   }
 }
+/// Repeats the lanes 0 and 1 of each quarter once.
+FA_INLINE F PairLanes(F x) { return _mm512_permute_ps(x, 0x50); }
 /// Quarter i of the result is p[i * R + row] in all lanes.
 template <int R>
 FA_INLINE F SpreadRow(const float* p, int row) {
