@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "core/kernels/compressed/group_order.h"
 #include "core/kernels/kernel_fixture.h"
 #include "core/kernels/kernel_set.h"
 #include "support/compressed_number.h"
@@ -429,6 +430,39 @@ TEST_P(CompressedAttendTest, TheBitsDependOnNothingButTheRows) {
       call.v = {.dtype = format(), .fetch_ahead = kAhead, .rows = v_rows.data()};
       Attend(call, panel, false, by_address);
       EXPECT_TRUE(by_address == want) << keys << " keys by address of " << d << " and " << dv << " columns";
+    }
+  }
+}
+
+// Numbers behind those of the last key may hold anything. Reading the number after the last one would be a fault.
+TEST_P(CompressedAttendTest, TheBitsDependOnNoOrderOfTheGroups) {
+  for (const int64_t d : {128, 256}) {
+    for (const int64_t group : {32, 64}) {
+      if (!TakesGroupsOfRows(kernels().few_rows, format(), GetParam().queries, d, group)) continue;
+      for (const int64_t keys : {1, 3, 17, 70}) {
+        const Numbers numbers(Numbers::Per::kRowAndGroup, keys, d, 0.1, keys % 2 == 0, 15, group);
+        const int64_t groups = d / group;
+        const auto by_rows = [&](const std::vector<float>& from, test::GuardedBuffer& to) {
+          for (int64_t i = 0; i < keys * groups; ++i) {
+            const float number = from[static_cast<size_t>(i % groups * keys + i / groups)];
+            std::memcpy(to.data() + i * sizeof number, &number, sizeof number);
+          }
+          return reinterpret_cast<const float*>(to.data());
+        };
+        const auto bytes = static_cast<size_t>(keys * groups) * sizeof(float);
+        test::GuardedBuffer scale(bytes, test::Place::kAtEnd), offset(bytes, test::Place::kAtEnd);
+        Antiquantization of_rows = numbers.From(0);
+        of_rows.scale = by_rows(numbers.scale, scale);
+        if (of_rows.offset != nullptr) of_rows.offset = by_rows(numbers.offset, offset);
+        of_rows.row_step = groups;
+        of_rows.group_step = 1;
+        const std::vector<float> panel = Pack(Queries(d, 12), d);
+        const CodeRows k(format(), keys, d, 0, 13), v(format(), keys, d, 0, 14);
+        State want(kernels(), d), got(kernels(), d);
+        Attend({k.From(0), v.From(0), numbers.From(0), numbers.From(0), keys, d, d}, panel, false, want);
+        Attend({k.From(0), v.From(0), of_rows, of_rows, keys, d, d}, panel, false, got);
+        EXPECT_TRUE(got == want) << keys << " keys, groups of " << group << " of " << d << " columns";
+      }
     }
   }
 }

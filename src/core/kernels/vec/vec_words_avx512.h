@@ -198,8 +198,8 @@ FA_INLINE void ToBlockOrder4(const uint16_t* words, uint16_t* to, int64_t apart)
   TransposeQuarters(x);
   FA_UNROLL for (int i = 0; i < 4; ++i) _mm512_storeu_si512(to + i * apart, AsI(x[i]));
 }
-/// Repeats numbers of four keys, which each quarter has, for R rows of each key: in the lanes of the sums 4 m to 4 m + 3
-/// of all sums [key][row].
+/// Repeats numbers of four keys, which each quarter has, for R rows of each key: in the lanes of the sums 4 m to 4 m +
+/// 3 of all sums [key][row].
 template <int R>
 FA_INLINE F RepeatForRows(F numbers, int m) {
   if constexpr (R == 1) return numbers;
