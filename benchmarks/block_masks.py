@@ -1,9 +1,9 @@
-"""Measures masks of blocks next to no mask: benchmarks/block_masks.py [--threads N] [--rounds N] [--rows S]
+"""Measures what a mask of blocks costs: benchmarks/block_masks.py [--threads N] [--rounds N] [--rows S]
 
-Each row of blocks keeps the same share of the blocks, drawn at random, for bf16 [1, 2, S, 128]. A figure is the time of
-a call with the mask divided by the time of the same call without one. `making` is the time to make the mask. Calls of
-all shares take turns, and times are taken as pair_masks.py takes them. Before the timing, results are compared with
-those of a bool tensor.
+Tensors are bf16 [1, 2, S, 128]. Each row of blocks keeps the same share of the blocks, drawn at random. A figure is the
+time of a call with the mask divided by the time of the same call without one. `making` is the time to make the mask.
+Calls of all shares take turns, and times are taken as pair_masks.py takes them. Before the timing, results are compared
+with those of a bool tensor.
 """
 
 import argparse
@@ -15,7 +15,7 @@ from pair_masks import best, call_of, check
 import fa
 
 HEADS, SIZE = 2, 128
-KEPT = {"1": 1, "1/2": 2, "1/4": 4, "1/8": 8, "1/16": 16}  # {share: of how many blocks one is kept}
+KEPT = {"1": 1, "1/2": 2, "1/4": 4, "1/8": 8, "1/16": 16}  # {share: one block of this many is kept}
 
 
 def blocks_of(count, of):

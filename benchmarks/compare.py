@@ -103,8 +103,8 @@ class Driver:
         return is_bound_by_memory(case) and os.path.exists(reading_library(self.args.build))
 
     def prepare(self, name, case, folder, expected):
-        """Starts one peer on the case, and checks its result. @return what the file stores about the peer, except its
-        times"""
+        """Starts one peer on the case, and checks its result. @return what the results file stores about the peer,
+        without times"""
         try:
             answer = self.peers[name].ask("prepare", folder=folder, **case.request())
             if "unsupported" in answer:

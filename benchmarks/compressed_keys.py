@@ -43,8 +43,8 @@ class Side:
     """One way to compute a case."""
 
     call: Callable  # takes no arguments and returns the output, [B, N, 1, D]
-    bits: float  # per element of K and V, with scales
-    error: float  # of the numbers that the codes stand for, as a fraction of their norm
+    bits: float  # bits per element of K and V, including the scales
+    error: float  # the error of K and V by compression, as a fraction of their norm
 
 
 def rounded(x, largest, columns):
@@ -123,7 +123,8 @@ def torch_sides(q, k, v, formats):
 
 
 def ggml_sides(q, k, v, formats, threads):
-    """Returns ggml's sides. Its scales are f16, per 32 columns, and it rounds q to such a format too."""
+    """Returns ggml's sides. A scale is f16 and belongs to 32 columns. ggml also rounds q to the type with which it
+    multiplies keys."""
     ggml = importlib.import_module("ggml_peer")
 
     def side(dtype, arrays, error):
@@ -139,7 +140,8 @@ def ggml_sides(q, k, v, formats, threads):
         return Side(call, bits, error)
 
     floats = [x.numpy() for x in (k, v)]
-    # q8_0 has the scale of 32 columns, so its error is below that of int8 here. q4_0 has 8 in the place of 7.
+    # q8_0 and q4_0 have one scale per 32 columns. So the error of q8_0 is below that of int8, which has one per key and
+    # head. The largest code of q4_0 is 8, and that of int4 is 7.
     sides = {"f16": side("f16", [x.half().numpy() for x in (k, v)], 0)}
     sides |= {name: side(name, floats, formats.errors[of]) for name, of in (("q8_0", "int8"), ("q4_0", "int4"))}
     return {f"ggml {name}": side for name, side in sides.items()}
@@ -196,7 +198,8 @@ def output_of(result, shape):
 def limit_of(side):
     """Returns how far a result may be from attention of the numbers before their compression, as a fraction of its
     norm. Errors of K and V are independent, and each changes the output by its own fraction. A peer may compress Q as
-    it compresses K. Queries, probabilities and the output may be rounded to bf16. A factor of 2 covers the sample."""
+    it compresses K. Queries, probabilities and the output may be rounded to bf16. The factor 2 covers how far a
+    sample's error may be from the expected one."""
     return 2 * (math.sqrt(3) * side.error + math.sqrt(3) * NARROW)
 
 

@@ -46,7 +46,7 @@ def _gpt_oss(size):
 
 
 def _deepseek_v32(size):
-    """Latent attention of each token over half of the keys of a prompt, which an indexer of 4 heads chooses."""
+    """DeepSeek V3.2: latent attention. An indexer of 4 heads chooses half of a prompt's keys for each token."""
     latent = {"kv_lora_rank": 512, "q_lora_rank": size.hidden // 2, "qk_rope_head_dim": 64, "qk_nope_head_dim": 128}
     experts = {"n_routed_experts": 4, "num_experts_per_tok": 2, "n_group": 1, "topk_group": 1, "n_shared_experts": 1}
     lists = {"index_topk": size.context // 2, "index_n_heads": 4, "index_head_dim": 128}

@@ -14,7 +14,7 @@ folder=$(cd "$1" && pwd)
 cd "$folder"
 mkdir -p lists/partial cache/archives/partial packages root
 
-# Uses the system's mirror of packages, but the suite sid.
+# Downloads from the system's mirror of Debian, but from the suite sid (unstable).
 mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' | grep '/debian/*$' | head -n 1)
 echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] ${mirror:?onednn_install: no Debian among the sources of apt} sid main" >sources.list
 apt_of() {

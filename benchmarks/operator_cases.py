@@ -253,8 +253,8 @@ def loss_of(p, positive, weights, allowed=None):
 
 
 def sparse_loss(dtype):
-    """Returns the Problem of the loss on the selections of Sparse. The attention and the indexer have 64 heads, those
-    of the indexer of size 128."""
+    """Returns the Problem of the loss on the selections of Sparse. The attention and the indexer have 64 heads. The
+    indexer's heads have size 128."""
     case = Sparse(dtype, 64)
     heads, d = 64, 128
     q, k = normal(1, case.tokens, heads, d, dtype=dtype), normal(1, case.keys, 1, d, dtype=dtype)

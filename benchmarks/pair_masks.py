@@ -1,9 +1,9 @@
-"""Measures masks of pairs against their rules: benchmarks/pair_masks.py [--threads N] [--rounds N] [--rows S]
+"""Compares masks of pairs with rules of the same pairs: benchmarks/pair_masks.py [--threads N] [--rounds N] [--rows S]
 
 The masks are a causal window of 256 keys and four causal documents, for [1, 16, S, 128]. A figure is the time of a call
 divided by the time of the same call with the rule. `tensor` passes a bool tensor, `made` makes a fa.PairMask and passes
 it, and `kept` passes one that was made before. The calls take turns, and the best round of each counts. A round's time
-is that of all threads together, which a busy machine changes least. Before the timing, results are compared.
+is the CPU time of all threads together, which a busy machine changes least. Before the timing, results are compared.
 """
 
 import argparse
@@ -46,7 +46,8 @@ def call_of(direction, tensors, results, context, mask, dense_mask):
 
 
 def check(got, want, rows):
-    """Both may be off by a few roundings to their type, and by one rounding to float32 per key."""
+    """Fails unless the results agree. Each may be off by a few roundings to its type, and one rounding to float32 per
+    key."""
     roundings = 16 * torch.finfo(want.dtype).eps + rows * torch.finfo(torch.float32).eps
     assert (got.float() - want.float()).abs().max() <= roundings * want.float().abs().max()
 

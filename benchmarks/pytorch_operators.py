@@ -38,8 +38,8 @@ def call_of(shape, dtype, gradient, options):
 
 
 def check(run, dtype, keys):
-    """Raises ValueError unless the results of both sides agree but for a few roundings to the type, and for sums over
-    the keys in float32."""
+    """Raises ValueError unless the results of both sides agree up to rounding. The bound allows a few roundings to the
+    type, and those of sums over the keys in float32."""
     results = []
     for choose in SIDES.values():
         choose()

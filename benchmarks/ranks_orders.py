@@ -174,8 +174,8 @@ class Blocks:
         return ordered
 
     def predicted_seconds(self):
-        """Returns the larger of two times in seconds: that of all units, and that in which the busiest rank sends its
-        sums."""
+        """Returns the larger of two times in seconds: the time of all units, and the time in which the busiest rank
+        sends its sums."""
         ordered = self.order()
         ends = dict.fromkeys(self.rank, 0.0)
         for _ in range(UNITS):

@@ -74,8 +74,8 @@ def headline_table(results, threads):
 
 
 def decode_table(pairs):
-    """Returns a table of decodes: each peer's milliseconds per step, the fraction of its read rate that this is, and
-    fa's read rates."""
+    """Returns a table of decodes: each peer's milliseconds per step, the fraction of the peer's read rate that a step
+    reaches, and fa's read rates."""
     names = peers_of(pairs)
     header = ["type", *(f"{NAMES[name]}, ms" for name in names), "fa: K and V, GB/s", "read at up to, GB/s"]
     rows = []
@@ -123,12 +123,13 @@ def operator_text(entry):
 
 
 def compressed_table(entries):
-    """Returns a table with a row per cache and a column per case. @param entries  those of compressed_keys.py"""
+    """Returns a table with a row per cache and a column per case. @param entries  the entries that compressed_keys.py
+    has written"""
     columns = {key: entry for key, entry in sorted(entries.items()) if "by" in entry}
     sides = dict.fromkeys(side for entry in columns.values() for side in entry["bytes"])
     header = ["cache", *(f"{key.rsplit('/', 1)[0]}, {counted(entry['threads'])}" for key, entry in columns.items())]
     rows = [[side, *(cache_text(entry, side) for entry in columns.values())] for side in sides]
-    if all(entry["clock"] == "wall" for entry in columns.values()):  # the read rate is one of wall time
+    if all(entry["clock"] == "wall" for entry in columns.values()):  # because the read rate is measured in wall time
         rows.append(["bf16, only read", *(cache_text(entry, None) for entry in columns.values())])
     return table(header, rows)
 
@@ -138,13 +139,13 @@ def counted(threads):
 
 
 def clock_text(entries):
-    """Returns a sentence on the clock, if it was that of the process."""
+    """Returns a sentence if times are CPU times, and otherwise an empty text."""
     return " Times are CPU time." if any(entry.get("clock") == "cpu" for entry in entries.values()) else ""
 
 
 def cache_text(entry, side):
-    """Returns the milliseconds of a side's best call, and how many times as fast as fa's call with bf16 it is. Without
-    a side, returns those of reading bf16."""
+    """Returns the milliseconds of a side's best call, and how many times as fast as fa's call with bf16 it is. If the
+    side is None, the call is one that only reads bf16 keys and values."""
     if side in entry["wrong"]:
         return "wrong"
     own, best = (entry["by"].get(name, {}).get("best") for name in ("fa bf16", side))

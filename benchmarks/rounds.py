@@ -10,8 +10,8 @@ from statistics import median
 class CpuUse:
     """CPU seconds used since some fixed time."""
 
-    busy: float  # of all programs on all CPUs, plus the time that the host took away
-    own: float  # of the programs that take part in the measurement
+    busy: float  # CPU seconds of all programs, plus the time that the host took away
+    own: float  # CPU seconds of the programs that take part in the measurement
     wall: float
 
 

@@ -28,7 +28,7 @@ BLOCK = 128
 
 
 class Case(NamedTuple):
-    """Requests of a step, each (tokens, keys)."""
+    """The requests of one step. Each is a pair: its new tokens, and all of its keys."""
 
     requests: list[tuple[int, int]]
     latent: bool = False
@@ -140,8 +140,8 @@ def sides_of(case, dtype):
 
 
 def check(sides, dtype, keys):
-    """Raises ValueError unless each row and head of both sides is the same but for a few roundings to the type, and for
-    sums over the keys in float32."""
+    """Raises ValueError unless both sides agree in each row and head, up to rounding. The bound allows a few roundings
+    to the type, and those of sums over the keys in float32."""
     want, got = (sides[name]().double() for name in ("vllm", "fa"))
     error = ((got - want).norm(dim=-1) / want.norm(dim=-1)).max().item()
     if not error <= 8 * torch.finfo(dtype).eps + keys**0.5 * torch.finfo(torch.float32).eps:

@@ -27,7 +27,7 @@ CACHED = [4096, 1000, 3000, 2048]
 
 
 class Case(NamedTuple):
-    """A bias from its dtype, and the sizes (B, M, N, H, K)."""
+    """A function that makes the bias for a dtype, and the sizes (B, M, N, H, K) of the call."""
 
     bias: Callable[[torch.dtype], Any]
     sizes: tuple[int, ...]
@@ -83,8 +83,8 @@ def sides_of(case, dtype, gradient):
 
 
 def check(sides, dtype, keys):
-    """Raises ValueError unless the results of both sides agree but for a few roundings to the type, and for sums over
-    the keys in float32."""
+    """Raises ValueError unless the results of both sides agree up to rounding. The bound allows a few roundings to the
+    type, and those of sums over the keys in float32."""
     for want, got in zip(sides["torch"](), sides["fa"](), strict=True):
         error = ((got.double() - want.double()).norm() / want.double().norm()).item()
         if not error <= 8 * torch.finfo(dtype).eps + keys**0.5 * torch.finfo(torch.float32).eps:

@@ -8,8 +8,8 @@ set(FA_DEBIAN_ARCHITECTURE arm64)
 set(CMAKE_C_COMPILER aarch64-linux-gnu-gcc)
 set(CMAKE_CXX_COMPILER aarch64-linux-gnu-g++)
 
-# scripts/setup.sh aarch64 unpacks packages here that Debian cannot install next to those of this machine's processor.
-# The emulator looks for a program's files in this folder first.
+# scripts/setup.sh aarch64 unpacks packages here that Debian cannot install next to this machine's own packages. The
+# emulator looks for a program's files in this folder first.
 cmake_path(SET FA_UNPACKED NORMALIZE ${CMAKE_CURRENT_LIST_DIR}/../build/aarch64-root)
 set(CMAKE_CROSSCOMPILING_EMULATOR qemu-aarch64 -L ${FA_UNPACKED})
 

@@ -67,7 +67,7 @@ def packed(documents: list[list[int]], context: int) -> tuple[Tensor, Tensor, Te
 
 
 def loss_of(model: GPT, attention: DocumentAttention, rows: tuple[Tensor, Tensor, Tensor]) -> Tensor:
-    """Returns the mean loss of the characters that follow one of their own document."""
+    """Returns the mean loss of the characters that follow a character of the same document."""
     codes, names, places = rows
     attention.begin(names[:, :-1].contiguous())
     logits = model(codes[:, :-1], places[:, :-1])

@@ -45,9 +45,8 @@ expect_block() {
 }
 
 # expect_phase NAME VECTORS: of the TilePhase of that name, each step is code without a branch. A later step of a phase
-# has four products, two loads with the hint, two without, no other tile instruction, and beside them no vectors or the
-# numbers of instructions that VECTORS lists. A first step stores four sums at most, and loads or clears four. No vector
-# is spilled.
+# has four products, two loads with the hint, two without, and no other tile instruction. It has no vector instructions,
+# or as many as VECTORS lists. A first step stores four sums at most, and loads or clears four. No vector is spilled.
 expect_phase() {
   steps=$(echo "$whole" | awk -v name="TilePhase<$1>" -v beside="$2" '
     function count(op) { return op in n ? n[op] : 0 }

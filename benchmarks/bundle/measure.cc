@@ -115,7 +115,7 @@ Json MeasureRates(const Machine& machine) {
     for (const DType dtype : {DType::kF32, DType::kBF16, DType::kI8}) {
       bench::PeakRate peak(threads, DetectIsa(), dtype);
       const std::string name = std::string(peak.unit()) + (dtype == DType::kI8 ? ", GOP/s" : ", GFLOP/s");
-      if (peak.unit() == last) continue;  // for this type the level has only the unit that was measured last
+      if (peak.unit() == last) continue;  // this type uses the unit that was measured last
       last = peak.unit();
       rates.push_back(RateOf(name, threads, seconds, [&](double each) { return peak.Gflops(each); }));
     }

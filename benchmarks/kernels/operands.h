@@ -40,7 +40,7 @@ class RandomRows {
 [[nodiscard]] std::vector<float> RandomFloats(int64_t count, uint32_t seed, float low, float high,
                                               bool as_bf16 = false);
 
-/// Returns the number that these 16 bits of a bf16 stand for.
+/// Returns the value of the bf16 number with these bits.
 [[nodiscard]] double FromBf16(uint16_t bits);
 
 /// A sum in double, and the sum of its terms' magnitudes.

@@ -79,7 +79,7 @@ void Product(benchmark::State& state, const KernelTable& table, const StripKerne
   ReportBytes(state, values.bytes(), seconds);
 }
 
-/// One operand of an outer product over the rows of a strip, in the form of the kernels.
+/// One operand of an outer product over the rows of a strip, in the order in which the kernels read it.
 struct OuterOperands {
   OuterOperands(const RowKernels& rows, const StripKernels& kernels, int64_t d, uint32_t seed)
       : width(kernels.width),

@@ -19,8 +19,8 @@ constexpr int64_t kLanes = 32, kStrips = 8, kRows = kStrips * kLanes, kChunk = T
 constexpr int64_t kHeadKeys = 2048, kColumnKeys = 128;
 // Checks look at every 37th row, because the sums in double take longer than the kernels.
 constexpr int64_t kCheckedRows = 37;
-// Probabilities and dS are rounded to bf16. Sums of them have that relative error of their magnitudes, and less than as
-// much again from f32.
+// Probabilities and dS are rounded to bf16, which changes a sum by at most 2^-8 of its terms' magnitudes. Roundings to
+// f32 change the sum by less than this.
 constexpr double kRoundedSums = 0x1p-7;
 
 using Floats = std::vector<float>;
@@ -80,7 +80,8 @@ void Attend(benchmark::State& state, const RowKernels& rows, const StripKernels&
                                       .shift = of_lanes + 2 * kLanes};
   }
   const float factor = 1.4426950f / std::sqrt(static_cast<float>(d));
-  // Heads of this size whose K and V do not stay in L2 visit blocks of keys in groups of strips, as forwards do.
+  // With heads of this size, K and V do not stay in L2. Forwards then compute groups of strips, and so does this
+  // benchmark.
   const bool grouped = d > 128;
   const Call call = [&] {
     kernels.tile_loops->attend({.k = Bytes(keys),

@@ -39,7 +39,7 @@ class NaiveAttention {
   [[nodiscard]] int64_t Kept(int64_t row) const;
 
   NaiveSizes sizes_;
-  int64_t rows_;  ///< rows of a group's product: those of all heads of the group
+  int64_t rows_;  ///< rows of a group's product: the rows of all its heads
   int threads_;
   std::vector<std::vector<float>> scratch_;  ///< per thread: memory for two matrices [rows_, sk]
 };

@@ -166,7 +166,8 @@ class StatefulAttention:
 
     @staticmethod
     def state_of(name, row, order, results):
-        """Returns the keys or values of a state with `row` behind them, in the form that the device fuses."""
+        """Returns the keys or values of a state after `row` has been appended, in a form that the device fuses into
+        attention."""
         batch, heads, _, d = row.get_partial_shape()
         shape = openvino.PartialShape([batch, heads, openvino.Dimension(), d])
         variable = Variable(VariableInfo())

@@ -84,6 +84,6 @@ def serve(peer):
             answer = reply(peer, json.loads(line))
         except Unsupported as reason:
             answer = {"unsupported": str(reason)}
-        except Exception as error:  # pylint: disable=broad-except  # the driver tells it
+        except Exception as error:  # pylint: disable=broad-except  # the driver reports the error
             answer = {"error": f"{type(error).__name__}: {error}"}
         print(json.dumps(answer), file=answers, flush=True)

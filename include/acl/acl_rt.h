@@ -142,8 +142,8 @@ ACL_FUNC_VISIBILITY aclError aclrtMemcpyAsync(void* dst, size_t destMax, const v
 /// Copies `height` rows of `width` bytes, which begin dpitch and spitch bytes apart.
 ACL_FUNC_VISIBILITY aclError aclrtMemcpy2d(void* dst, size_t dpitch, const void* src, size_t spitch, size_t width,
                                            size_t height, aclrtMemcpyKind kind);
-/// Gets the bytes of memory that programs can still take, caches included, and the bytes that the machine has. The
-/// numbers are the same for every `attr`.
+/// Gets the bytes of memory that programs can still take, including the memory of caches, and the bytes that the
+/// machine has. Both numbers are the same for every `attr`.
 ACL_FUNC_VISIBILITY aclError aclrtGetMemInfo(aclrtMemAttr attr, size_t* free, size_t* total);
 ACL_FUNC_VISIBILITY aclError aclrtMemset(void* devPtr, size_t maxCount, int32_t value, size_t count);
 ACL_FUNC_VISIBILITY aclError aclrtMemsetAsync(void* devPtr, size_t maxCount, int32_t value, size_t count,

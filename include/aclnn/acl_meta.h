@@ -66,7 +66,7 @@ ACL_FUNC_VISIBILITY aclnnStatus aclDestroyAclOpExecutor(aclOpExecutor* executor)
 /// @param tensor  null, or the tensor at `index`, which then gets the new address too
 ACL_FUNC_VISIBILITY aclnnStatus aclSetTensorAddr(aclOpExecutor* executor, const size_t index, aclTensor* tensor,
                                                  void* addr);
-/// Like aclSetTensorAddr, but `index` counts only the inputs (aclSetInputTensorAddr) or only the outputs
+/// Works like aclSetTensorAddr, but `index` counts only the inputs (aclSetInputTensorAddr) or only the outputs
 /// (aclSetOutputTensorAddr).
 ACL_FUNC_VISIBILITY aclnnStatus aclSetInputTensorAddr(aclOpExecutor* executor, const size_t index, aclTensor* tensor,
                                                       void* addr);

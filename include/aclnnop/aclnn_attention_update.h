@@ -4,9 +4,9 @@
 /// Merges partial results of attention over disjoint sets of keys by their lse.
 ///
 /// lse holds one float32 tensor [M] per part. localOut holds one tensor [M,D] per part, of float32, float16 or
-/// bfloat16. lseOut must be null with updateType 0, and float32 [M] with updateType 1. A part whose lse is infinite has
-/// no keys for the row and is not read there. A row for which no part has keys gets 0, and an lse of +inf; the device
-/// gives NaN.
+/// bfloat16. lseOut must be null with updateType 0, and float32 [M] with updateType 1. If a part's lse is infinite in a
+/// row, the part has no keys for that row, and localOut is not read there. A row for which no part has keys gets 0, and
+/// an lse of +inf; the device gives NaN.
 /// @return 161001 if a required pointer is null, 161002 for every other mistake. aclGetRecentErrMsg() names the
 /// argument.
 #include "aclnn/aclnn_base.h"

@@ -5,13 +5,14 @@
 ///
 /// The layouts are TND, BNSD and BSND, the same for queries and keys. blockSparseMask is int8, uint8 or bool [B, N,
 /// ceil(Sq / x), ceil(Skv / y)]; 0 drops a block. B and N may be 1, and N may be the number of key heads. In TND, Sq
-/// and Skv are those of the longest sequences. A null mask keeps every block. blockShape is {x, y}, by default {128,
-/// 128}.
+/// and Skv are the lengths of the longest sequences. A null mask keeps every block. blockShape is {x, y}, by default
+/// {128, 128}.
 ///
-/// actualSeqLengths and actualSeqLengthsKv are lengths, one per batch element, in TND too, which needs both. Rows past
-/// a length, and rows without keys, get 0 and an lse of +inf. softmaxLse is float32 [B,N,S,1], BSND [B,S,N,1], TND
-/// [T,N,1], and is written if softmaxLseFlag is 1. A scaleValue of 0 is a scale of 0. innerPrecise, preTokens and
-/// nextTokens have no effect. attenMask and blockTable must be null, and maskType and blockSize 0.
+/// actualSeqLengths and actualSeqLengthsKv hold one length per batch element, also in TND. TND needs both. Rows past a
+/// length, and rows without keys, get 0 and an lse of +inf. softmaxLse is float32: [B,N,S,1] in BNSD, [B,S,N,1] in
+/// BSND, [T,N,1] in TND. It is written if softmaxLseFlag is 1. A scaleValue of 0 is a scale of 0. innerPrecise,
+/// preTokens and nextTokens have no effect. attenMask and blockTable must be null, and maskType and blockSize must be
+/// 0.
 /// @return 161001 if a required pointer is null, 161002 for every other mistake. aclGetRecentErrMsg() names the
 /// argument.
 #include "aclnn/aclnn_base.h"

@@ -5,7 +5,7 @@
 /// attentionOut. attentionOut and softmaxLse are results of the forward. A row whose lse is infinite has no keys, and
 /// adds nothing to a gradient.
 ///
-/// The bits do not depend on the number of threads, nor on ACL_OPT_DETERMINISTIC.
+/// The bits of the gradients do not depend on the number of threads, nor on ACL_OPT_DETERMINISTIC.
 /// @return 161001 if a required pointer is null, 161002 for every other mistake. aclGetRecentErrMsg() names the
 /// argument.
 #include "aclnn/aclnn_base.h"

@@ -54,10 +54,10 @@ ACL_FUNC_VISIBILITY aclnnStatus aclnnFlashAttentionScoreV3GetWorkspaceSize(
 ACL_FUNC_VISIBILITY aclnnStatus aclnnFlashAttentionScoreV3(void* workspace, uint64_t workspaceSize,
                                                            aclOpExecutor* executor, aclrtStream stream);
 
-/// This version has every layout, TND too: lengths are given if and only if inputLayout is "TND". queryRope and keyRope
-/// go with every layout. If keepProb is below 1 and dropMask is null, seed and offset choose the pairs that dropout
-/// keeps, with the generator of fa/options.h, whose numbers are not the device's. dScaleQ, dScaleK and dScaleV must be
-/// null and outDtype 0, since quantised tensors are not served.
+/// This version has every layout. Lengths are given if and only if inputLayout is "TND". queryRope and keyRope go with
+/// every layout. If keepProb is below 1 and dropMask is null, seed and offset choose the pairs that dropout keeps. The
+/// generator is the generator of fa/options.h, whose numbers are not the device's. Quantised tensors are not served, so
+/// dScaleQ, dScaleK and dScaleV must be null, and outDtype must be 0.
 ACL_FUNC_VISIBILITY aclnnStatus aclnnFlashAttentionScoreV4GetWorkspaceSize(
     const aclTensor* query, const aclTensor* key, const aclTensor* value, const aclTensor* realShiftOptional,
     const aclTensor* dropMaskOptional, const aclTensor* paddingMaskOptional, const aclTensor* attenMaskOptional,

@@ -9,7 +9,7 @@
 /// softmaxIn is ignored.
 /// @return 161001 if a required pointer is null, 161002 for every other mistake. aclGetRecentErrMsg() names the
 /// argument.
-/// The bits do not depend on the number of threads, nor on ACL_OPT_DETERMINISTIC.
+/// The bits of the gradients do not depend on the number of threads, nor on ACL_OPT_DETERMINISTIC.
 #include "aclnn/aclnn_base.h"
 
 #ifdef __cplusplus
@@ -54,8 +54,8 @@ ACL_FUNC_VISIBILITY aclnnStatus aclnnFlashAttentionScoreGradV3GetWorkspaceSize(
 ACL_FUNC_VISIBILITY aclnnStatus aclnnFlashAttentionScoreGradV3(void* workspace, uint64_t workspaceSize,
                                                                aclOpExecutor* executor, aclrtStream stream);
 
-/// This version has every layout, as aclnnFlashAttentionScoreV4 has, with the same seed and offset. sinkIn and dsink
-/// are given together. The five scales must be null and outDtype 0.
+/// This version has every layout, and the same seed and offset, as aclnnFlashAttentionScoreV4. sinkIn and dsink are
+/// given together. The five scales must be null, and outDtype must be 0.
 ACL_FUNC_VISIBILITY aclnnStatus aclnnFlashAttentionScoreGradV4GetWorkspaceSize(
     const aclTensor* query, const aclTensor* keyIn, const aclTensor* value, const aclTensor* dy,
     const aclTensor* pseShiftOptional, const aclTensor* dropMaskOptional, const aclTensor* paddingMaskOptional,
@@ -73,8 +73,8 @@ ACL_FUNC_VISIBILITY aclnnStatus aclnnFlashAttentionScoreGradV4GetWorkspaceSize(
 ACL_FUNC_VISIBILITY aclnnStatus aclnnFlashAttentionScoreGradV4(void* workspace, uint64_t workspaceSize,
                                                                aclOpExecutor* executor, aclrtStream stream);
 
-/// This function takes packed sequences, with the lengths that aclnnFlashAttentionVarLenScore takes and the statistics
-/// that it writes.
+/// This function takes packed sequences. It takes the lengths that aclnnFlashAttentionVarLenScore takes, and the
+/// statistics that aclnnFlashAttentionVarLenScore writes.
 ACL_FUNC_VISIBILITY aclnnStatus aclnnFlashAttentionUnpaddingScoreGradGetWorkspaceSize(
     const aclTensor* query, const aclTensor* keyIn, const aclTensor* value, const aclTensor* dy,
     const aclTensor* pseShiftOptional, const aclTensor* dropMaskOptional, const aclTensor* paddingMaskOptional,

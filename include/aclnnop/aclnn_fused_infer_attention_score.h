@@ -14,28 +14,30 @@
 ///
 /// With blockTable, int32 [B,n], key and value are pages in any layout: [blocks,blockSize,Nkv*D],
 /// [blocks,Nkv,blockSize,D], or FRACTAL_NZ [blocks,Nkv,D/D0,blockSize,D0], where D0 elements have 32 bytes. blockSize 0
-/// stands for the size that the tensors have. Pages [blocks,blockSize,Nkv,D] are accepted too, where only that order
-/// fits.
+/// stands for the size that the tensors have. Pages [blocks,blockSize,Nkv,D] are accepted too, if the sizes fit only
+/// that order.
 ///
 /// Optional tensors:
 /// - pseShift [B|1,N,1 or >=Sq,>=Skv], of the type of query or float;
 /// - attenMask, bool, int8 or uint8, 1 = drop. sparseMode 0 and 1 take [Sq,Skv], [B|1,Sq,Skv] and [B|1,1,Sq,Skv], or
 ///   larger ones, and [B,Skv] for a single row. Modes 2, 3 and 4 take the triangle [2048,2048]. Mode 9 takes
-///   [B,Sq,Sq], packed as many elements as the squares of the sequences' lengths have together. It covers the last Sq
-///   keys; the keys before them are kept. (Only a page describes mode 9.)
+///   [B,Sq,Sq], or in TND and NTD Sq_b * Sq_b elements per sequence, one sequence after another. In mode 9 the mask
+///   covers the last Sq keys, and the keys before them are kept. (Mode 9 comes from documentation; no device has
+///   confirmed it.)
 /// - actualSeqLengths, actualSeqLengthsKv: the rows in use per batch element, or one number for all elements. In TND
 ///   and NTD they are inclusive prefix sums. Keys in pages always have lengths. Rows of query past their length, or
 ///   past the last sum, give 0 and an lse of +inf.
-/// - queryPaddingSize, kvPaddingSize, int64 [1]: the rows in use end so many rows before the end of their tensor. They
-///   are read when the stream reaches the operator.
+/// - queryPaddingSize, kvPaddingSize, int64 [1]: how many rows lie between the last row in use and the end of the
+///   tensor. Both are read when the stream reaches the operator.
 /// - quantScale2, quantOffset2, float: the scale and the offset of an int8 attentionOut;
 /// - antiquantScale, antiquantOffset: scales of int8 keys and values, or int4 in int32, of antiquantMode 0 or 1.
 ///
-/// In layouts with an axis S and without queryRope, a single row keeps every key in sparseMode 2 and 3, and has no band
-/// in mode 0. It keeps its band in mode 4 (the device ignores mode 4 there). It needs no mask.
+/// A call with a single query row per batch element is special in layouts with an axis S and without queryRope. In
+/// sparseMode 2 and 3 it keeps every key, and in mode 0 it has no band. In mode 4 it keeps its band; the device ignores
+/// mode 4 there. In modes 2, 3 and 4 it needs no attenMask.
 ///
-/// softmaxLse, float [B,N,Sq,1], in TND and NTD [T,N,1], is written with softmaxLseFlag, and may be null without. A row
-/// without keys gives 0, and an lse of +inf. innerPrecise has no effect: softmax and sums are f32.
+/// softmaxLse is float [B,N,Sq,1], or [T,N,1] in TND and NTD. It is written if softmaxLseFlag is true, and may be null
+/// otherwise. A row without keys gives 0, and an lse of +inf. innerPrecise has no effect: softmax and sums are f32.
 /// @return 161001 if a required pointer is null, 161002 for every other mistake. aclGetRecentErrMsg() names the
 /// argument.
 /// docs/aclnn.md says what is the same as on the device. fa/infer_attention.h says what is computed.

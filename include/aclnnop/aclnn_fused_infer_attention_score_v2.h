@@ -1,15 +1,20 @@
 #ifndef FA_ACLNNOP_ACLNN_FUSED_INFER_ATTENTION_SCORE_V2_H_
 #define FA_ACLNNOP_ACLNN_FUSED_INFER_ATTENTION_SCORE_V2_H_
 
-/// aclnnFusedInferAttentionScore with scales of keys and values apart, and a prefix that all batch elements share.
+/// aclnnFusedInferAttentionScore with separate scales for keys and for values, and with a prefix that all batch
+/// elements share.
 ///
-/// keyAntiquantScale, ... count instead of antiquantScale. keyAntiquantMode and valueAntiquantMode say what a number
-/// holds for: 0 the tensor or a column, 1 a token, 2 a head, 3 a token and a head, and in pages 4 a row, 5 a row and a
-/// head. Modes 1 and 3 need keys without pages in a layout with an axis S. In a list, their numbers may exceed the
-/// longest keys. keySharedPrefix and valueSharedPrefix, of batch size 1, come before the keys of each element. They
-/// have actualSharedPrefixLen rows in use. Pages, lists, padding sizes and TND exclude them.
+/// keyAntiquantScale, keyAntiquantOffset, valueAntiquantScale and valueAntiquantOffset replace antiquantScale and
+/// antiquantOffset. keyAntiquantMode and valueAntiquantMode say what one scale holds for: 0 the tensor or a column, 1 a
+/// token, 2 a head, 3 a token and a head, and in pages 4 a row, 5 a row and a head. Modes 1 and 3 need keys without
+/// pages in a layout with an axis S. If key is a list of tensors, these modes may have more scales than the longest
+/// tensor has rows.
 ///
-/// ...GetMaxWorkspaceSize does the first phase too. Its size suffices for any values in the arrays.
+/// keySharedPrefix and valueSharedPrefix, of batch size 1, come before the keys of each element. actualSharedPrefixLen
+/// is the number of their rows in use. A prefix cannot go with pages, lists, padding sizes or TND.
+///
+/// ...GetMaxWorkspaceSize may be called instead of ...GetWorkspaceSize. The size that it returns suffices for any
+/// values in the arrays.
 #include "aclnn/aclnn_base.h"
 
 #ifdef __cplusplus

@@ -1,8 +1,8 @@
 #ifndef FA_ACLNNOP_ACLNN_FUSED_INFER_ATTENTION_SCORE_V3_H_
 #define FA_ACLNNOP_ACLNN_FUSED_INFER_ATTENTION_SCORE_V3_H_
 
-/// aclnnFusedInferAttentionScoreV2 with a second part of heads: scores are query key^T + queryRope keyRope^T. Both have
-/// the form of query and key, also in pages. keyRopeAntiquantScale must be null.
+/// aclnnFusedInferAttentionScoreV2 with a second part of heads: scores are query key^T + queryRope keyRope^T. queryRope
+/// has the form of query, and keyRope has the form of key, also in pages. keyRopeAntiquantScale must be null.
 #include "aclnn/aclnn_base.h"
 
 #ifdef __cplusplus

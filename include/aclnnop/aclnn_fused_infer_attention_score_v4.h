@@ -1,15 +1,16 @@
 #ifndef FA_ACLNNOP_ACLNN_FUSED_INFER_ATTENTION_SCORE_V4_H_
 #define FA_ACLNNOP_ACLNN_FUSED_INFER_ATTENTION_SCORE_V4_H_
 
-/// aclnnFusedInferAttentionScoreV3 with sinks and quantised queries. learnableSink, float or of the type of query, [N],
-/// is the score of a key whose value is 0.
+/// aclnnFusedInferAttentionScoreV3 with sinks and quantised queries. learnableSink, float or of the type of query, has
+/// the shape [N]. It gives each head the score of one more key, whose value is 0.
 ///
-/// With queryQuantMode 3, query, key and value are int8 or FLOAT8_E4M3FN, and dequantScaleQuery, float, has the shape
-/// of query without D; its numbers may also have the shape [T,1,N], [T,N,1] or one dimension. With keyAntiquantMode and
-/// valueAntiquantMode 0 there is one scale of keys and one of values, and queryRope is divided by dequantScaleQuery *
-/// keyAntiquantScale. With keyAntiquantMode 3 and valueAntiquantMode 2 all are FLOAT8_E4M3FN, with scales [blocks, Nkv,
-/// blockSize], or without pages [B, Nkv, S], and [Nkv]. quantScale1, one number in (0, 448], is then the factor of
-/// probabilities before they are rounded.
+/// With queryQuantMode 3, query, key and value are int8 or FLOAT8_E4M3FN. dequantScaleQuery, float, has the shape of
+/// query without D. The same numbers may also have the shape [T,1,N], [T,N,1] or one dimension. There are two cases:
+/// - With keyAntiquantMode and valueAntiquantMode 0, there is one scale of keys and one of values. queryRope must have
+///   been divided by dequantScaleQuery * keyAntiquantScale before the call.
+/// - With keyAntiquantMode 3 and valueAntiquantMode 2, query, key and value are FLOAT8_E4M3FN. Scales of keys are
+///   [blocks, Nkv, blockSize], or without pages [B, Nkv, S]. Scales of values are [Nkv]. quantScale1, one number in
+///   (0, 448], is the factor of probabilities before they are rounded.
 #include "aclnn/aclnn_base.h"
 
 #ifdef __cplusplus

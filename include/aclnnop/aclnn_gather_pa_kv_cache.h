@@ -9,9 +9,9 @@
 /// - With isSeqLensCumsum, seqLens holds prefix sums [B+1] that begin with 0.
 /// - A seqOffset must be a multiple of a page's rows.
 ///
-/// If a row lies past the end of the table, or its entry names no page, zeros are written. Rows past T are dropped.
-/// Rows of keyRef and valueRef past the last sequence stay as they are. Lengths and offsets are checked when the stream
-/// reaches the operator, before anything is written.
+/// If a row lies past the end of blockTables, or its entry of blockTables names no page, zeros are written. Rows past T
+/// are dropped. Rows of keyRef and valueRef past the last sequence stay as they are. Lengths and offsets are checked
+/// when the stream reaches the operator, before anything is written.
 /// @return 161001 if a required pointer is null, 161002 for every other mistake. aclGetRecentErrMsg() names the
 /// argument.
 #include "aclnn/aclnn_base.h"

@@ -4,10 +4,10 @@
 /// aclnnIncreFlashAttention (aclnn_incre_flash_attention.h) with int8 tensors.
 ///
 /// An int8 attentionOut has a scale and an offset, quantScale2 and quantOffset2, with one element or N * D elements. An
-/// int8 query has int8 keys and values without antiquantScale. Such a query needs dequantScale1, quantScale1 and
-/// dequantScale2, with one element each. These are called deqScale1, quantScale1 and deqScale2 in
-/// aclnn_prompt_flash_attention_v2.h. The result of an int8 query is float16 or, with quantScale2, int8. With a query
-/// of another type these three scales are refused.
+/// int8 query has int8 keys and values without antiquantScale. It needs dequantScale1, quantScale1 and dequantScale2,
+/// with one element each. aclnn_prompt_flash_attention_v2.h calls these scales deqScale1, quantScale1 and deqScale2.
+/// The result of an int8 query is float16 or, with quantScale2, int8. A query of another type refuses these three
+/// scales.
 #include "aclnn/aclnn_base.h"
 
 #ifdef __cplusplus

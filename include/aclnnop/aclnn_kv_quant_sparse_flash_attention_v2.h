@@ -3,8 +3,8 @@
 
 /// aclnnKvQuantSparseFlashAttention (aclnn_kv_quant_sparse_flash_attention.h) with sinks.
 ///
-/// sinksOptional is null or float [N1]. The sink of a head is the score of one more key in every list, whose value is
-/// 0.
+/// sinksOptional is null or float [N1]. It adds one key to every list. The score of that key is the head's sink, and
+/// its value is 0.
 #include "aclnn/aclnn_base.h"
 
 #ifdef __cplusplus

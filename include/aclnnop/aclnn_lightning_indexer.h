@@ -12,7 +12,7 @@
 /// - Tensors are float, float16 or bfloat16, with any strides and sizes. weights has query's type or float.
 /// - Lengths are int32 or int64. With TND they are inclusive prefix sums, otherwise one length per batch element. Null
 ///   means that all rows are in use. TND and pages need lengths.
-/// - sparseMode 0 allows all keys; 3 is causal up to the last key. preTokens and nextTokens are ignored.
+/// - sparseMode 0 allows all keys; 3 is causal: the last query sees the last key. preTokens and nextTokens are ignored.
 /// - sparseIndicesOut is int32 [B,S1,1,sparseCount] (TND [T1,1,sparseCount]).
 /// - With returnValues, sparseValuesOut, of query's type or float, gets the scores, and -inf where there is no key.
 ///   Otherwise it may be null.

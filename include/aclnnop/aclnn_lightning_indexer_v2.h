@@ -13,10 +13,10 @@
 ///   need sequsedKOptional.
 /// - maskMode 0 allows all keys. With maskMode 3, query t of S1 queries may select the first (S2 cmpRatio +
 ///   cmpResidualK - S1 + t + 1) / cmpRatio of S2 keys, rounded down. cmpResidualKOptional is [B], and null means 0.
-/// - outputIdxOffsetOptional, int32 [B,S1,1] (TND [T1,1]) or [B], is added to each index that is not -1. It must be at
-///   least 0, and a sum below 2^31. What the device does with other numbers is not documented.
+/// - outputIdxOffsetOptional, int32 [B,S1,1] (TND [T1,1]) or [B], is added to each index that is not -1. Offsets must
+///   be at least 0, and each sum below 2^31. What the device does with other offsets is not documented.
 /// - sparseIndices is int32 [B,S1,1,topk] (TND [T1,1,topk]). With returnValue 1, sparseValues, of q's type or float,
-///   gets the scores, and -inf where there is no key. With returnValue 0 it may be null.
+///   gets the scores, and -inf where there is no key. With returnValue 0, sparseValues may be null.
 /// - metadataOptional and maxSeqlenQ, which must be at least -1, are ignored.
 ///
 /// Integers in tensors are read when the stream reaches the operator. If one is wrong, aclrtSynchronizeStream returns

@@ -6,8 +6,8 @@
 /// inputLayout is "BSH", "BSND", "BNSD", "BNSD_BSND" (BNSD in, BSND out) or "TND". query, key and value are float,
 /// float16, bfloat16 or int8. numKeyValueHeads 0 means numHeads. pseShift is ignored; V3 uses it.
 ///
-/// - attenMask: 1 = drop, [>= Sq, >= Skv], [B|1, >= Sq, >= Skv] or [B|1, 1, >= Sq, >= Skv]. Null means no mask;
-///   preTokens and nextTokens are ignored then.
+/// - attenMask: 1 = drop, [>= Sq, >= Skv], [B|1, >= Sq, >= Skv] or [B|1, 1, >= Sq, >= Skv]. Null means no mask; then
+///   preTokens and nextTokens are ignored.
 /// - actualSeqLengths is the number of rows in use per batch element, or one number for all elements. Entries past the
 ///   batch are ignored. Null or empty stands for Sq. With TND it holds inclusive prefix sums. Rows past the length are
 ///   written 0.

@@ -1,11 +1,11 @@
 #ifndef FA_ACLNNOP_ACLNN_QUANT_LIGHTNING_INDEXER_V2_H_
 #define FA_ACLNNOP_ACLNN_QUANT_LIGHTNING_INDEXER_V2_H_
 
-/// aclnnLightningIndexerV2 (aclnn_lightning_indexer_v2.h) with quantised queries and keys, whose score is that of
+/// aclnnLightningIndexerV2 (aclnn_lightning_indexer_v2.h) with quantised queries and keys. Scores are computed as in
 /// aclnn_quant_lightning_indexer.h.
 ///
 /// - quantMode 1: q and k are float8 e4m3. quantMode 2: they are int8. Modes 3 to 5 are refused.
-/// - qDescale and kDescale have the shapes and types of queryDequantScale and keyDequantScale there.
+/// - qDescale and kDescale have the shapes and types of queryDequantScale and keyDequantScale in that file.
 /// - w and sparseValues are float, float16 or bfloat16.
 /// @return 161001 if a required pointer is null, 161002 for every other mistake. aclGetRecentErrMsg() names the
 /// argument.

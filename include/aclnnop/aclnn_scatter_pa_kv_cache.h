@@ -17,7 +17,7 @@
 /// With "Nct" row t of key begins offsets[0] + t * strides[0] elements after the first element of key. Row t of value
 /// begins offsets[1] + t * strides[1] elements after the first element of value.
 ///
-/// Without elements in value, only key is written. Compressed heads (compressLens, compressSeqOffset, seqLens, key of
+/// If value has no elements, only key is written. Compressed heads (compressLens, compressSeqOffset, seqLens, key of
 /// rank 4; scatterMode "Alibi", "Rope" and "Omni") are not served.
 /// @return 161001 if a required pointer is null, 161002 for every other mistake. aclGetRecentErrMsg() names the
 /// argument.

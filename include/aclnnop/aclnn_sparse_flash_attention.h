@@ -10,10 +10,10 @@
 /// - Tensors are float, float16 or bfloat16, with any strides and sizes.
 /// - If value is null, the values are the first columns of key, as many as attentionOut has.
 /// - queryRope and keyRope are optional and come together. They add queryRope keyRope^T to query key^T.
-/// - sparseIndices, int32 or int64 [B,S1,1,K] (TND [T1,1,K]), holds numbers of blocks of sparseBlockSize keys, 1..128.
-///   A list ends at its first -1.
-/// - sparseMode 0 allows all keys; 3 is causal up to the last key. preTokens and nextTokens are ignored. attentionMode
-///   must be 2.
+/// - sparseIndices, int32 or int64 [B,S1,1,K] (TND [T1,1,K]), holds numbers of blocks of sparseBlockSize keys. A block
+///   has 1 to 128 keys. A list ends at its first -1.
+/// - sparseMode 0 allows all keys; 3 is causal: the last query sees the last key. preTokens and nextTokens are ignored.
+///   attentionMode must be 2.
 /// - actualSeqLengthsQuery and actualSeqLengthsKv are int32 or int64. With TND they are inclusive prefix sums,
 ///   otherwise one length per batch element. Null means that all rows are in use. TND and pages need lengths.
 /// - With returnSoftmaxLse, softmaxMaxOut and softmaxSumOut, float [B,1,S1,N1] (TND [1,T1,N1]), are written. Otherwise

@@ -3,9 +3,9 @@
 
 /// aclnnSparseFlashAttention (aclnn_sparse_flash_attention.h) with sinks.
 ///
-/// sinks is null or float [N1]. The sink of a head is the score of one more key in every list, whose value is 0.
-/// attentionOut, softmaxMaxOut and softmaxSumOut count the sinks. A row whose list is empty has the maximum of its sink
-/// and the sum 1, unless its sequence has no key.
+/// sinks is null or float [N1]. It adds one key to every list. The score of that key is the head's sink, and its value
+/// is 0. attentionOut, softmaxMaxOut and softmaxSumOut count the sinks. A row whose list is empty has the maximum of
+/// its sink and the sum 1, unless its sequence has no key.
 #include <stdbool.h>
 
 #include "aclnn/aclnn_base.h"

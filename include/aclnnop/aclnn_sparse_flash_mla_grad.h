@@ -2,11 +2,11 @@
 #define FA_ACLNNOP_ACLNN_SPARSE_FLASH_MLA_GRAD_H_
 
 /// Computes the gradients of aclnn_sparse_flash_mla.h from the arguments of that forward. Keys do not lie in pages.
-/// dOut is the gradient of out, which is the forward's output, and lse is its softmaxLse.
+/// dOut is the gradient of out, the forward's output, and lse is the forward's softmaxLse.
 ///
-/// dOriKv, dCmpKv, dSinks and the L1 norms are optional. An L1 norm, float in the shape of its list, holds for each
-/// entry the mean over the heads of the key's probability, and 0 for an entry without a key. It needs the list. Rows
-/// whose lse is inf or -inf add nothing.
+/// dOriKv, dCmpKv, dSinks and the L1 norms are optional. An L1 norm is float and has the shape of a list. For each
+/// entry of the list it holds the probability of the key, averaged over the heads, or 0 if the entry has no key.
+/// Without a list, aclnn_sparse_flash_mla_softmax_l1_norm.h has its shape. Rows whose lse is inf or -inf add nothing.
 /// @return 161001 if a required pointer is null, 161002 for every other mistake. aclGetRecentErrMsg() names the
 /// argument. fa/shared_kv_attention_grad.h says what is computed.
 #include <stdbool.h>

@@ -1,9 +1,9 @@
 #ifndef FA_ACLNNOP_ACLNN_SPARSE_FLASH_MLA_METADATA_H_
 #define FA_ACLNNOP_ACLNN_SPARSE_FLASH_MLA_METADATA_H_
 
-/// On the device, computes how the work of aclnn_sparse_flash_mla.h is split. This library needs no such numbers: it
-/// checks metaData, int32 [1024], and fills it with zeros. It also checks numbers, layouts and mask modes, with the
-/// rules of aclnn_sparse_flash_mla.h, and does not read the other tensors.
+/// On the device, this function computes how the work of aclnn_sparse_flash_mla.h is split. This library splits work by
+/// itself, so it only checks metaData, int32 [1024], and fills it with zeros. It also checks numbers, layouts and mask
+/// modes, with the rules of aclnn_sparse_flash_mla.h, and does not read the other tensors.
 /// @return 161001 if a required pointer is null, 161002 for every other mistake. aclGetRecentErrMsg() names the
 /// argument.
 #include <stdbool.h>

@@ -4,9 +4,10 @@
 /// aclnnSparseLightningIndexerGradKLLoss (aclnn_sparse_lightning_indexer_grad_kl_loss.h) with the sinks of
 /// aclnn_sparse_flash_attention_v2.h.
 ///
-/// sinks is null or float [N1]. The target of a key is the sum over the heads of its probability, divided by N1 minus
-/// the sum of the sinks' probabilities, exp(sink - max) / sum. So the target of a row adds up to 1. A row whose sinks
-/// have all the weight has no loss and no gradients. No device has confirmed this formula.
+/// sinks is null or float [N1]. The target of a key is the sum of its probabilities over the heads, divided by a
+/// number. That number is N1 minus the sum of the sinks' probabilities, exp(sink - max) / sum. So the target of a row
+/// adds up to 1. A row whose sinks have all the weight has no loss and no gradients. No device has confirmed this
+/// formula.
 #include <stdbool.h>
 
 #include "aclnn/aclnn_base.h"

@@ -37,8 +37,8 @@
 namespace fa {
 
 /// Makes a mask from blocks. Row i and key j are kept if blocks[b][n][i / block_rows][j / block_keys] is not 0. Blocks
-/// may have any sizes; the last ones are cut. If a power of two up to 128 divides block_rows, that many rows share
-/// their bits.
+/// may have any sizes; the last ones may be shorter. To save memory, the mask stores the bits of neighbouring rows
+/// once. It does so for as many rows as the largest power of two, up to 128, that divides block_rows.
 ///
 /// The mask goes with every call that takes a PairMask, in every layout. InferAttention computes lengths per batch
 /// element, and an lse of +inf for rows without keys. For packed sequences, `rows` and `keys` are those of the longest

@@ -26,7 +26,7 @@
 namespace fa {
 
 namespace core {
-struct ContextAccess;  // lets parts of the library read what a context holds
+struct ContextAccess;  // lets code of the library read what a context holds
 }
 
 /// Instruction-set levels. Level `portable` runs on any CPU. The others form two families, one of x86-64 and one of
@@ -153,8 +153,8 @@ class FA_API Context {
 /// share its threads. The bits of results stay the same. `fa.torch` calls this function with PyTorch's runtime
 /// (docs/threads.md).
 ///
-/// Only one thread of the program runs its calls on OpenMP's threads. It is the first thread that makes a call, until
-/// that thread ends. The library's own threads run all other calls:
+/// Only one thread of the program runs its calls on OpenMP's threads: the first thread that makes a call. When that
+/// thread ends, the next thread that makes a call takes its place. The library's own threads run all other calls:
 /// - calls of other threads of the program;
 /// - calls with another number of threads than OpenMP has, or on several NUMA nodes;
 /// - calls inside a parallel region, and calls of a forked child;

@@ -70,36 +70,36 @@ struct DecodeAttentionArgs {
   TensorView block_table;
   /// Scales of compressed keys and values, f32, f16 or bf16. An element x stands for (x + offset) * scale. The shape is
   /// [B|1, Nkv|1, S|1, groups|1] in every layout. With block_table it is [pages|1, Nkv|1, page size|1, groups|1],
-  /// unless the option is Antiquant::kPerToken. `groups` divides the columns of a head. A dimension of 1 holds for
-  /// all. With few query rows, a scale of all columns of a head must be finite, or results are not finite.
+  /// unless DecodeAttentionOptions::antiquant is kPerToken. `groups` divides the columns of a head. A dimension of 1
+  /// holds for all. With few query rows, a scale of all columns of a head must be finite, or results are not finite.
   TensorView k_scale, v_scale;
   TensorView k_offset, v_offset;  ///< optional, the shape of the scale, f32, f16 or bf16; absent: 0
-  TensorView antiquant_scale;  ///< instead of k_scale and v_scale: f32, f16 or bf16, shapes as in Antiquant. Entry 0 is
-                               ///< for keys, 1 for values
+  /// Instead of k_scale and v_scale: f32, f16 or bf16, shapes as in Antiquant. Entry 0 is for keys, 1 for values.
+  TensorView antiquant_scale;
   TensorView antiquant_offset;  ///< optional, shape and type of antiquant_scale; absent: 0
-  TensorView pse;               ///< optional bias, type of q or f32 (q i8: f16 or f32), [B|1, N, 1|Sq, >= S]: the score
-                                ///< is scale * QK + pse
+  /// Optional bias, type of q or f32 (q i8: f16 or f32), [B|1, N, 1|Sq, >= S]: the score is scale * QK + pse.
+  TensorView pse;
   TensorView dense_mask;  ///< optional, u8, i8 or bool, 1 = drop: [B, >= S], [B, 1|Sq, >= S], [B, 1|N, 1|Sq, >= S]
   /// Instead of dense_mask: [B|1, N|Nkv|1, 1 or >= Sq, >= S], as in FlashAttention.
   const PairMask* pair_mask = nullptr;
-  TensorView sink;           ///< optional, f32 [N], or one per row [B|1, N, Sq] (TND: [T, N]): the score of a virtual
-                             ///< key whose value is 0
-  TensorView deq_scale1;     ///< q i8: scale of Q K^T, one element, f32, or u64 whose low 32 bits are an f32
-  TensorView quant_scale1;   ///< q i8: scale of the probabilities, one element, f32, of any sign
-  TensorView deq_scale2;     ///< q i8: scale of P V, in one of the forms of deq_scale1
-  TensorView quant_scale2;   ///< scale of an i8 output: one element or N * Dv (any shape, any strides), f32, or bf16
-                             ///< where q is bf16
+  /// Optional, f32 [N], or one per row [B|1, N, Sq] (TND: [T, N]): the score of a virtual key whose value is 0.
+  TensorView sink;
+  TensorView deq_scale1;    ///< q i8: scale of Q K^T, one element, f32, or u64 whose low 32 bits are an f32
+  TensorView quant_scale1;  ///< q i8: scale of the probabilities, one element, f32, of any sign
+  TensorView deq_scale2;    ///< q i8: scale of P V, in one of the forms of deq_scale1
+  /// Scale of an i8 output: one element or N * Dv (any shape, any strides), f32, or bf16 where q is bf16.
+  TensorView quant_scale2;
   TensorView quant_offset2;  ///< optional, shape and type of quant_scale2
-  MutableTensorView out;     ///< [B, N, Sq, Dv], type of q (q i8: f16), or i8:
-                             ///< saturate(rint(O * quant_scale2 + quant_offset2))
-  MutableTensorView lse;     ///< optional, f32 [B, N, Sq] (TND: [T, N]): max + ln(sum), -inf for a row without keys
+  /// [B, N, Sq, Dv], type of q (q i8: f16), or i8: saturate(rint(O * quant_scale2 + quant_offset2)).
+  MutableTensorView out;
+  MutableTensorView lse;  ///< optional, f32 [B, N, Sq] (TND: [T, N]): max + ln(sum), -inf for a row without keys
 };
 
 /// The options of a decode: everything but the tensors.
 struct DecodeAttentionOptions {
-  Layout layout = Layout::kBNSD;    ///< TND: only with block_table
-  int64_t heads = 0;                ///< number of query heads: needed for BSH and SBH, else checked against the tensors
-                                    ///< if > 0
+  Layout layout = Layout::kBNSD;  ///< TND: only with block_table
+  /// Number of query heads: needed for BSH and SBH, else checked against the tensors if > 0.
+  int64_t heads = 0;
   std::optional<float> scale = {};  ///< default 1/sqrt(D + Drope); any finite value
   /// The mask counts only the rows and keys in use. So with Causal() the last query in use sees the last key in use.
   Mask mask = {};
@@ -115,7 +115,7 @@ struct DecodeAttentionOptions {
 ///
 /// With up to 16 query rows, the keys of a batch element are cut into parts, which depend only on Sq and that element's
 /// length. So the bits of a batch element do not depend on the form of keys, the order of pages, the batch or the
-/// number of threads. With floating keys of the type of q they are the bits of FlashAttention. Inner products, softmax
+/// number of threads. FlashAttention gives the same bits for floating keys of the type of q. Inner products, softmax
 /// and output are accumulated in f32 and rounded once.
 ///
 /// Queries of i8 are computed as PromptFlashAttention computes them, with the same bits. Such queries need deq_scale1,

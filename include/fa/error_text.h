@@ -7,7 +7,7 @@
 /// fa::AttentionArgs args;
 /// args.q = fa::View(static_cast<const float*>(nullptr), {1, 8, 128, 64});
 /// const fa::Status status = fa::FlashAttention(args, {});
-/// // Tells the error with the argument names of another interface: "query" instead of "q".
+/// // The text of the error with the argument names of another interface: "query" instead of "q".
 /// const std::string text = status.what().Retold([](std::string_view name, std::string_view member, auto index) {
 ///   return std::string(name == "q" ? "query" : name).append(member).append(index);
 /// });
@@ -52,8 +52,8 @@ class ErrorText {
     return error;
   }
 
-  // Each of these functions adds what is wrong with the argument at the text's beginning: "keep_prob=2", "pse:
-  // missing", "cu_q has 3 entries".
+  // The text begins with an argument. Each of these functions appends what is wrong with that argument: "keep_prob=2",
+  // "pse: missing", "cu_q has 3 entries".
   [[nodiscard]] ErrorText Is(std::string_view got) && { return std::move(*this).Saying("=", got); }
   [[nodiscard]] ErrorText Says(std::string_view words) && { return std::move(*this).Saying(": ", words); }
   [[nodiscard]] ErrorText Has(std::string_view words) && { return std::move(*this).Saying(" has ", words); }

@@ -80,8 +80,8 @@ FA_API Status FlashAttention(const AttentionArgs& args, const AttentionOptions& 
 FA_API Result<PlanFor<AttentionArgs>> PlanFlashAttention(const AttentionArgs& args, const AttentionOptions& options,
                                                          Context* context = nullptr);
 
-/// Writes the first `bits` bits of the drop_mask that stands for options.dropout = state, in the order of
-/// AttentionArgs::drop_mask. The unused bits of the last byte are 0.
+/// Writes the first `bits` bits of the drop_mask that drops the same pairs as options.dropout = state does. Their order
+/// is the order of AttentionArgs::drop_mask. The unused bits of the last byte are 0.
 /// @param mask  u8, at least ceil(bits / 8) bytes
 FA_API Status GenerateDropoutMask(PhiloxState state, float keep_prob, int64_t bits, std::span<uint8_t> mask,
                                   Context* context = nullptr);

@@ -42,8 +42,9 @@ struct IndexerKLLossOptions {
 
 /// Computes the loss. For each row of K entries and for all rows together,
 ///   P = y / (sum of y + eps);  loss = sum of w (ln max(P, eps) - ln(Y + eps))
-/// where w is y or P. The terms of a row are computed and added in double in their order, and so are the rows. The loss
-/// is rounded once. A NaN in an input gives NaN. Bits do not depend on the number of threads or on strides.
+/// where w is y or P. The terms of a row are computed and added in double, in their order. Then the sums of the rows
+/// are added in double, in the order of the rows. The loss is rounded once. A NaN in an input gives NaN. Bits do not
+/// depend on the number of threads or on strides.
 /// @return kInvalidArgument with the argument's name, or kOutOfMemory. After an error nothing was written. The loss
 /// must not overlap an input. The function is re-entrant. It follows LightningIndexerKLLoss of CANN.
 FA_API Status IndexerKLLoss(const IndexerKLLossArgs& args, const IndexerKLLossOptions& options,

@@ -39,8 +39,8 @@ enum class LossReduction : uint8_t {
 
 /// The distribution that the indexer learns.
 enum class IndexerTarget : uint8_t {
-  /// the mean over the heads of the attention's probabilities, as on the device. With sinks, their sum over the heads
-  /// is divided by the number of heads minus the sum of the sinks' probabilities.
+  /// the mean over the heads of the attention's probabilities, as on the device. With sinks, the sum of these
+  /// probabilities over the heads is divided by the number of heads minus the sum of the sinks' probabilities.
   kHeadMean,
   kL1,  ///< this mean divided by its sum over the row's selected keys, as DeepSeek-V3.2 defines it
   /// p_head_mean as it is given, with any sum. Then dI = y sum(p) - p, the gradient of -sum of p ln y. This is the
@@ -58,16 +58,18 @@ struct SparseIndexerLossArgs {
   TensorView sparse_indices;    ///< i32 or i64 [B, S1, 1, K], as in SparseAttentionArgs, block size 1
   TensorView softmax_max;  ///< result of SparseFlashAttention, with or without sinks: f32 [B, 1, S1, N] (TND [1, T, N])
   TensorView softmax_sum;  ///< result of SparseFlashAttention, f32 in the shape of softmax_max
-  TensorView sink;  ///< optional: the attention's sinks, f32 [N], not together with p_head_mean. Rows whose sinks
-                    ///< have all the weight have no loss and no gradients
-  TensorView p_head_mean;  ///< optional result of SparseFlashAttention; if it is given, q, k, softmax_max and
-                           ///< softmax_sum are not read, and may be absent
+  /// Optional: the attention's sinks, f32 [N], not together with p_head_mean. Rows whose sinks have all the weight have
+  /// no loss and no gradients.
+  TensorView sink;
+  /// Optional result of SparseFlashAttention; if it is given, q, k, softmax_max and softmax_sum are not read, and may
+  /// be absent.
+  TensorView p_head_mean;
   std::span<const int64_t> lengths_q, lengths_kv;  ///< numbers of rows in use, as in SparseAttentionArgs
-  /// Optional with TND, one number per sequence: how many of its rows are in use. The others count as rows past the
+  /// Optional with TND, one number per sequence: how many of its rows are in use. The other rows count as rows past the
   /// length.
   std::span<const int64_t> used_q, used_kv;
-  /// Optional, one number per batch element, less than cmp_ratio; default 0. So many tokens follow the tokens of the
-  /// last key.
+  /// How many tokens follow the tokens of the last key. Optional, one number per batch element, less than cmp_ratio;
+  /// default 0.
   std::span<const int64_t> residual_kv;
 
   MutableTensorView dq_index;  ///< shape and type of q_index
@@ -80,12 +82,12 @@ struct SparseIndexerLossArgs {
 
 /// Tensors of the KL loss on every key that the mask allows. The attention may have several key heads.
 struct DenseIndexerLossArgs {
-  TensorView q, k;               ///< [B, S1, N, D] and [B, S2, Nkv, D], N % Nkv == 0; f32, bf16 or f16
-  TensorView q_rope, k_rope;     ///< optional, given together: Qr Kr^T is added to Q K^T
-  TensorView q_index, k_index;   ///< [B, S1, Nidx, Didx] and [B, S2, 1, Didx], type of q
-  TensorView weights;            ///< [B, S1, Nidx], type of q or f32
-  TensorView softmax_max;        ///< maximum of each row's attention scores, f32 [B, Nkv, S1, N/Nkv], TND [Nkv, T,
-                                 ///< N/Nkv]
+  TensorView q, k;              ///< [B, S1, N, D] and [B, S2, Nkv, D], N % Nkv == 0; f32, bf16 or f16
+  TensorView q_rope, k_rope;    ///< optional, given together: Qr Kr^T is added to Q K^T
+  TensorView q_index, k_index;  ///< [B, S1, Nidx, Didx] and [B, S2, 1, Didx], type of q
+  TensorView weights;           ///< [B, S1, Nidx], type of q or f32
+  /// Maximum of each row's attention scores, f32 [B, Nkv, S1, N/Nkv], TND [Nkv, T, N/Nkv].
+  TensorView softmax_max;
   TensorView softmax_sum;        ///< softmax sum of each row's attention scores, f32 in the shape of softmax_max
   TensorView softmax_max_index;  ///< maximum of each row's indexer scores, f32 [B, 1, S1] (TND [1, T])
   TensorView softmax_sum_index;  ///< softmax sum of each row's indexer scores, f32 in the shape of softmax_max_index
@@ -102,7 +104,7 @@ struct SparseIndexerLossOptions {
   LossReduction reduction = LossReduction::kSum;
   IndexerTarget target = IndexerTarget::kHeadMean;
   bool check_indices = true;  ///< whether wrong indices are refused, as in SparseAttentionOptions
-  /// Each key stands for so many tokens, 1..2^20. With kRightDownCausal the limit of query token t is then
+  /// The number of tokens that each key stands for, 1..2^20. With kRightDownCausal the limit of query token t is then
   /// (S2 * cmp_ratio + residual_kv - S1 + t + 1) / cmp_ratio. It is rounded down and kept within 0..S2. S1 and S2 count
   /// the rows in use.
   int64_t cmp_ratio = 1;

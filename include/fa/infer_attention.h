@@ -38,13 +38,14 @@
 
 namespace fa {
 
-/// Tensors of fused inference: those of a decode, and more forms of them. Each tensor has the shape of
-/// InferAttentionOptions::layout. A tensor with null data is absent.
+/// Tensors of fused inference. They are the tensors of a decode, some of which have more forms here. Each tensor has
+/// the shape of InferAttentionOptions::layout. A tensor with null data is absent. P is the number of rows of the prefix
+/// in use.
 ///
 /// These members of a decode differ:
 /// - q and q_rope have any layout, with any number of rows.
-/// - q, k and v may be of 8 bits, all of them i8 or f8e4m3 (q_scale). q_rope and k_rope are then f32, bf16 or f16, and
-///   out is f32, bf16, f16 or i8.
+/// - q, k and v may have 8 bits: all are i8, or all are f8e4m3 (see q_scale). q_rope and k_rope are then f32, bf16 or
+///   f16, and out is f32, bf16, f16 or i8.
 /// - k, v and k_rope without pages are one tensor, or one tensor per batch element. They have the left side of the
 ///   layout; packed keys are [Tkv, Nkv, D] (TND) or [Nkv, Tkv, D] (NTD).
 /// - Pages go with every layout. Their number of dimensions says their form: [pages, page size, Nkv * D], [pages, Nkv,
@@ -52,28 +53,31 @@ namespace fa {
 ///   size, Nkv, D] if only that form fits InferAttentionOptions::block_size and heads_kv.
 /// - lengths_q and lengths_kv are for layouts with a dimension S. lengths_kv is also for packed queries over pages.
 /// - pse is [B|1, N, 1|>= Sq, >= P + S], type of q or f32.
-/// - dense_mask is bool, i8 or u8; elements other than 0 are dropped. Modes 0 and 1: [Sq, Sk], [B|1, Sq, Sk] or [B|1,
-///   1, Sq, Sk], or larger, or [B, Sk] if Sq is 1. Modes 2 to 4: the triangle of [2048, 2048], which is checked. Mode
-///   9: [B, Sq, Sq], or with packed queries Sq * Sq numbers per sequence, one after the other.
+/// - dense_mask is bool, i8 or u8; elements other than 0 are dropped. Modes 0 and 1 take [Sq, Sk], [B|1, Sq, Sk] or
+///   [B|1, 1, Sq, Sk], or larger ones, and [B, Sk] if Sq is 1. Modes 2 to 4 take the triangle of [2048, 2048], and
+///   check its elements. Mode 9 takes [B, Sq, Sq], or with packed queries Sq * Sq numbers per sequence, one after the
+///   other.
 /// - pair_mask is [B|1, N|Nkv|1, 1 or >= Sq, >= P + S] in every layout. Left padding and mode 9 have none.
 /// - sink is of the type of q or f32, [N].
 /// - lse may have a last dimension of 1.
 struct InferAttentionArgs : DecodeAttentionArgs {
   /// Optional, f32: one scale per query row and head, in the shape of q without D ([B, S, N] for a layout that begins
-  /// with BSH). q, k and v are then i8, or f8e4m3, which needs it. With k_scale and v_scale, an element x of query, key
-  /// or value stands for x times its scale. Products of rope parts are multiplied by q_scale * k_scale too, so the
-  /// caller divides q_rope by them before the call. Scores have the factor `scale` besides.
+  /// with BSH). q, k and v are then i8 or f8e4m3; f8e4m3 needs q_scale. With k_scale and v_scale, an element x of
+  /// query, key or value stands for x times its scale. Products of rope parts are multiplied by q_scale * k_scale too,
+  /// so the caller divides q_rope by q_scale * k_scale before the call. Scores are multiplied by `scale` in addition.
   ///
-  /// Probabilities exp(s - max) are multiplied by a factor p and rounded to the type of v, where max is that of the
-  /// whole row. Sums of rows are those before rounding. For i8, p is 127. For f8e4m3, p is 448, or with one k_scale per
-  /// key (S > 1, or Antiquant::kPerToken), quant_scale1: optional, f32, one element in (0, 448], 1 if absent. Offsets,
-  /// antiquant_scale, deq_scale1, deq_scale2, pse, sink, prefix and left padding are refused.
+  /// Probabilities are exp(s - max), where max is the maximum of the whole row. They are multiplied by a factor p and
+  /// rounded to the type of v. Row sums add the probabilities before they are rounded. For i8, p is 127. For f8e4m3, p
+  /// is 448 or, with one k_scale per key (S > 1, or Antiquant::kPerToken), quant_scale1. quant_scale1 is then optional,
+  /// f32, one element in (0, 448], 1 if absent. Offsets, antiquant_scale, deq_scale1, deq_scale2, pse, sink, prefix and
+  /// left padding are refused.
   TensorView q_scale;
   std::span<const int64_t> cu_kv;  ///< packed keys without pages: inclusive prefix sums of their rows
   /// Left padding: one i64. Rows in use end this many rows before row S, so element b uses rows [S - padding - length,
-  /// S - padding). A value below 0 counts as 0. It needs the lengths of its side, and is read when the call runs. An
-  /// element whose first key would lie before row 0 has no keys if Sq is 1; otherwise the run fails. pse and, in modes
-  /// 0 and 1, dense_mask then have the rows and keys of the tensors, and mode 0 has no band.
+  /// S - padding). A value below 0 counts as 0. q_padding needs lengths_q, and kv_padding needs lengths_kv. Both are
+  /// read when the call runs. If the first key of an element would lie before row 0, the element has no keys if Sq is
+  /// 1; otherwise the run fails. pse and, in modes 0 and 1, dense_mask then have the rows and keys of the tensors, and
+  /// mode 0 has no band.
   TensorView q_padding, kv_padding;
   /// A prefix that all elements share: keys in front of the keys of every element. It has the layout of k and one
   /// batch element.
@@ -92,23 +96,24 @@ struct InferAttentionOptions {
   /// aligned bottom-right. 9: a tree of drafts. Each row keeps the keys before the last Sq_b. Of the last Sq_b keys,
   /// row i keeps what row i of dense_mask does not drop. No device has confirmed this mode.
   ///
-  /// The bottom-right corner is (Sq_b, P + Sk_b). In layouts with a dimension S and without q_rope, a single row keeps
-  /// every key in modes 2 and 3, and has no band in mode 0. It keeps its band in mode 4, which the device ignores
-  /// there.
+  /// The bottom-right corner is (Sq_b, P + Sk_b). A call with a single query row per batch element is special in
+  /// layouts with a dimension S and without q_rope. In modes 2 and 3 it keeps every key, and in mode 0 it has no band.
+  /// In mode 4 it keeps its band; the device ignores mode 4 there.
   int64_t sparse_mode = 0;
   int64_t pre = Mask::kUnlimited, next = Mask::kUnlimited;  ///< modes 0 and 4
   int64_t block_size = 0;                                   ///< rows per page: checked if > 0
   Antiquant antiquant = Antiquant::kPerTensorOrChannel;
-  /// The lse of a row without keys: -inf, or +inf as on the device. If it is +inf, rows past a length have it too,
+  /// The lse of a row without keys: -inf, or +inf as on the device. If it is +inf, rows past a length have +inf too,
   /// otherwise 0. A sink makes lse finite, except in an element that has no keys at all.
   float lse_without_keys = -std::numeric_limits<float>::infinity();
 };
 
 /// Computes out = softmax(mask(scale * (Q K^T + Qr Kr^T) + pse)) V per batch element or packed sequence.
 ///
-/// Without q_scale, a sequence has the bits of DecodeAttention or FlashAttention, which its own rows choose. Bits do
-/// not depend on the layout, the form of the cache, the order of pages, the batch or the number of threads. With
-/// q_scale, inner products of i8 are exact if a head of keys has one scale and at most 1024 columns.
+/// Without q_scale, a sequence has the bits of DecodeAttention or of FlashAttention. Its own number of query rows
+/// chooses between the two. Bits do not depend on the layout, the form of the cache, the order of pages, the batch or
+/// the number of threads. With q_scale, inner products of i8 are exact if a head of keys has one scale and at most 1024
+/// columns.
 ///
 /// A row without keys gives out = 0. Rows past a length, and packed rows past the last sequence, are written as 0.
 /// @return kInvalidArgument ("block_table[1][3]=9, want 0..7 (pages)") or kOutOfMemory. After an error nothing was
@@ -124,8 +129,8 @@ FA_API Result<PlanFor<InferAttentionArgs>> PlanInferAttention(const InferAttenti
                                                               const InferAttentionOptions& options,
                                                               Context* context = nullptr);
 
-/// Returns the bytes of workspace that suffice for a call whose lengths and prefix sums have any valid values. Only the
-/// numbers of their entries count.
+/// Returns the bytes of workspace that suffice for a call whose lengths and prefix sums have any valid values. Of the
+/// lengths and prefix sums in `args`, only the numbers of entries count.
 FA_API Result<size_t> InferAttentionMaxWorkspace(const InferAttentionArgs& args, const InferAttentionOptions& options,
                                                  Context* context = nullptr);
 

@@ -42,14 +42,14 @@ struct LightningIndexerArgs {
   /// Otherwise, and for keys in pages, they are one length per batch element. Empty means that all rows are in use. TND
   /// and pages need these lengths.
   std::span<const int64_t> lengths_q, lengths_kv;
-  /// Optional with TND, one number per sequence: how many of its rows are in use. The others count as rows past the
-  /// length. used_kv does not go with pages, whose lengths_kv has the numbers of rows in use.
+  /// Optional with TND, one number per sequence: how many of its rows are in use. The other rows count as rows past the
+  /// length. used_kv does not go with pages, for which lengths_kv says how many rows are in use.
   std::span<const int64_t> used_q, used_kv;
-  /// Optional, one number per batch element, less than cmp_ratio; default 0. So many tokens follow the tokens of the
-  /// last key.
+  /// How many tokens follow the tokens of the last key. Optional, one number per batch element, less than cmp_ratio;
+  /// default 0.
   std::span<const int64_t> residual_kv;
   /// Optional, i32 [B, S1, 1] (TND [T, 1]), or [B] with one number per batch element. It is added to each index that is
-  /// not -1. It is at least 0, and the sums stay below 2^31.
+  /// not -1. Offsets are at least 0, and the sums stay below 2^31.
   TensorView index_offset;
   MutableTensorView sparse_indices;  ///< i32 [B, S1, 1, K]: the K keys with the largest scores
   /// Optional, shape of sparse_indices: the scores of these keys. The type is that of q or f32; any float type if q is
@@ -61,7 +61,7 @@ struct LightningIndexerArgs {
 struct LightningIndexerOptions {
   Layout layout = Layout::kBSND;  ///< layout of queries and results, BSND or TND, and of keys that do not lie in pages
   SparseMask mask = SparseMask::kRightDownCausal;
-  /// Each key stands for so many tokens, 1..2^20. With kRightDownCausal the limit of query token t is then
+  /// The number of tokens that each key stands for, 1..2^20. With kRightDownCausal the limit of query token t is then
   /// (S2 * cmp_ratio + residual_kv - S1 + t + 1) / cmp_ratio. It is rounded down and kept within 0..S2. S1 and S2 count
   /// the rows in use. So a token selects only keys whose tokens all come before it or are its own.
   int64_t cmp_ratio = 1;

@@ -41,10 +41,10 @@ struct MergeOptions {
   int64_t heads = 0;             ///< number of query heads, for BSH and SBH; 0: taken from the statistics
 };
 
-/// Merges partial results, in f32, rounded once. With outputs o, maxima m and sums s of prev (p) and cur (c): m =
-/// max(mp, mc), s = sp e^(mp-m) + sc e^(mc-m), out = op e^(mp-m) sp/s + oc e^(mc-m) sc/s. A partial whose sum is 0
-/// counts as absent, and so does one whose max is -FLT_MAX and whose sum is +FLT_MAX. If one partial is absent, the
-/// other is returned unchanged. If both are absent, out = 0, max = -FLT_MAX and sum = +FLT_MAX.
+/// Merges partial results in f32, and rounds each result once. With outputs o, maxima m and sums s of prev (p) and cur
+/// (c): m = max(mp, mc), s = sp e^(mp-m) + sc e^(mc-m), out = op e^(mp-m) sp/s + oc e^(mc-m) sc/s. A row of a partial
+/// counts as absent if its sum is 0, or if its max is -FLT_MAX and its sum +FLT_MAX. If one of the two rows is absent,
+/// the other is returned unchanged. If both are absent, out = 0, max = -FLT_MAX and sum = +FLT_MAX.
 /// @return kInvalidArgument with the tensor's name. The function follows RingAttentionUpdate of CANN.
 FA_API Status MergePartials(const MergeArgs& args, const MergeOptions& options, Context* context = nullptr);
 

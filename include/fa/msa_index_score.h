@@ -31,15 +31,18 @@ inline constexpr int64_t kMsaBlockSize = 128;
 
 /// Tensors of the scores. Rows of queries are packed: T1 rows of all sequences. A tensor with null data is absent.
 struct MsaIndexScoreArgs {
-  TensorView q;  ///< [T1, N1, D]; f32, bf16 or f16
-  /// [T2, 1, D], type of q; with block_table, pages of any size: [blocks, page size, 1, D]
+  TensorView q;  ///< [T1, N1, D]; f32, bf16, f16 or f8e4m3
+  /// [T2, 1, D], type of q, or i8 with k_scale; with block_table, pages of any size: [blocks, page size, 1, D]
   TensorView k;
+  /// Given exactly for k of i8: any float type, [T2] or [T2, 1]; with block_table [blocks, page size] or [blocks, page
+  /// size, 1]. The numbers may have gaps.
+  TensorView k_scale = {};
   TensorView block_table = {};  ///< optional, i32 [B, n]: key j lies in page block_table[b][j / page size]
   /// Inclusive prefix sums of the numbers of rows; a leading 0 is an empty first sequence. For keys in pages,
   /// lengths_kv has one length per sequence instead.
   std::span<const int64_t> lengths_q, lengths_kv;
-  /// Optional, one number per sequence: the position of its first query token among its keys. By default it is the
-  /// number of keys minus the number of query tokens, or 0 if there are fewer keys.
+  /// Optional, one number per sequence: the block of keys that counts as the own block of all its query tokens. By
+  /// default token t of a sequence has its own block, max(keys - query tokens, 0) + t divided by 128.
   std::span<const int64_t> start_loc = {};
   MutableTensorView score;  ///< f32 [N1, T1, C], where C is at least the number of blocks of the longest sequence
 };
@@ -47,18 +50,18 @@ struct MsaIndexScoreArgs {
 /// The options of the scores.
 struct MsaIndexScoreOptions {
   SparseMask mask = SparseMask::kRightDownCausal;  ///< which keys a query token sees
-  int64_t init_blocks = 0;                         ///< so many first blocks are always selected
-  int64_t local_blocks = 0;                        ///< so many blocks up to the token's own are always selected
+  int64_t init_blocks = 0;                         ///< number of first blocks that are always selected
+  int64_t local_blocks = 0;  ///< number of blocks, ending with the token's own, that are always selected
 };
 
 /// Writes for head n, query token t of a sequence and block c of 128 of its keys
 ///   score[n][t][c] = max of q[t][n] . k[s] over the keys s of the block that the token sees
-/// in f32, or -inf if it sees none. Then blocks c < init_blocks get 1e30. With loc = (start_loc + t) / 128, blocks
-/// loc - local_blocks + 1 to loc get 1e29, even if they have 1e30. Columns behind the sequence's blocks, and rows of no
-/// sequence, are -inf. A NaN among the products makes its block NaN, and -0 becomes +0. The bits do not depend on the
-/// number of threads, the other rows or pages.
+/// in f32, or -inf if it sees none. With k_scale, each product is multiplied by k_scale[s] first. Then blocks c <
+/// init_blocks get 1e30. If the token's own block is loc, blocks loc - local_blocks + 1 to loc get 1e29, even if they
+/// have 1e30. Columns behind the sequence's blocks, and rows of no sequence, are -inf. A NaN among the products makes
+/// its block NaN, and -0 becomes +0. The bits do not depend on the number of threads, the other rows or pages.
 /// @return kInvalidArgument with the argument's name, or kOutOfMemory. After an error nothing was written. The function
-/// is re-entrant. It follows MsaIndexScore of vLLM's plugin for Ascend, without its int8 queries.
+/// is re-entrant. It follows MsaIndexScore of vLLM's plugin for Ascend.
 FA_API Status MsaIndexScore(const MsaIndexScoreArgs& args, const MsaIndexScoreOptions& options,
                             Context* context = nullptr);
 

@@ -14,6 +14,7 @@
 #include "fa/decode_attention.h"
 #include "fa/flash_attention.h"
 #include "fa/flash_attention_grad.h"
+#include "fa/indexer_kl_loss.h"
 #include "fa/indexer_loss.h"
 #include "fa/indexer_lse.h"
 #include "fa/infer_attention.h"
@@ -21,6 +22,7 @@
 #include "fa/lightning_indexer_grad.h"
 #include "fa/merge.h"
 #include "fa/merge_by_lse.h"
+#include "fa/msa_index_score.h"
 #include "fa/prompt_flash_attention.h"
 #include "fa/shared_kv_attention.h"
 #include "fa/shared_kv_attention_grad.h"
@@ -47,6 +49,8 @@
     "dense-indexer-lse")                                                                                               \
   X(DenseIndexerLoss, DenseLightningIndexerGradKLLoss, DenseIndexerLossArgs, DenseIndexerLossOptions,                  \
     "dense-indexer-kl-loss")                                                                                           \
+  X(IndexerLossValue, IndexerKLLoss, IndexerKLLossArgs, IndexerKLLossOptions, "indexer-loss-value")                    \
+  X(IndexScore, MsaIndexScore, MsaIndexScoreArgs, MsaIndexScoreOptions, "index-score")                                 \
   X(MergeLse, MergeByLse, MergeByLseArgs, MergeByLseOptions, "merge-lse")                                              \
   X(Scatter, ScatterRows, ScatterRowsArgs, ScatterRowsOptions, "scatter")                                              \
   X(Gather, GatherRows, GatherRowsArgs, GatherRowsOptions, "gather")

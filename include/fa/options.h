@@ -48,11 +48,11 @@ struct AttentionOptions {
   std::optional<float> scale = {};  ///< default 1/sqrt(D + Drope); any finite value
   Mask mask = {};
   PseType pse_type = PseType::kAddThenScale;
-  int64_t q_start = 0;                      ///< added to i in the distance of pse types 2 and 3
-  int64_t kv_start = 0;                     ///< added to j in the distance of pse types 2 and 3
-  float softcap = 0;                        ///< c > 0: scale*QK becomes c*tanh(scale*QK/c) before pse is added; 0: off
-  float keep_prob = 1;                      ///< dropout: probability that a pair is kept, in (0, 1]; kept probabilities
-                                            ///< are multiplied by 1/keep_prob
+  int64_t q_start = 0;   ///< added to i in the distance of pse types 2 and 3
+  int64_t kv_start = 0;  ///< added to j in the distance of pse types 2 and 3
+  float softcap = 0;     ///< c > 0: scale*QK becomes c*tanh(scale*QK/c) before pse is added; 0: off
+  /// Dropout: probability that a pair is kept, in (0, 1]; kept probabilities are multiplied by 1/keep_prob.
+  float keep_prob = 1;
   std::optional<PhiloxState> dropout = {};  ///< seed for dropout instead of AttentionArgs::drop_mask
 };
 

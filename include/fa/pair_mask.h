@@ -39,9 +39,9 @@ struct PairLists {
 };
 
 /// A mask with one decision per pair of a query row and a key, [B|1, N|Nkv|1, Sq, Sk]. Operators also take one row that
-/// stands for all rows. The mask is a map of tiles of 128 rows and 128 keys; the last tiles are cut. A tile keeps no
-/// pair, every pair, or has one bit per pair. Attention skips the tiles without pairs, except between kept ones with
-/// AMX, and applies no mask in those with all pairs.
+/// stands for all rows. The mask is a map of tiles of 128 rows and 128 keys; the last tiles may be smaller. A tile
+/// keeps no pair, keeps every pair, or has one bit per pair. Attention skips tiles that keep no pair, and applies no
+/// mask in tiles that keep every pair. With AMX it does not skip a tile between kept tiles.
 ///
 /// The object is a handle of immutable contents. Copies share the contents, and any number of threads may read them.
 /// Its memory is one byte per tile, one bit per pair of the tiles with some pairs, and 16 bytes per 64 tiles of a row.
@@ -68,8 +68,8 @@ class FA_API PairMask {
   /// Makes a mask from bits, i64 [.., Sq, ceil(keys / 64)]. Key j is kept if bit j % 64 of word j / 64 is set.
   static Result<PairMask> FromBits(const TensorView& words, int64_t keys, Context* context = nullptr);
 
-  /// Makes the mask that keeps what both masks keep. If one of them has one batch element, head or row, it stands for
-  /// all those of the other.
+  /// Makes the mask that keeps what both masks keep. If one mask has a single batch element, head or row, that one
+  /// holds for all batch elements, heads or rows of the other mask.
   static Result<PairMask> Intersection(const PairMask& a, const PairMask& b, Context* context = nullptr);
 
   /// Returns [B|1, N|Nkv|1, Sq, Sk], or no dimensions without a mask.

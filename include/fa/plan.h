@@ -82,7 +82,7 @@ class PlanFor : public Plan {
   Status Run(const Args& args, std::span<std::byte> workspace) const { return RunAny(&args, workspace); }
   /// Runs the call with a workspace from the context's pool.
   Status Run(const Args& args) const { return RunAny(&args); }
-  /// Does not compile: the tensors of an operator whose arguments extend those of this one.
+  /// Deleted, so that a plan refuses the tensors of an operator whose arguments extend `Args`.
   template <Extends<Args> Extended, typename... Memory>
   Status Run(const Extended& args, Memory&&... workspace) const = delete;
 };

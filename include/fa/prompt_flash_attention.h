@@ -52,11 +52,11 @@ struct PromptAttentionArgs {
 
   // Scales and an offset for int8 tensors. The types of q and out decide which of them a call takes (see
   // PromptFlashAttention).
-  TensorView deq_scale1;     ///< scale of Q K^T: one element, f32, or u64 whose low 32 bits are an f32
-  TensorView quant_scale1;   ///< scale of the probabilities: one element, f32, of any sign
-  TensorView deq_scale2;     ///< scale of P V, in one of the forms of deq_scale1
-  TensorView quant_scale2;   ///< scale of the output: one element or N * Dv (any shape, any strides); f32, or bf16
-                             ///< where q is bf16
+  TensorView deq_scale1;    ///< scale of Q K^T: one element, f32, or u64 whose low 32 bits are an f32
+  TensorView quant_scale1;  ///< scale of the probabilities: one element, f32, of any sign
+  TensorView deq_scale2;    ///< scale of P V, in one of the forms of deq_scale1
+  /// Scale of the output: one element or N * Dv (any shape, any strides); f32, or bf16 where q is bf16.
+  TensorView quant_scale2;
   TensorView quant_offset2;  ///< optional, shape and type of quant_scale2
 
   /// Padded layouts: the number of rows in use per batch element, counted from row 0, 0..S. A single entry holds for
@@ -75,16 +75,16 @@ struct PromptAttentionOptions {
   int64_t heads = 0;     ///< number of query heads, needed for BSH and SBH; with other layouts it is checked if > 0
   int64_t heads_kv = 0;  ///< number of key heads: checked against the tensors if > 0
   std::optional<float> scale = {};  ///< default 1/sqrt(D + Drope); any finite value
-  Mask mask = {};  ///< any mask; one from Mask::FromSparseMode must have mode 0 to 4, and its band is aligned at the
-                   ///< lengths in use
+  /// Any mask; a mask from Mask::FromSparseMode must have mode 0 to 4, and its band is aligned at the lengths in use.
+  Mask mask = {};
   PseType pse_type = PseType::kScaleThenAdd;
   int64_t q_start = 0, kv_start = 0;  ///< added to i and j in the distance of pse types 2 and 3
   float softcap = 0;                  ///< c > 0: scale*QK becomes c*tanh(scale*QK/c) before pse is added; 0: off
 };
 
 /// Computes out = softmax(mask(scale * Q K^T + pse)) V over the rows in use. Masks that are aligned bottom-right are
-/// aligned at the lengths in use. The bits are those of FlashAttention, whose comment describes rows without keys,
-/// aliasing and non-finite inputs.
+/// aligned at the lengths in use. FlashAttention gives the same bits. Its comment describes rows without keys, aliasing
+/// and non-finite inputs.
 ///
 /// Each line has the types of q and out, the scales that a call with these types needs, and those that it refuses:
 ///   same type (f32, bf16, f16)   none; all five are refused

@@ -30,7 +30,7 @@
 
 namespace fa {
 
-/// The machines for which a call over ranks is predicted: equal ones, one per rank. The prediction may run on any
+/// The machines for which a call over ranks is predicted: equal machines, one per rank. The prediction may run on any
 /// machine.
 struct RankMachines {
   int ranks = 1;                        ///< 1..4096

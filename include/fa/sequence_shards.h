@@ -35,10 +35,10 @@ struct SequenceShards {
   };
   /// Which tensors are sent between ranks.
   enum class Strategy : uint8_t {
-    kAuto,      ///< the strategy with the shorter predicted time
-    kHeads,     ///< whole sequences of some heads are sent to each rank, and the results are sent back
-    kSequence,  ///< K and V, some heads at a time, are sent to every rank that sees these keys; queries and results
-                ///< stay
+    kAuto,   ///< the strategy with the shorter predicted time
+    kHeads,  ///< whole sequences of some heads are sent to each rank, and the results are sent back
+    /// K and V, some heads at a time, are sent to every rank that sees these keys; queries and results stay.
+    kSequence,
   };
 
   Cut cut = Cut::kZigzag;

@@ -41,17 +41,18 @@ struct SharedKvArgs {
   /// size, 1, D].
   TensorView ori_kv;
   TensorView cmp_kv;  ///< the compressed keys, optional, as ori_kv, with cmp_block_table for pages
-  /// Lists of keys, optional, i32 or i64 [B, S1, 1, K]. An entry is the number of a key of its range, counted inside
-  /// the batch element. A list ends at its first -1. An entry at or above the token's limit is skipped. An entry that
-  /// is listed twice counts twice. Without a list, a token attends to all keys that the range's mask allows.
+  /// Lists of keys, optional, i32 or i64 [B, S1, 1, K]. Entries of ori_indices are numbers of original keys, and
+  /// entries of cmp_indices are numbers of compressed keys, counted inside the batch element. A list ends at its first
+  /// -1. An entry at or above the token's limit is skipped. An entry that is listed twice counts twice. Without a list,
+  /// a token attends to all keys that ori_mask or cmp_mask allows.
   TensorView ori_indices, cmp_indices;
   TensorView ori_topk_length, cmp_topk_length;  ///< optional, i32 [B, S1, 1]: only that many entries of a list are read
   /// The page numbers, i32 [B, n], for keys in pages. Only entries of pages with keys that a token may have are read.
   TensorView ori_block_table, cmp_block_table;
   /// The sinks, optional, f32 [N]: for each head the score of a virtual key with value 0, which every row has.
   TensorView sink;
-  /// Only for TND, and there needed: the numbers of rows of the sequences, as inclusive prefix sums. Keys in pages have
-  /// none.
+  /// Only for TND, which needs these: the numbers of rows of the sequences, as inclusive prefix sums. Keys in pages
+  /// have none.
   std::span<const int64_t> cu_q, cu_ori, cu_cmp;
   /// How many rows of each batch element or sequence are in use, from its first row on. Empty means all rows. Keys in
   /// pages need these numbers.
@@ -83,10 +84,11 @@ struct SharedKvOptions {
   Layout layout = Layout::kBSND;    ///< layout of queries and results, BSND or TND, and of keys outside of pages
   std::optional<float> scale = {};  ///< default 1/sqrt(D); any finite value
   int64_t cmp_ratio = 1;            ///< tokens per compressed key, 1..2^30
-  /// Original keys of a token: kNone all, kRightDownCausal [0, t), kBand [t - window_left - 1, t + window_right). It is
-  /// kNone if ori_indices is given.
+  /// The original keys that a token may have: all with kNone, [0, t) with kRightDownCausal, and [t - window_left - 1, t
+  /// + window_right) with kBand. The mask is kNone if ori_indices is given.
   SparseMask ori_mask = SparseMask::kNone;
-  /// The limit of compressed keys: kNone all, kRightDownCausal t / cmp_ratio, rounded down.
+  /// The compressed keys that a token may have: all with kNone, and the keys below t / cmp_ratio, rounded down, with
+  /// kRightDownCausal.
   SparseMask cmp_mask = SparseMask::kRightDownCausal;
   int64_t window_left = -1, window_right = -1;  ///< of kBand; -1: no limit on that side
   /// Whether entries of ori_indices are row numbers of the pages (block * block size + row) instead of key numbers.

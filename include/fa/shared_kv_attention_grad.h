@@ -46,8 +46,9 @@ struct SharedKvGradArgs {
   MutableTensorView dq;
   MutableTensorView d_ori_kv, d_cmp_kv;  ///< optional, shapes and types of ori_kv and cmp_kv
   MutableTensorView dsink;               ///< optional, only with sink, f32 [N]
-  /// Optional, only with the range's list, f32 in the shape of the list: for each entry, the mean over the heads of its
-  /// key's probability, or 0 if the entry has no key.
+  /// Optional, only with ori_kv or cmp_kv, f32 in the shape of that tensor's list: for each entry, the mean over the
+  /// heads of its key's probability, or 0 if the entry has no key. Without a list the shape is [B, S1, 1, C], column j
+  /// stands for key j of the sequence, and C is at least the most keys in use.
   MutableTensorView ori_l1_norm, cmp_l1_norm;
 };
 

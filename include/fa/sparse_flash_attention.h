@@ -44,7 +44,7 @@ struct SparseAttentionArgs {
   TensorView sink;
   /// The lists of keys, i32 or i64 [B, S1, 1, K]. An entry is the number of a block of
   /// SparseAttentionOptions::block_size keys, counted inside the batch element. A list ends at its first -1. Entry x
-  /// stands for keys [x * block_size, min((x + 1) * block_size, limit)), where limit is that of SparseMask. At most
+  /// stands for keys [x * block_size, min((x + 1) * block_size, limit)), where SparseMask defines limit. At most
   /// ceil(limit / block_size) entries of a list are read. An entry beyond the limit is skipped. An entry that is listed
   /// twice counts twice. The order of the entries changes no bit.
   TensorView sparse_indices;
@@ -86,8 +86,8 @@ struct KeyRowFormat {
 
 /// The options of a sparse call: everything but its tensors.
 struct SparseAttentionOptions {
-  Layout layout = Layout::kBSND;    ///< layout of queries and results, BSND or TND, and of keys that do not lie in
-                                    ///< pages
+  /// Layout of queries and results, BSND or TND, and of keys that do not lie in pages.
+  Layout layout = Layout::kBSND;
   std::optional<float> scale = {};  ///< default 1/sqrt(D + Drope); any finite value
   int64_t block_size = 1;           ///< number of keys per entry of sparse_indices, 1..128
   SparseMask mask = SparseMask::kRightDownCausal;

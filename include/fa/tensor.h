@@ -26,7 +26,7 @@ namespace fa {
 /// Element types. f16 and bf16 are passed as their 16 bits; bool and u8 as one byte. kF8E4M3 (without infinities, as
 /// torch.float8_e4m3fn) and kF8E5M2 are passed as one byte. An element of kI4x8 is an int32 with eight numbers of 4
 /// bits in two's complement, the first in the lowest bits. Only keys and values in caches have the types kF8E5M2 and
-/// kI4x8. They also have the type kF8E4M3, as queries of InferAttention do.
+/// kI4x8. Some operators also take queries of the type kF8E4M3.
 enum class DType : uint8_t { kF32, kF16, kBF16, kI8, kU8, kBool, kI32, kI64, kU64, kF8E4M3, kF8E5M2, kI4x8 };
 
 /// Returns the bytes of one element.
@@ -52,11 +52,11 @@ enum class DType : uint8_t { kF32, kF16, kBF16, kI8, kU8, kBool, kI32, kI64, kU6
 [[nodiscard]] FA_API const char* Name(DType dtype);
 
 /// The order of the dimensions batch (B), sequence (S), heads (N) and head size (D) in a tensor. The shape of a
-/// TensorView must be that of its layout: BSH [B,S,N*D] · SBH [S,B,N*D] · BSND [B,S,N,D] · BNSD [B,N,S,D] · TND [T,N,D]
-/// (packed sequences) · BNSD_BSND: inputs BNSD, output BSND.
+/// TensorView has this order: BSH [B,S,N*D] · SBH [S,B,N*D] · BSND [B,S,N,D] · BNSD [B,N,S,D] · TND [T,N,D] (packed
+/// sequences) · BNSD_BSND: inputs BNSD, output BSND.
 ///
-/// Only InferAttention takes those from kNTD on: NTD [N,T,D] (packed) · NSD [N,S,D] (B = 1) · X_Y: inputs X, output Y,
-/// where NBSD is [N,B,S,D].
+/// Only InferAttention takes the layouts from kNTD on: NTD [N,T,D] (packed) · NSD [N,S,D] (B = 1) · X_Y: inputs X,
+/// output Y, where NBSD is [N,B,S,D].
 enum class Layout : uint8_t {
   kBNSD,
   kBSND,

@@ -23,16 +23,16 @@ extern "C" {
 /// @return 0, or -1 if PyTorch refuses
 FA_TORCH_API int fa_torch_activate(void);
 
-/// Takes the kernels out, whoever put them in: Python's fa.torch and the variable activate the same kernels. No thread
-/// may be in a call of them meanwhile. Without an activation it does nothing.
+/// Takes fa's kernels out of the dispatcher, even if Python's fa.torch or the variable FA_TORCH_ACTIVATE put them in.
+/// Meanwhile no thread may be inside a call of these kernels. Without an activation, the function does nothing.
 FA_TORCH_API void fa_torch_deactivate(void);
 
 /// Returns how many calls of an operator, such as "_scaled_dot_product_flash_attention_for_cpu", have reached fa's
 /// kernel since the library was loaded. Returns 0 for other names.
 FA_TORCH_API uint64_t fa_torch_calls(const char* op);
 
-/// Returns the version of the headers of fa with which the library was compiled. A libfa of another version does not
-/// fit it.
+/// Returns the version of the headers of fa with which the library was compiled. The libfa that is loaded must have the
+/// same version.
 FA_TORCH_API const char* fa_torch_version(void);
 
 #ifdef __cplusplus

@@ -36,7 +36,7 @@ struct TransportAccess;  // lets runs count what they move
 }
 
 /// Bytes of tensors that runs have moved over a transport. A gather over all ranks counts as one message to each other
-/// rank and one from each. What ranks exchange to agree on a status does not count.
+/// rank and one message from each other rank. The bytes by which ranks agree on a status do not count.
 struct Traffic {
   int64_t sent_bytes = 0, received_bytes = 0;
 };

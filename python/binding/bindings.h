@@ -39,6 +39,9 @@ inline int64_t Taken(int64_t number) { return number; }
 /// Returns the layout of this name. Throws ValueError for any other name.
 Layout LayoutOf(const std::string& name);
 
+/// Returns the mask of the sparse operators with this number, 0 or 3. Throws ValueError for any other number.
+SparseMask SparseMaskOf(int64_t sparse_mode);
+
 /// Returns the pse type with this number, 0 to 3. Throws ValueError for any other number.
 PseType PseTypeOf(int64_t number);
 

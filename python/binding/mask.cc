@@ -45,7 +45,7 @@ struct Maker {
 
 Maker MakerOf(const Mask& mask) {
   if (mask.sparse_mode() >= 0) {
-    // In mode 0, a dense mask means a band. Without a dense mask there is no rule.
+    // In sparse mode 0, a call with a dense mask has a band, and a call without a dense mask keeps all pairs.
     const bool dense_mask_given = mask.kind() == Mask::Kind::kBandTopLeft;
     return {"from_sparse_mode",
             nb::make_tuple(mask.sparse_mode(), mask.pre(), mask.next(), mask.prefix(), dense_mask_given)};

@@ -20,14 +20,15 @@ namespace nb = nanobind;
 using namespace nb::literals;
 
 namespace fa::python {
-namespace {
 
-SparseMask MaskOf(int64_t sparse_mode) {
+SparseMask SparseMaskOf(int64_t sparse_mode) {
   if (sparse_mode != 0 && sparse_mode != 3) {
     Raise(Status::InvalidArgument(Arg("sparse_mode").Is(std::to_string(sparse_mode)) + ", want 0 or 3"));
   }
   return sparse_mode == 0 ? SparseMask::kNone : SparseMask::kRightDownCausal;
 }
+
+namespace {
 
 /// Returns false if `name` is `first` and true if it is `second`. Raises ValueError if it is neither.
 bool IsSecond(const char* argument, const std::string& name, const std::string& first, const std::string& second) {
@@ -44,7 +45,7 @@ SparseAttentionOptions MakeAttentionOptions(const std::string& layout, std::opti
   return {.layout = LayoutOf(layout),
           .scale = NearestFloat(scale),
           .block_size = block_size,
-          .mask = MaskOf(sparse_mode),
+          .mask = SparseMaskOf(sparse_mode),
           .check_indices = check_indices,
           .row_format = {.columns = columns, .rope = rope, .tile = tile}};
 }
@@ -56,18 +57,18 @@ struct IndexerOptions : LightningIndexerOptions {
 
 IndexerOptions MakeIndexerOptions(const std::string& layout, int64_t sparse_mode, int64_t cmp_ratio, Lengths used_q,
                                   Lengths used_kv, Lengths residual_kv) {
-  return {{.layout = LayoutOf(layout), .mask = MaskOf(sparse_mode), .cmp_ratio = cmp_ratio},
+  return {{.layout = LayoutOf(layout), .mask = SparseMaskOf(sparse_mode), .cmp_ratio = cmp_ratio},
           std::move(used_q),
           std::move(used_kv),
           std::move(residual_kv)};
 }
 
 LightningIndexerGradOptions MakeIndexerGradOptions(const std::string& layout, int64_t sparse_mode, bool check_indices) {
-  return {.layout = LayoutOf(layout), .mask = MaskOf(sparse_mode), .check_indices = check_indices};
+  return {.layout = LayoutOf(layout), .mask = SparseMaskOf(sparse_mode), .check_indices = check_indices};
 }
 
 DenseIndexerLseOptions MakeLseOptions(const std::string& layout, int64_t sparse_mode) {
-  return {.layout = LayoutOf(layout), .mask = MaskOf(sparse_mode)};
+  return {.layout = LayoutOf(layout), .mask = SparseMaskOf(sparse_mode)};
 }
 
 DenseIndexerLossOptions MakeDenseLossOptions(const std::string& layout, std::optional<double> scale,
@@ -77,7 +78,7 @@ DenseIndexerLossOptions MakeDenseLossOptions(const std::string& layout, std::opt
   const bool l1 = IsSecond("target", target, "head-mean", "l1");
   return {.layout = LayoutOf(layout),
           .scale = NearestFloat(scale),
-          .mask = MaskOf(sparse_mode),
+          .mask = SparseMaskOf(sparse_mode),
           .reduction = mean ? LossReduction::kMean : LossReduction::kSum,
           .target = l1 ? IndexerTarget::kL1 : IndexerTarget::kHeadMean};
 }
@@ -107,7 +108,7 @@ struct GivenLossOptions : SparseLossOptions {};
 GivenLossOptions MakeGivenLossOptions(const std::string& layout, int64_t sparse_mode, bool check_indices,
                                       int64_t cmp_ratio, Lengths used_q, Lengths used_kv, Lengths residual_kv) {
   return {{{.layout = LayoutOf(layout),
-            .mask = MaskOf(sparse_mode),
+            .mask = SparseMaskOf(sparse_mode),
             .target = IndexerTarget::kGiven,
             .check_indices = check_indices,
             .cmp_ratio = cmp_ratio},

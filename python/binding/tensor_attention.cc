@@ -26,7 +26,7 @@ enum class Order : uint8_t {
   kByRow,        ///< [B, S, N, Dv]
   kDense,        ///< [B, N, S, Dv], as its shape
   kAsQuery,      ///< like torch.empty_like(query) if Dv equals D, else in the order of its shape
-  kOnlyAsQuery,  ///< like torch.empty_like(query); a call is not taken if the library cannot write that
+  kOnlyAsQuery,  ///< like torch.empty_like(query); if the library cannot write this order, the call is not taken
 };
 
 Order OrderOf(const std::string& name) {

@@ -27,7 +27,7 @@ namespace {
 
 namespace ffi = xla::ffi;
 
-constexpr size_t kRank = 4;  ///< of query, key and value without axes of vmap
+constexpr size_t kRank = 4;  ///< the rank of query, key and value without axes of vmap
 
 /// Returns the context with this many threads. Contexts live as long as the process, because their threads may run when
 /// it ends.
@@ -72,7 +72,7 @@ Status ReadAttributes(const ffi::Dictionary& given, Attributes* attributes) {
                                    std::to_string(kCallVersion) + " (fa " FA_VERSION_STRING ")");
   }
   const char* missing = nullptr;
-  size_t known = 2;  // version and written_by
+  size_t known = 2;  // the two attributes that were read above, version and written_by
   const auto read = [&](const char* name, auto* value) {
     ++known;
     const auto found = given.get<std::remove_pointer_t<decltype(value)>>(name);
@@ -128,7 +128,8 @@ class Call {
   }
   /// Adds the next result.
   size_t Result(const char* name, size_t rank) { return Result(name, rank, axes_ + 1); }
-  /// The same for a result of which only the first `full` dimensions are full.
+  /// Adds the next result. Its first `full` dimensions have their full sizes, and later axes of the batch may have size
+  /// 1.
   size_t Result(const char* name, size_t rank, size_t full) {
     auto buffer = results_.get<ffi::AnyBuffer>(next_result_++);
     return Add(name, buffer.has_value() ? &**buffer : nullptr, rank, full);
@@ -235,7 +236,7 @@ class Call {
   size_t axes_ = 0;
   std::optional<Samples> samples_;
   size_t q_ = 0, k_ = 0, v_ = 0, bias_ = 0, dbias_ = 0, mask_ = 0, q_lengths_ = 0, kv_lengths_ = 0;
-  int64_t rows_ = 0, keys_ = 0;  ///< of the current call
+  int64_t rows_ = 0, keys_ = 0;  ///< rows and keys of the current call
 };
 
 Status Forward(const ffi::ThreadPool& pool, ffi::RemainingArgs operands, ffi::RemainingRets results,

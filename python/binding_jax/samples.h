@@ -18,7 +18,8 @@ struct Array {
 };
 
 /// The arrays of a call of XLA as tensors of calls of the library. As many of the axes of vmap as possible join the
-/// batch. The library is called once for each index of the others: the strides of some array do not allow them to join.
+/// batch. The other axes cannot join, because the strides of some array do not allow it. The library is called once for
+/// each index of these axes.
 class Samples {
  public:
   /// @param axes  the number of axes of vmap
@@ -46,18 +47,18 @@ class Samples {
  private:
   struct Placed {
     Array array;
-    size_t full;                  ///< so many first dimensions do not repeat
-    std::vector<int64_t> stride;  ///< of the axes of vmap, then of the batch
-    int64_t batch_stride = 0;     ///< of the batch that axes have joined
-    int64_t offset = 0;           ///< of the current call, in elements
+    size_t full;                  ///< how many of the first dimensions do not repeat
+    std::vector<int64_t> stride;  ///< strides of the axes of vmap, then of the batch
+    int64_t batch_stride = 0;     ///< stride of the batch after axes have joined it
+    int64_t offset = 0;           ///< where the current call begins, in elements
   };
 
   size_t axes_;
-  std::vector<int64_t> size_;  ///< of the axes of vmap, then of the batch
+  std::vector<int64_t> size_;  ///< sizes of the axes of vmap, then of the batch
   size_t looped_ = 0;          ///< how many of the axes have not joined the batch
   int64_t batch_;
   bool started_ = false;
-  std::vector<int64_t> index_;  ///< of the current call, in the axes that have not joined
+  std::vector<int64_t> index_;  ///< the current call's index in the axes that have not joined
   std::vector<Placed> placed_;
 };
 

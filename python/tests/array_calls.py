@@ -105,10 +105,15 @@ def calls():
     )
     attention = {name: sparse[name] for name in sparse if name not in ("v", "sink")}
     made["sparse_lightning_indexer_grad_kl_loss"] = {**attention, **index, **statistics}, options
+    given = {"sparse_indices": sparse["sparse_indices"], "target": rng.random((B, S1, K), np.float32)}
+    made["sparse_lightning_indexer_kl_loss_grad"] = {**index, **given}, options
     made["dense_lightning_indexer_softmax_lse"] = index, {"sparse_mode": 0}
     attention = {name: sparse[name] for name in ("q", "k", "query_rope", "key_rope")}
     rows = {"softmax_max_index": _floats(rng, B, 1, S1), "softmax_sum_index": 1 + rng.random((B, 1, S1), np.float32)}
     made["dense_lightning_indexer_grad_kl_loss"] = {**attention, **index, **statistics, **rows}, options
+    made["indexer_kl_loss"] = {name: rng.random((S1, K), np.float32) for name in ("target", "probabilities")}, {}
+    lengths = {"lengths_q": [2, S1], "lengths_kv": [150, 300]}
+    made["msa_index_score"] = {"q": _floats(rng, S1, N, D), "k": _floats(rng, 300, 1, D)}, lengths
     return made
 
 

@@ -155,7 +155,7 @@ def test_numpy(kind):
 
 
 def test_one_format_for_keys_and_values():
-    """Arrays of NumPy reach the library as bytes, whose formats must be compared before."""
+    """Arrays of NumPy reach the library as bytes. So their formats must be compared before the call."""
     q, scales = np.random.randn(B, N, SQ, D).astype(np.float32), dict.fromkeys(("k_scale", "v_scale"), SCALARS)
     codes = [torch.randn(B, NKV, S, D).to(kind) for kind in (torch.float8_e4m3fn, torch.float8_e5m2)]
     e4m3, e5m2 = [t.view(torch.uint8).numpy().view(t_) for t, t_ in zip(codes, NUMPY_FLOATS, strict=True)]
@@ -240,7 +240,7 @@ def test_operators_of_pytorch(kind):
     if kind in ("int8", "int4"):  # opcheck compares tensors in ways that PyTorch lacks for 8-bit floats
         torch.library.opcheck(_torch_decode.decode_operator, (q, [k], [v], *call))
     want = decode_attention(q, k, v, lengths_kv=LENGTHS, **scales)
-    torch.compiler.reset()  # each format is a compilation of its own, of which there may be few
+    torch.compiler.reset()  # each format needs a compilation, and PyTorch limits how many a function has
     compiled = torch.compile(decode_attention, backend="aot_eager", fullgraph=True)
     assert torch.equal(compiled(q, k, v, lengths_kv=torch.tensor(LENGTHS), **scales), want)
     samples = torch.stack([q, q * 2])

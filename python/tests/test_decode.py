@@ -269,7 +269,7 @@ def test_a_copy_would_be_seen():
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 def test_packed_queries_over_pages(dtype):
-    """A sequence has the bits that it has alone."""
+    """In a packed call, a sequence has the bits of a call with this sequence alone."""
     rows, lengths = [1, 40, 3], [33, 70, 20]
     q, k, v = torch.randn(sum(rows) + 2, N, D).to(dtype), *random_qkv(dtype)[1:]
     k_pages, table = paged(k, "BSND", lengths)

@@ -171,7 +171,7 @@ def test_masks_of_blocks_are_masks_of_pairs():
     want = fa.flash_attention(q, k, k, dense_mask=(~pairs)[None]).out
     assert torch.equal(fa.flash_attention(q, k, k, dense_mask=mask).out, want)
     assert torch.equal(fa.infer_attention(q, k, k, dense_mask=mask), want)
-    band = {"pre_tokens": 90, "next_tokens": 60}  # of mode 0
+    band = {"pre_tokens": 90, "next_tokens": 60}  # sparse mode 0 keeps this band
     in_band = fa.infer_attention(q, k, k, dense_mask=mask, **band)
     assert torch.equal(in_band, fa.infer_attention(q, k, k, dense_mask=(~pairs)[None], **band))
     assert not torch.equal(in_band, want)

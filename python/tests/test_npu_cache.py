@@ -87,6 +87,26 @@ def test_scatter_in_every_served_scene(dtype, index):
     assert same(got, want) and same(untouched, values)
 
 
+def test_scatter_as_vllm_ascend_calls_it():
+    key, value = bits((T, N, 64), torch.bfloat16), bits((T, N, 32), torch.bfloat16)
+    both = bits((2, PAGES, ROWS, N, 64), torch.bfloat16)
+    want, slots = scattered(both[0], key), torch.tensor(SLOTS, dtype=torch.int32)
+    values = bits((PAGES, ROWS, N, 32), torch.bfloat16)
+    want_values = scattered(values, value)
+    torch_npu.npu_scatter_pa_kv_cache(
+        key=key, value=value, key_cache=both[0], value_cache=values, slot_mapping=slots, cache_mode="Norm"
+    )
+    assert same(both[0], want) and same(values, want_values)
+    codes, cache = bits((T, N, 64), torch.int8), bits((PAGES, ROWS, N, 64), torch.int8)
+    caches = nz(cache), nz(cache)
+    torch_npu.npu_scatter_pa_kv_cache(
+        key=codes, value=codes, key_cache=caches[0], value_cache=caches[1], slot_mapping=slots
+    )
+    assert all(same(got, nz(scattered(cache, codes))) for got in caches)
+    torch_npu.npu_scatter_pa_cache(key, slots, key_cache=both[1])
+    assert same(both[1], scattered(both[1], key)) and not same(both[1], both[0])
+
+
 def test_scatter_writes_through_views():
     """The caches are views of one buffer with heads before rows, and the rows of key are transposed."""
     both = bits((PAGES, 2, N, ROWS, D))

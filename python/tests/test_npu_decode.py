@@ -396,7 +396,7 @@ def test_a_single_row_has_a_band_in_mode_0_only_if_packed_or_with_split_heads(la
     out = torch_npu.npu_fused_infer_attention_score(*inputs, **call)[0].reshape(1, N, 1, D)
     keep = torch.ones(1, N, 1, S, dtype=torch.bool)
     if layout in ("TND", "NTD", "rope"):
-        keep[..., 4:] = False  # next_tokens = 3 after key 0, which lies beside the row
+        keep[..., 4:] = False  # the row's place is key 0, and next_tokens is 3
     assert_right(out, q, k, v, keep=keep)
 
 

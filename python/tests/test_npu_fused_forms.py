@@ -83,7 +83,7 @@ def test_out_is_written_in_place(version, layout):
     assert results[0] is out[0] and results[1] is out[1]
     assert torch.equal(out[0], want[0]) and torch.equal(out[1], want[1])
     assert all(t._version > old for t, old in zip(out, versions, strict=True))
-    part = torch.full((*want[0].shape[:-1], 3 * DV), 7.0)[..., DV : 2 * DV]  # with gaps between its rows
+    part = torch.full((*want[0].shape[:-1], 3 * DV), 7.0)[..., DV : 2 * DV]  # this output has gaps between its rows
     function(version, "out")(**call, out=(part, out[1]))
     assert torch.equal(part, want[0])
     with torch.inference_mode():

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+import fa
 from fa._npu.quantized_sparse import CANN_OPS
 
 grad = CANN_OPS["sparse_lightning_indexer_kl_loss_grad"]
@@ -65,11 +66,22 @@ def test_gradients_are_those_of_autograd(layout, mode, ratio):
         for result, reference, lengths in zip(got, want, (ROWS, KEYS, ROWS, ROWS), strict=True):
             n, first = lengths[b], sum(lengths[:b])
             part = result[b, :n] if layout == "BSND" else result[first : first + n]
-            # A score is a sum of SIZE * HEADS terms. Their sizes add up to less than 20, and exp takes over the error.
+            # A score is a sum of SIZE * HEADS terms. Their sizes add up to less than 20. exp turns the error of a score
+            # into a relative error.
             unit = 20 * SIZE * HEADS * 2**-24
             torch.testing.assert_close(part.double(), reference, rtol=0, atol=unit * reference.abs().max().item())
         nothing += int((want[3] == 0).sum())
     assert nothing > 0
+
+
+def test_the_function_of_arrays_has_the_same_bits_and_names_its_target():
+    tensors, keywords = make_call("BSND", full=True)
+    want = grad(*tensors, **keywords)
+    target = tensors[4][:, :, 0]
+    got = fa.sparse_lightning_indexer_kl_loss_grad(*tensors[:4], target, sparse_mode=0)
+    assert all(torch.equal(x, y.view(x.shape)) for x, y in zip(got, want, strict=True))
+    with pytest.raises(ValueError, match=r"invalid argument: target\.shape\[2\]=4, want 5"):
+        fa.sparse_lightning_indexer_kl_loss_grad(*tensors[:4], target[..., :4], sparse_mode=0)
 
 
 def test_the_target_may_lack_its_dimension_of_one_head():

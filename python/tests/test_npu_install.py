@@ -139,3 +139,20 @@ def test_install_is_refused_where_the_real_package_can_be_imported(tmp_path, mon
     finally:
         fa.torch_npu.uninstall()
     assert sys.modules.pop("torch_npu") is real
+
+
+REFUSED = (
+    *("npu_mla_prolog", "npu_mla_prolog_v2", "npu_mla_prolog_v3", "mla_preprocess", "npu_compressor", "compressor"),
+    *("quant_compressor", "quant_sparse_flash_mla", "mixed_quant_sparse_flash_mla", "npu_kv_rmsnorm_rope_cache"),
+    *("npu_kv_rmsnorm_rope_cache_v2", "kv_compress_epilog", "indexer_quant_cache", "npu_quant_fusion_attention"),
+    *("npu_nsa_compress", "npu_nsa_select_attention", "npu_nsa_compress_attention", "npu_chunk_gated_delta_rule"),
+)
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_an_operator_that_is_not_served_is_no_attribute(installed, name):
+    import cann_ops_transformer
+
+    for owner in (fa.torch_npu, torch.ops._C_ascend, torch.ops.custom, cann_ops_transformer.ops, torch.ops.npu):
+        with pytest.raises(AttributeError, match=name):
+            getattr(owner, name)

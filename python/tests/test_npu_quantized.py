@@ -35,7 +35,8 @@ def formulas(s, v, factor, dtype):
         zeros = s.new_zeros(s.shape[0], v.shape[1])
         return zeros, s.new_full(s.shape[:1], float("inf")), zeros
     p = torch.exp(s - s.amax(1, keepdim=True))
-    # Relative: random roundings of sums of up to 600 products are sqrt(600) 2^-24 = 1.5e-6, and exp adds 2 ulp.
+    # The error is relative: random roundings of sums of up to 600 products are sqrt(600) 2^-24 = 1.5e-6, and exp adds 2
+    # ulp.
     error = 2e-6 * (1 + s.abs().amax())
     total = p.sum(1, keepdim=True)
     step = rounded(factor * p * (1 + error), dtype) - rounded(factor * p * (1 - error), dtype)
@@ -58,7 +59,7 @@ def check(out, lse, want, heads):
 
 
 def nz(pages, piece):
-    """[blocks, 1, rows, D] as [blocks, 1, D / piece, rows, piece]."""
+    """Returns pages [blocks, 1, rows, D] as [blocks, 1, D / piece, rows, piece]."""
     blocks, heads, rows, columns = pages.shape
     split = pages.reshape(blocks, heads, rows, columns // piece, piece)
     return split.transpose(2, 3).contiguous()
@@ -103,7 +104,7 @@ def test_decode_of_latent_attention(dtype, rope, layout):
 def test_grouped_queries_of_e4m3(factor, out_dtype):
     torch.manual_seed(4)
     heads, heads_kv, size, scale = 8, 2, 128, 0.08
-    q = codes((heads, B, size), E4M3)  # NTD
+    q = codes((heads, B, size), E4M3)  # in layout NTD
     k, v = codes((PAGES, heads_kv, PAGE, size), E4M3), codes((PAGES, heads_kv, PAGE, size), E4M3)
     dsq, dsk = 0.2 + 0.2 * torch.rand(heads, B), 0.2 + 0.2 * torch.rand(PAGES, heads_kv, PAGE)
     dsv = torch.tensor([0.5, -2.0])

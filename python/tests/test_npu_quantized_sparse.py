@@ -88,6 +88,9 @@ def test_the_calls_of_vllm_and_of_torch_npu(codes, dtype):
     given = call_of_vllm(query, pages, lists[:, None], table, *lengths, scale)
     out, top, total = C_ASCEND["npu_kv_quant_sparse_flash_attention"](**given, return_softmax_lse=True)
     assert out.dtype == dtype and out.shape == (5, heads, 512) and top.shape == total.shape == (1, 5, heads)
+    # Keys of 16 bits are rounded once. In float32 only sums are. The 576 terms of a score have both signs, so its k-th
+    # partial sum is some sqrt(k) / 576 of the terms' magnitude. Such roundings of 2**-24, at random, add up to half of
+    # 2**-24 of the magnitude; 2**-22 is eight times as much.
     unit = {torch.bfloat16: 2**-8, torch.float16: 2**-11, torch.float32: 2**-22}[dtype]
     for b, (first, count) in enumerate([(0, 3), (3, 2)]):
         keys = numbers.view(9, block, 576)[table[b, :4].long()].flatten(0, 1)[: sk[b]]

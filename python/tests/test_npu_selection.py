@@ -68,6 +68,41 @@ def test_gather_selection_follows_the_lists(block, tnd, heads, gaps):
     assert all(same(a, b) for a, b in zip(written, (*buffers[:3], states), strict=True))
 
 
+def test_attention_over_a_selection_is_attention_over_its_list():
+    """Programs for DeepSeek-V3.2 copy each query's keys into pages of its own, and attend to all of them."""
+    batch, queries, heads, size, rope, k = 2, 2, 3, 32, 8, 6
+    torch.manual_seed(1)
+    full_kv, full_rope = torch.randn(20, 4, size), torch.randn(20, 4, rope)
+    table, lengths = torch.randperm(20).view(2, 10).int(), torch.tensor([37, 18], dtype=torch.int32)
+    query, query_rope = torch.randn(batch, queries, heads, size), torch.randn(batch, queries, heads, rope)
+    lists = torch.stack([torch.randperm(17)[:k].sort().values for _ in range(batch * queries)]).int()
+    lists[1, 4:] = -1
+    lists = lists.view(batch, queries, 1, k)
+    call = {"scale_value": 0.2, "sparse_block_size": 1, "layout_kv": "PA_BSND", "sparse_mode": 3}
+    full, full_ropes = full_kv.unsqueeze(2), full_rope.unsqueeze(2)
+    want = torch_npu.npu_sparse_flash_attention(
+        query, full, full, lists, block_table=table, actual_seq_lengths_kv=lengths, query_rope=query_rope,
+        key_rope=full_ropes, **call,
+    )[0]  # fmt: skip
+    rows, pages = batch * queries, 2
+    kv, ropes = torch.full((rows * pages, 4, size), torch.nan), torch.full((rows * pages, 4, rope), torch.nan)
+    own_table = torch.arange(rows * pages, dtype=torch.int32).view(rows, pages)
+    status = torch.zeros(batch, queries, 1, k + 1, dtype=torch.int32)
+    counts = torch_npu.npu_gather_selection_kv_cache(
+        ropes, kv, own_table, status, lists, full_rope, full_kv, table, lengths,
+        torch.full((batch,), queries, dtype=torch.int32), selection_topk_block_size=1,
+    )  # fmt: skip
+    assert counts.tolist() == [6, 4, 6, 6]
+    every = torch.arange(k, dtype=torch.int32).expand(rows, k)
+    every = torch.where(every < counts[:, None], every, torch.tensor(-1, dtype=torch.int32))
+    got = torch_npu.npu_sparse_flash_attention(
+        query.view(rows, 1, heads, size), kv.unsqueeze(2), kv.unsqueeze(2), every.view(rows, 1, 1, k),
+        block_table=own_table, actual_seq_lengths_kv=counts, query_rope=query_rope.view(rows, 1, heads, rope),
+        key_rope=ropes.unsqueeze(2), **call,
+    )[0]  # fmt: skip
+    assert torch.equal(got.view(want.shape), want) and want.isfinite().all()
+
+
 def small_selection(batch=2, queries=2, pages=3):
     """Returns the arguments of a call whose every query selects blocks 0 and 1."""
     rows = batch * queries

@@ -37,6 +37,8 @@ OF_SHAPES = {
     "indexer-kl-loss": (SPARSE, {**INDEX, **INDICES, **STATISTICS}),
     "dense-indexer-lse": (tuple(INDEX.values()), {}),
     "dense-indexer-kl-loss": (SPARSE, {**INDEX, **STATISTICS, **ROWS}),
+    "indexer-loss-value": (((S1, K), (S1, K)), {}),
+    "index-score": (((S1, N, D), (S2, 1, D)), {"lengths_q": [5, S1], "lengths_kv": [100, S2]}),
     "merge": (PARTIAL * 2, {"layout": "BNSD"}),
     "merge-lse": (([(S1,)] * 3, [(S1, D)] * 3), {"return_lse": True}),
     "scatter": (((S1, NKV, D), (S1, NKV, D), (S1,), (9, 16, NKV, D), (9, 16, NKV, D)), {}),

@@ -1,4 +1,4 @@
-// aclnnAttentionUpdate -> fa::PlanMergeByLse.
+// Implements aclnnAttentionUpdate with fa::PlanMergeByLse.
 #include <deque>
 #include <limits>
 #include <memory>
@@ -43,7 +43,7 @@ class UpdateOperation final : public PlannedOperation<MergeByLseArgs> {
   }
 
  private:
-  // The arguments of a call, and the lists to which they point.
+  // The arguments of a call, and the lists to which the arguments point.
   struct Lists {
     Lists(const UpdateOperation& operation, const CallMemory* memory) {
       for (const Slot slot : operation.lse_) lse.push_back(operation.operands_.In(slot, memory));

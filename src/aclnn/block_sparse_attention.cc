@@ -1,4 +1,4 @@
-// aclnnBlockSparseAttention -> fa::PlanInferAttention with a mask of blocks.
+// Implements aclnnBlockSparseAttention as fa::PlanInferAttention with a mask of blocks.
 #include <limits>
 #include <memory>
 #include <optional>
@@ -94,7 +94,7 @@ aclnnStatus aclnnBlockSparseAttentionGetWorkspaceSize(
     int64_t /*nextTokens*/, int64_t softmaxLseFlag, const aclTensor* attentionOut, const aclTensor* softmaxLseOptional,
     uint64_t* workspaceSize, aclOpExecutor** executor) {
   return GuardedOperator([&]() -> aclnnStatus {
-    const void* lse = softmaxLseFlag == 1 ? softmaxLseOptional : attentionOut;  // null is fine without the flag
+    const void* lse = softmaxLseFlag == 1 ? softmaxLseOptional : attentionOut;  // without the flag, lse may be null
     const aclnnStatus error = CheckNotNull({{"query", query},
                                             {"key", key},
                                             {"value", value},

@@ -1,5 +1,5 @@
-// aclnnBlockSparseAttentionGrad -> fa::PlanFlashAttentionGrad with a mask of blocks. The lse takes the place of the
-// maximum, and the sum is 1.
+// Implements aclnnBlockSparseAttentionGrad as fa::PlanFlashAttentionGrad with a mask of blocks. The library reads a
+// maximum m and a sum s per row and uses m + log(s). Here m is the lse, and s is 1.
 #include <memory>
 #include <optional>
 #include <utility>

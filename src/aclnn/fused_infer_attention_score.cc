@@ -1,5 +1,5 @@
-// The versions of fused inference differ only in their parameters. Each version has those of the version before it and
-// a few more, so the lists below grow by version.
+// The versions of fused inference differ only in their parameters. Each version has the parameters of the version
+// before it and a few more, so the lists below grow by version.
 #include "aclnn/operations/infer_operation.h"
 #include "aclnn/runtime/executor.h"
 #include "aclnnop/aclnn_fused_infer_attention_score.h"

@@ -1,4 +1,4 @@
-// aclnnGatherPaKvCache -> fa::PlanGatherRows.
+// Implements aclnnGatherPaKvCache with fa::PlanGatherRows.
 #include <memory>
 #include <utility>
 

@@ -1,11 +1,10 @@
-// aclnnLightningIndexerKLLoss -> fa::PlanIndexerKLLoss.
+// Implements aclnnLightningIndexerKLLoss with fa::PlanIndexerKLLoss.
 #include "fa/indexer_kl_loss.h"
 
 #include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
-#include <vector>
 
 #include "aclnn/operations/tensor_operation.h"
 #include "aclnn/runtime/executor.h"
@@ -31,9 +30,7 @@ aclnnStatus aclnnLightningIndexerKLLossGetWorkspaceSize(const aclTensor* targetS
       return Report(
           fa::Status::InvalidArgument("weightType=\"" + std::string(weightType) + "\", want \"logits\" or \"probs\""));
     }
-    auto operation = std::make_shared<LossOperation>(
-        fa::PlanIndexerKLLoss, Names::kIndexerLoss,
-        std::vector<Rename>{{"target", "targetScore"}, {"probabilities", "indexProbs"}, {"loss", "loss"}});
+    auto operation = std::make_shared<LossOperation>(fa::PlanIndexerKLLoss, Names::kIndexerLossValue);
     operation->options = {
         .eps = eps, .weight = of_target ? fa::IndexerKLLossWeight::kTarget : fa::IndexerKLLossWeight::kNormalised};
     operation->Input("targetScore", targetScore, &Args::target, LossOperation::Form::kAnyStride);

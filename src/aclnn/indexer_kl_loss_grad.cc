@@ -1,4 +1,4 @@
-// aclnnSparseLightningIndexerKLLossGrad -> fa::PlanSparseLightningIndexerGradKLLoss with a given target.
+// Implements aclnnSparseLightningIndexerKLLossGrad as fa::PlanSparseLightningIndexerGradKLLoss with a given target.
 #include <memory>
 #include <string>
 #include <utility>
@@ -18,7 +18,8 @@ std::vector<Rename> KLGradNames(bool packed) {
           {"k_index", "k"},
           {"weights", "w"},
           {"p_head_mean", "attnSoftmaxL1Norm"},
-          {"lengths_q", packed ? "cuSeqLensQ" : "seqUsedQ", packed ? 1 : 0},  // sums have a leading 0
+          // Prefix sums have a leading 0, which the library does not get.
+          {"lengths_q", packed ? "cuSeqLensQ" : "seqUsedQ", packed ? 1 : 0},
           {"lengths_kv", packed ? "cuSeqLensK" : "seqUsedK", packed ? 1 : 0},
           {"used_q", "seqUsedQ"},
           {"used_kv", "seqUsedK"},
@@ -32,7 +33,7 @@ std::vector<Rename> KLGradNames(bool packed) {
           {"softmax_index", "softmaxOut"}};
 }
 
-/// Returns a tensor of entries without dimension `head` of one key head.
+/// Returns the view without dimension `head`, if the dimension has size 1: there is one key head.
 template <typename View>
 View WithoutKeyHead(View view, int head) {
   const int rank = view.shape.rank();
@@ -60,7 +61,7 @@ Result<SparseIndexerLossOptions> KLGradOptions(const char* layout_q, const char*
       .layout = layouts->layout, .mask = *mask, .target = IndexerTarget::kGiven, .cmp_ratio = cmp_ratio};
 }
 
-/// Checks that prefix sums are given exactly with packed rows.
+/// Checks that prefix sums are given if rows are packed, and only then.
 Status CheckSumsGiven(const char* name, const aclTensor* sums, bool packed) {
   if ((sums != nullptr) == packed) return Status::Ok();
   return Status::InvalidArgument(

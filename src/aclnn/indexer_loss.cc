@@ -1,4 +1,4 @@
-// aclnnSparseLightningIndexerGradKLLoss, its V2 and aclnnDenseLightningIndexerGradKLLoss -> the plans of
+// Implements aclnnSparseLightningIndexerGradKLLoss, its V2 and aclnnDenseLightningIndexerGradKLLoss with the plans of
 // fa/indexer_loss.h.
 #include "fa/indexer_loss.h"
 

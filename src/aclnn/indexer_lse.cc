@@ -1,4 +1,4 @@
-// aclnnDenseLightningIndexerSoftmaxLse -> fa::PlanDenseLightningIndexerSoftmaxLse.
+// Implements aclnnDenseLightningIndexerSoftmaxLse with fa::PlanDenseLightningIndexerSoftmaxLse.
 #include "fa/indexer_lse.h"
 
 #include <memory>

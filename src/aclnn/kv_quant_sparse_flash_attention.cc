@@ -1,4 +1,4 @@
-// aclnnKvQuantSparseFlashAttention and its V2 -> fa::PlanSparseFlashAttention with a row format.
+// Implements aclnnKvQuantSparseFlashAttention and its V2 as fa::PlanSparseFlashAttention with a row format.
 #include <memory>
 #include <string>
 
@@ -17,7 +17,7 @@ constexpr Rename kQuantRowNames[] = {{"out", "out"},
                                      {"row_format.rope", "ropeHeadDim"},
                                      {"row_format.tile", "tileSize"}};
 
-/// An attribute that has only one value.
+/// An attribute of which only one value is allowed.
 struct OnlyValue {
   const char* name;
   int64_t got, want;
@@ -32,14 +32,15 @@ Status CheckOnlyValues(std::initializer_list<OnlyValue> values) {
   return Status::Ok();
 }
 
-/// Returns whether value is key's memory with key's shape and type.
+/// Returns whether `value` has the memory, the shape and the type of `key`.
 bool ValueIsKey(const aclTensor* key, const aclTensor* value) {
   const auto k = FindTensor(key), v = FindTensor(value);
   return k != nullptr && v != nullptr && k->data == v->data && k->offset == v->offset && k->shape == v->shape &&
          k->stride == v->stride && k->dtype == v->dtype;
 }
 
-/// Returns the row format for a query of D columns. The library refuses a query without columns or of another rank.
+/// Returns the row format of keys for this query. The library refuses a query without columns or with a wrong number of
+/// dimensions.
 Result<KeyRowFormat> RowFormatOf(const aclTensor* query, int64_t tile_size, int64_t rope_head_dim) {
   const auto found = FindTensor(query);
   const int rank = found == nullptr ? 0 : found->shape.rank();

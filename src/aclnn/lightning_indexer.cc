@@ -1,4 +1,5 @@
-// aclnnLightningIndexer -> fa::PlanLightningIndexer, aclnnLightningIndexerGrad -> fa::PlanLightningIndexerGrad.
+// Implements aclnnLightningIndexer with fa::PlanLightningIndexer, and aclnnLightningIndexerGrad with
+// fa::PlanLightningIndexerGrad.
 #include "fa/lightning_indexer.h"
 
 #include <memory>

@@ -1,31 +1,58 @@
-// aclnnMsaIndexScore -> fa::PlanMsaIndexScore.
+// Implements aclnnMsaIndexScore with fa::PlanMsaIndexScore.
 #include "fa/msa_index_score.h"
 
 #include <memory>
+#include <string>
+#include <string_view>
 #include <utility>
 
 #include "aclnn/operations/sparse_operation.h"
+#include "aclnn/runtime/descriptors.h"
 #include "aclnn/runtime/executor.h"
+#include "aclnn/runtime/strided_copy.h"
 #include "aclnnop/aclnn_msa_index_score.h"
 
 namespace fa::aclnn {
 namespace {
 
-constexpr Rename kMsaNames[] = {{"q", "query"},
-                                {"k", "key"},
-                                {"block_table", "blockTable"},
-                                {"lengths_q", "actualSeqQlen"},
-                                {"lengths_kv", "actualSeqKlen"},
-                                {"start_loc", "startLoc"},
-                                {"init_blocks", "initBlocks"},
-                                {"local_blocks", "localBlocks"}};
+/// How keys lie in memory.
+enum class KeyForm : uint8_t { kPacked, kRowsFirst, kHeadsFirst };
 
-Status CheckMsaIsFloat(const aclTensor* scale, const aclTensor* mask, SparseMask sparse_mask) {
-  if (scale != nullptr) return Status::InvalidArgument("scale: given, want null: int8 queries are not served");
-  if (mask != nullptr && sparse_mask == SparseMask::kNone) {
-    return Status::InvalidArgument("attenMask: given, want null (sparseMode 0)");
+/// Returns the form that "TND", "BBND" or "BNBD" names. Null and "" stand for "BBND".
+Result<KeyForm> KeyFormOf(const char* layout) {
+  const std::string_view name = layout == nullptr || *layout == 0 ? "BBND" : layout;
+  if (name == "TND") return KeyForm::kPacked;
+  if (name == "BBND") return KeyForm::kRowsFirst;
+  if (name == "BNBD") return KeyForm::kHeadsFirst;
+  return Status::InvalidArgument("layoutKey=\"" + std::string(name) + "\", want \"TND\", \"BBND\" or \"BNBD\"");
+}
+
+/// Exchanges dimensions 1 and 2 of pages [blocks,heads,rows,...], so that rows come before heads.
+void PutRowsFirst(TensorView& pages) {
+  if (pages.stride.empty()) pages.stride = DenseStride(pages.shape);
+  std::swap(pages.shape[1], pages.shape[2]);
+  std::swap(pages.stride[1], pages.stride[2]);
+}
+
+/// Gives pages of keys, and the scales of such pages, the library's form.
+void TakePages(MsaIndexScoreArgs& args, KeyForm form) {
+  if (form == KeyForm::kHeadsFirst && args.k.shape.rank() == 4) PutRowsFirst(args.k);
+  // Scales may have their head before their rows in both forms of keys.
+  if (args.k_scale.shape.rank() == 3 && args.k_scale.shape[1] == 1) PutRowsFirst(args.k_scale);
+}
+
+Status CheckMasks(const aclTensor* mask, SparseMask sparse_mask) {
+  if (mask == nullptr || sparse_mask != SparseMask::kNone) return Status::Ok();
+  return Status::InvalidArgument("attenMask: given, want null (sparseMode 0)");
+}
+
+/// Checks that pages have one key head, in the dimension that the program knows.
+Status CheckOneHead(const aclTensor* key, KeyForm form) {
+  const auto found = FindTensor(key);
+  if (form != KeyForm::kHeadsFirst || found == nullptr || found->shape.rank() != 4 || found->shape[1] == 1) {
+    return Status::Ok();
   }
-  return Status::Ok();
+  return Status::InvalidArgument("key.shape[1]=" + std::to_string(found->shape[1]) + ", want 1 (one key head)");
 }
 
 }  // namespace
@@ -36,33 +63,42 @@ using namespace fa::aclnn;  // NOLINT(google-build-using-namespace): the functio
 aclnnStatus aclnnMsaIndexScoreGetWorkspaceSize(
     const aclTensor* query, const aclTensor* key, const aclTensor* blockTableOptional, const aclTensor* scaleOptional,
     const aclTensor* attenMaskOptional, const aclTensor* actualSeqQlenOptional, const aclTensor* actualSeqKlenOptional,
-    const aclTensor* startLoc, char* layoutKey, int64_t sparseMode, int64_t initBlocks, int64_t localBlocks,
+    const aclTensor* startLoc, char* layoutKeyOptional, int64_t sparseMode, int64_t initBlocks, int64_t localBlocks,
     const aclTensor* score, uint64_t* workspaceSize, aclOpExecutor** executor) {
   using Args = fa::MsaIndexScoreArgs;
   return GuardedOperator([&]() -> aclnnStatus {
     const aclnnStatus error = CheckNotNull({{"query", query},
                                             {"key", key},
                                             {"startLoc", startLoc},
-                                            {"layoutKey", layoutKey},
                                             {"score", score},
                                             {"workspaceSize", workspaceSize},
                                             {"executor", executor}});
     if (error != ACLNN_SUCCESS) return error;
-    const auto layouts = SparseLayoutsOf("query", "TND", "layoutKey", layoutKey);
-    if (!layouts.ok()) return Report(layouts.status());
+    const auto form = KeyFormOf(layoutKeyOptional);
+    if (!form.ok()) return Report(form.status());
     const auto mask = SparseMaskOf(sparseMode);
     if (!mask.ok()) return Report(mask.status());
-    const fa::Status status = CheckMsaIsFloat(scaleOptional, attenMaskOptional, *mask);
-    if (!status.ok()) return Report(status);
+    for (const fa::Status& status : {CheckMasks(attenMaskOptional, *mask), CheckOneHead(key, *form)}) {
+      if (!status.ok()) return Report(status);
+    }
+    const bool packed = *form == KeyForm::kPacked;
+    // Prefix sums have a leading 0, which the library does not get.
+    const Rename sums[] = {{"lengths_q", "actualSeqQlen", 1}, {"lengths_kv", "actualSeqKlen", packed ? 1 : 0}};
     auto operation = std::make_shared<SparseOperation<Args, fa::MsaIndexScoreOptions>>(fa::PlanMsaIndexScore,
-                                                                                       Names::kIndexer, kMsaNames);
+                                                                                       Names::kIndexScore, sums);
     operation->options = {.mask = *mask, .init_blocks = initBlocks, .local_blocks = localBlocks};
-    operation->Input("query", query, &Args::q);
-    operation->Input("key", key, &Args::k);
-    operation->Pages("blockTable", blockTableOptional, layouts->paged);
+    operation->QuantizedInput("query", query, &Args::q);
+    operation->QuantizedInput("key", key, &Args::k);
+    operation->Pages("blockTable", blockTableOptional, !packed, *form == KeyForm::kRowsFirst ? "BBND" : "BNBD");
+    operation->Input("scale", scaleOptional, &Args::k_scale);
     operation->Ignored("attenMask", attenMaskOptional);
-    operation->LengthsQ("actualSeqQlen", actualSeqQlenOptional);
-    operation->LengthsKv("actualSeqKlen", actualSeqKlenOptional);
+    operation->SumsQ("actualSeqQlen", actualSeqQlenOptional);
+    if (packed) {
+      operation->SumsKv("actualSeqKlen", actualSeqKlenOptional);
+    } else {
+      operation->LengthsKv("actualSeqKlen", actualSeqKlenOptional);
+      operation->Adjust([form = *form](Args& args, const CallMemory* /*memory*/) { TakePages(args, form); });
+    }
     operation->Integers("startLoc", startLoc, &Args::start_loc);
     operation->Output("score", score, &Args::score);
     return Release(std::move(operation), workspaceSize, executor);

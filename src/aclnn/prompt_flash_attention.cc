@@ -1,4 +1,4 @@
-// aclnnPromptFlashAttention V1 to V3 -> fa::PlanPromptFlashAttention.
+// Implements aclnnPromptFlashAttention V1 to V3 with fa::PlanPromptFlashAttention.
 #include "fa/prompt_flash_attention.h"
 
 #include <memory>
@@ -69,7 +69,7 @@ PromptSlots AddOperands(const PromptTensors& tensors, Operands& operands) {
 /// A call in the library's terms.
 struct PromptSettings {
   PromptAttentionOptions options;
-  std::vector<int64_t> lengths_q, lengths_kv;  ///< lengths; in TND prefix sums
+  std::vector<int64_t> lengths_q, lengths_kv;  ///< lengths, in TND as prefix sums
 };
 
 std::optional<Layout> LayoutOf(std::string_view name) {

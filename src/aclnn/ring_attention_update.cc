@@ -1,5 +1,6 @@
-// aclnnRingAttentionUpdate, both versions -> fa::MergePartials. Packed statistics may hold one block [N,S_b,8] per
-// sequence. Then each sequence is merged by itself: a block is [S_b,N,8] with other strides, so no data is moved.
+// Implements both versions of aclnnRingAttentionUpdate with fa::MergePartials. Packed statistics may hold one block
+// [N,S_b,8] per sequence. Then each sequence is merged by itself: a block is [S_b,N,8] with other strides, so no data
+// is moved.
 #include <array>
 #include <memory>
 #include <optional>

@@ -1,4 +1,4 @@
-// aclnnScatterPaKvCache and aclnnScatterPaCache -> fa::PlanScatterRows.
+// Implements aclnnScatterPaKvCache and aclnnScatterPaCache with fa::PlanScatterRows.
 #include <algorithm>
 #include <memory>
 #include <optional>
@@ -83,7 +83,7 @@ Status MoveRows(const char* name, const aclTensor* handle, const std::vector<int
                 const std::vector<int64_t>& offsets, size_t i, TensorView ScatterRowsArgs::*member,
                 Scatter* operation) {
   const auto tensor = FindTensor(handle);
-  if (tensor == nullptr || tensor->shape.rank() != 3) return Status::Ok();  // such a tensor is refused elsewhere
+  if (tensor == nullptr || tensor->shape.rank() != 3) return Status::Ok();  // another check refuses the tensor
   if (strides.size() <= i || offsets.size() <= i) {
     return Status::InvalidArgument(std::string(strides.size() <= i ? "strides" : "offsets") +
                                    ": want one entry for key and one for value (scatterMode \"Nct\")");

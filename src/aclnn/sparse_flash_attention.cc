@@ -1,4 +1,4 @@
-// aclnnSparseFlashAttention and its V2 -> fa::PlanSparseFlashAttention.
+// Implements aclnnSparseFlashAttention and its V2 with fa::PlanSparseFlashAttention.
 #include "fa/sparse_flash_attention.h"
 
 #include <memory>
@@ -13,7 +13,8 @@ namespace {
 
 using Args = SparseAttentionArgs;
 
-// The only mode that exists: query and key have two parts (rope), and the values are the first part of the keys.
+// The only mode that exists: query and key have a part without and a part with rope. The values are the keys without
+// rope.
 constexpr int64_t kAttentionMode = 2;
 
 Status ReadAttributes(const SparseLayouts& layouts, int64_t sparse_mode, int64_t attention_mode,

@@ -1,4 +1,4 @@
-// aclnnSparseFlashAttentionGrad and its V2 -> fa::PlanSparseFlashAttentionGrad.
+// Implements aclnnSparseFlashAttentionGrad and its V2 with fa::PlanSparseFlashAttentionGrad.
 #include "fa/sparse_flash_attention_grad.h"
 
 #include <memory>

@@ -1,4 +1,4 @@
-// aclnnSparseFlashMla and its gradient, L1 norm and metadata -> fa::PlanSharedKvAttention,
+// Implements aclnnSparseFlashMla and its gradient, L1 norm and metadata with fa::PlanSharedKvAttention,
 // fa::PlanSharedKvAttentionGrad.
 #include <cstring>
 #include <initializer_list>

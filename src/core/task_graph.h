@@ -27,8 +27,9 @@ struct TaskGraph {
   /// Whether all workers claim from the front of one list. Worker 0's range then holds every position, all other ranges
   /// are empty, and no range is cut. This suits graphs in which edges decide which tasks can run (the backward).
   bool shared_claims = false;
-  /// Which ready task workers take first: if true, the earliest in claim order, otherwise the one that became ready
-  /// last. Claim order helps if another process waits for the results of early tasks, or if early tasks take longest.
+  /// Which ready task workers take first. If true, they take the earliest in claim order, otherwise the task that
+  /// became ready last. Claim order helps if another process waits for the results of early tasks, or if early tasks
+  /// take longest.
   bool earliest_first = false;
   /// The claim position of each task. It is needed only for earliest_first with an `order` that is not empty.
   std::vector<int32_t> position;

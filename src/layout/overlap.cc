@@ -4,10 +4,10 @@
 // has a solution. The steps are the strides of a and of b. The indices of b count from its last element back, so that
 // its strides enter with a positive sign. [lo, hi] are the distances at which two elements share a byte.
 //
-// The search takes the largest step first. The smaller steps together reach only a limited distance, so few values of
-// its variable are possible: one or two if the views are nested as layouts are. Before the search, a step that
-// continues the range of a smaller step is merged with it, so dense dimensions cost nothing. The greatest common
-// divisor of the remaining steps rules out interleaved views (packed QKV) at once.
+// The search takes the largest step first. The smaller steps together reach only a limited distance, so the variable of
+// the largest step has few possible values. There are one or two if the views are nested as layouts are. Before the
+// search, a step that continues the range of a smaller step is merged with it, so dense dimensions cost nothing. The
+// greatest common divisor of the remaining steps rules out interleaved views (packed QKV) at once.
 #include "layout/overlap.h"
 
 #include <algorithm>
@@ -21,7 +21,7 @@
 namespace fa::layout {
 namespace {
 
-// Holds sums of two spans and distances of two addresses, which may exceed 64 bits.
+// Sums of two spans, and distances of two addresses, may exceed 64 bits.
 __extension__ using Wide = __int128;
 
 struct Term {
@@ -29,11 +29,11 @@ struct Term {
   Wide count = 0;  // the variable runs over 0..count
 };
 
-// The search gives up after it has tried this many values. Nested layouts need 2 to 4 values, and at most two for each
-// of the 17 steps. With this limit, even a view that is meant to be slow costs less than a millisecond.
+// The search gives up after it has tried this many values. Nested layouts need 2 to 4 values in all, and at most two
+// per step, of which there are 17. With this limit, even a view that is meant to be slow costs less than a millisecond.
 constexpr int kSearchSteps = 1 << 16;
 
-// Puts the largest step first. There are only a few terms, so insertion sort serves.
+// Puts the largest step first. There are only a few terms, so insertion sort suffices.
 void SortByStep(Term* terms, int size) {
   for (int i = 1; i < size; ++i) {
     for (int j = i; j > 0 && terms[j].step > terms[j - 1].step; --j) std::swap(terms[j], terms[j - 1]);
@@ -63,8 +63,8 @@ class BoundedSum {
   }
 
  private:
-  // Puts the largest step first, and merges steps. Let a step be m times the next smaller step. If m <= count + 1 of
-  // that smaller step, the two become one term with the smaller step and a larger count.
+  // Puts the largest step first, and merges steps. Let a step be m times the next smaller step. If m is at most the
+  // count of that smaller step plus 1, the two terms become one, with the smaller step and a larger count.
   void Merge() {
     SortByStep(terms_.data(), size_);
     for (int k = size_ - 2; k >= 0; --k) {
@@ -175,8 +175,8 @@ TensorView Filled(const TensorView& tensor) {
   return {tensor.data, tensor.dtype, tensor.shape, layout::FilledStride(tensor.shape, tensor.stride)};
 }
 
-// Returns the address of a view's first byte and the address after its last byte. The two are equal if the view has no
-// bytes.
+// Returns the address of a view's first byte and the address after its last byte. Both addresses are equal if the view
+// has no bytes.
 std::pair<uintptr_t, uintptr_t> RangeOf(const TensorView& tensor) {
   const auto begin = reinterpret_cast<uintptr_t>(tensor.data);
   return {begin, begin + static_cast<uintptr_t>(tensor.data == nullptr ? 0 : layout::SpanBytes(tensor))};

@@ -1,5 +1,5 @@
-// A transport that moves messages by MPI. It uses a duplicate of the caller's communicator, whose error handler makes
-// MPI return errors. Messages are sent in pieces of at most 1 GiB, since MPI counts bytes in an int.
+// A transport that moves messages by MPI. The transport uses a duplicate of the caller's communicator, whose error
+// handler makes MPI return errors. Messages are sent in pieces of at most 1 GiB, since MPI counts bytes in an int.
 
 #include <algorithm>
 #include <cstddef>
@@ -174,12 +174,12 @@ class MpiTransport final : public Transport {
 
   MPI_Comm comm_ = MPI_COMM_NULL;
   int rank_ = 0, ranks_ = 1;
-  std::vector<Pending> pending_;  ///< one per request
-  std::vector<Request> free_;     ///< free requests, with room for all requests, so that Free never allocates
+  std::vector<Pending> pending_;  ///< state of each request, by the request's number
+  std::vector<Request> free_;     ///< free requests, with room for all requests, so that Free() never allocates
   size_t most_pieces_ = 0;        ///< number of pieces of the longest message that there is room for
   Status failed_;
-  /// Workspaces that MPI may still read and write. They are never freed. The vector is allocated with the transport,
-  /// because the destructor may find no memory.
+  /// Workspaces that MPI may still read and write. The workspaces are never freed. The vector is allocated with the
+  /// transport, because the destructor may find no memory.
   std::unique_ptr<std::vector<Workspace>> abandoned_ = std::make_unique<std::vector<Workspace>>();
 };
 
@@ -200,7 +200,7 @@ Result<std::shared_ptr<Transport>> MakeTransport(MPI_Comm communicator) {
         "MPI has been initialised without threads, want MPI_Init_thread with "
         "MPI_THREAD_FUNNELED");
   }
-  // MPI promises at least kTags tags, and plans use up to that many.
+  // MPI promises at least kTags tags, as many as plans use. The lines below check the promise.
   int* most_tag = nullptr;
   int has_most_tag = 0;
   FA_RETURN_IF_ERROR(
@@ -214,7 +214,7 @@ Result<std::shared_ptr<Transport>> MakeTransport(MPI_Comm communicator) {
   std::shared_ptr<MpiTransport> transport;
   try {
     transport = std::make_shared<MpiTransport>();
-  } catch (const std::bad_alloc&) {  // the ranks' agreement, which follows, tells all ranks
+  } catch (const std::bad_alloc&) {  // the Allreduce below tells all ranks
   }
   MPI_Comm own = MPI_COMM_NULL;
   FA_RETURN_IF_ERROR(StatusOf(MPI_Comm_dup(communicator, &own), "MPI_Comm_dup"));

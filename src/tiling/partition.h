@@ -9,7 +9,7 @@ namespace fa::tiling {
 
 /// Cuts units 0..n-1 into contiguous parts so that the greatest ratio of load to share is as small as possible. The
 /// function searches for the least bound by bisection and tests each bound by filling one part after the other, as the
-/// device's PartitionSparseData does. If the bound permits several cuts, the function takes those nearest to an even
+/// device's PartitionSparseData does. If the bound permits several cuts, the function takes the cut nearest to an even
 /// split, so that no part is smaller than necessary. The greatest load exceeds an even split by less than the heaviest
 /// unit.
 /// @param load_before  n + 1 entries: load_before[u] = load of the units before u

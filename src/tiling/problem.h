@@ -22,10 +22,11 @@ struct KeptKeys {
 /// One batch element, or one packed sequence.
 struct Sequence {
   int64_t sq = 0, sk = 0;
-  /// The first rows of the sequence in q and in k, if sequences are packed or their rows in use lie at the end.
+  /// The sequence's first row in q (q_offset) and in k (k_offset). It is 0 unless sequences are packed, or the rows in
+  /// use lie at the end.
   int64_t q_offset = 0, k_offset = 0;
   RowRule rule;
-  /// If only some rows of the sequence are here: the KeptKeys of all rule.sq rows.
+  /// If this object has only some rows of a sequence: the KeptKeys of all rule.sq rows.
   std::optional<KeptKeys> kept_by_all = {};
 };
 
@@ -36,19 +37,20 @@ struct AttentionProblem {
   DType dtype = DType::kF32;
   bool dense_mask = false;    ///< whether a mask tensor may drop any pair, so that the plan counts no tile as full
   bool score_passes = false;  ///< whether pse, slopes, a cap or dropout touch every score
-  /// Backward: whether (sequence, kv head) pairs are computed one after another, as they add to the gradient of one
-  /// shared bias.
+  /// Backward: whether (sequence, kv head) pairs are computed one after another, because they add to the gradient of
+  /// one shared bias.
   bool one_pair_at_a_time = false;
   bool k_in_place = true;  ///< whether the kernels read rows of K in place; otherwise K is packed
   bool v_in_place = true;
-  /// K and V of heads with enough strips are packed as tiles, which strips of the tile unit take (attend_tiles).
+  /// Whether K and V of heads with enough strips are packed as tiles, for the tile unit's loop (TileLoops::attend).
   bool packs_tiles = false;
   bool joins_pieces = false;  ///< whether rows of K and V lie in pieces (NZ pages), which tiles first join
-  /// Quantised probabilities: the scores of a row are kept until the row's maximum is known, so the row's keys are
-  /// never cut. Keys are always packed.
+  /// Whether all scores of a row are kept until the row's maximum is known, because probabilities are quantised. The
+  /// row's keys are then never cut, and keys are always packed.
   bool whole_rows = false;
-  /// If above 0, tiles have this many eighths of the most rows that the planner allows. Otherwise the planner chooses.
-  /// The plan is then for memory only: no number of its buffers is smaller than with fewer rows or keys in a sequence.
+  /// If above 0, a tile has tile_eighths / 8 of the most rows that the planner allows. Such a plan is never run. It
+  /// only tells how much memory a call needs at most: its buffers are large enough for any shorter sequences too. If 0,
+  /// the planner chooses the rows of a tile.
   int64_t tile_eighths = 0;
   std::vector<Sequence> sequences;
 

@@ -32,8 +32,9 @@ struct TileWork {
   int64_t weight = 0;  ///< predicted time; the unit is the time of one strip with one key
 };
 
-/// Strips are clipped to their keys in steps of this many keys, which is the number of rows of the widest register
-/// block. The step is even, so that the softmax's even and odd partial sums do not depend on where a strip starts.
+/// Strips are clipped to their keys in steps of this many keys, which is the number of keys of the widest register
+/// block for f32 (8x48). The step is even, so that the softmax's even and odd partial sums do not depend on where a
+/// strip starts.
 inline constexpr int64_t kKeyStep = 8;
 
 /// Returns the work of rows `rows` of the sequence, with `heads` folded heads, against blocks of block_k keys. The

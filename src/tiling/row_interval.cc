@@ -21,7 +21,7 @@ Interval Intersect(Interval a, Interval b) {
 
 // Returns the sum of clamp(i + offset, low, high) over the rows i.
 Int128 SumOfClamped(Interval rows, int64_t offset, int64_t low, int64_t high) {
-  const int64_t rise = std::clamp(low - offset, rows.begin, rows.end);  // first row whose i + offset is above low
+  const int64_t rise = std::clamp(low - offset, rows.begin, rows.end);  // first row whose i + offset reaches low
   const int64_t flat = std::clamp(high - offset, rise, rows.end);       // first row whose i + offset reaches high
   const Int128 rising = flat - rise;
   return Int128{rise - rows.begin} * low + rising * (Int128{rise} + flat - 1 + Int128{2} * offset) / 2 +
@@ -64,8 +64,8 @@ Interval RowRule::KeysOfEveryRow(Interval rows) const {
   const Interval first = Keys(inside.begin);
   const Interval last = Keys(inside.end - 1);
   // Without a list, the rows with keys are consecutive: if both end rows have keys, all rows between them have keys. In
-  // a list, a row between the two may have no keys. Then the last row's keys begin at or after the end of the first
-  // row's keys, so the intersection is empty.
+  // a list, a row between the end rows may have no keys. Then the last row's keys begin at or after the end of the
+  // first row's keys, so the intersection is empty.
   if (first.empty() || last.empty()) return {};
   return Intersect(first, last);
 }

@@ -67,8 +67,8 @@ struct RowRule {
 /// Makes the RowRule that lists every row's keys. Keys outside 0..sk are dropped. A row whose end is not above its
 /// begin keeps no keys.
 /// @param wrong_row  gets the first wrong row, or -1 if there is none. A row with keys is wrong if its interval begins
-///                   or ends before the interval of a row above it. If an empty row lies between the two, it is also
-///                   wrong if it begins before that interval's end
+///                   or ends before the interval of a row above it. It is also wrong if it begins before the end of
+///                   that interval and an empty row lies between the two rows
 [[nodiscard]] RowRule ListedRowRule(std::span<const int64_t> begins, std::span<const int64_t> ends, int64_t sk,
                                     int64_t* wrong_row);
 

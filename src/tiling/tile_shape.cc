@@ -71,7 +71,7 @@ double KeptPairs(const AttentionProblem& problem) {
 }
 
 // Returns the number of pairs of the heaviest tile. With every mask, the heaviest tile is the first or the last tile of
-// a head. If the last tile has few rows, it may be the last but one.
+// a head. If the last tile has few rows, the last tile but one may be the heaviest.
 double HeaviestTile(const AttentionProblem& problem, int64_t block_q, int64_t strip_rows) {
   double heaviest = 0;
   for (const Sequence& sequence : problem.sequences) {

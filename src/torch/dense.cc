@@ -58,7 +58,8 @@ void CheckDense(const char* op, const Tensor& query, const Tensor& key, const Te
   }
 }
 
-/// Returns the mask, or a copy with one column per key.
+/// Returns the mask with one column per key, because the library wants an innermost stride of 1. A mask of one column
+/// is copied for every key.
 Tensor WithColumns(const Tensor& mask, int64_t keys) {
   const Tensor rows = Readable(mask);
   const int last = static_cast<int>(rows.dim()) - 1;
@@ -91,7 +92,7 @@ TensorView BiasOf(const Tensor& mask, const Tensor& query, int64_t keys) {
   return bias;
 }
 
-/// What the forward and the backward read. The tensors keep the memory of the views.
+/// The tensors that forward and backward read. The tensors own the memory to which the library's views point.
 struct Inputs {
   Inputs(const Tensor& query, const Tensor& key, const Tensor& value, const OptionalTensor& attn_mask)
       : q(Readable(query)), k(Readable(key)), v(Readable(value)) {
@@ -130,7 +131,7 @@ std::tuple<Tensor, Tensor> Forward(Tensor query, Tensor key, Tensor value, doubl
                                    OptionalTensor attn_mask, std::optional<double> scale) {
   Count(kForward);
   DropUndefined(attn_mask);
-  if (!IsServed(query)) {  // PyTorch's kernel, called past the dispatcher
+  if (!IsServed(query)) {  // calls PyTorch's own kernel, not through the dispatcher
     AtenTensorHandle mask = nullptr, out = nullptr, lse = nullptr;
     STABLE_TORCH_ERROR_CODE_CHECK(aoti_torch_cpu__scaled_dot_product_flash_attention_for_cpu(
         query.get(), key.get(), value.get(), dropout_p, is_causal, HandleOf(attn_mask, mask), scale ? &*scale : nullptr,
@@ -157,7 +158,7 @@ std::tuple<Tensor, Tensor> Forward(Tensor query, Tensor key, Tensor value, doubl
   return {out.Finished(), lse};
 }
 
-/// Returns an uninitialised gradient. Its memory has the order [B, S, N, D].
+/// Returns an uninitialised gradient. The gradient's memory has the order [B, S, N, D].
 Tensor NewGradient(const Tensor& of) {
   const int64_t heads = of.size(1), rows = of.size(2), size = of.size(3);
   return NewTensor(ShapeOf(of), {rows * heads * size, size, heads * size, 1}, of.scalar_type());
@@ -189,7 +190,7 @@ std::tuple<Tensor, Tensor, Tensor> Backward(Tensor grad_out, Tensor query, Tenso
   auto args = inputs.ArgsOf<AttentionGradArgs>();
   args.out = ViewOf(o);
   args.d_out = ViewOf(d_out);
-  // With the sum 1, the logsumexp takes the place of the maximum.
+  // The library reads a maximum m and a sum s per row and uses m + log(s). With s = 1, m can be the logsumexp.
   static constexpr float kOne = 1;
   args.softmax_max = ViewOf(logsumexp);
   args.softmax_sum = {&kOne, DType::kF32, args.softmax_max.shape, {0, 0, 0}};

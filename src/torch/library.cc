@@ -35,13 +35,15 @@ struct Activation {
   std::unique_ptr<StableLibrary> library;
 };
 
-/// Returns the process' activation. It is never destroyed, because PyTorch may end before static objects are destroyed.
+/// Returns the registered kernels. The object is never destroyed, because PyTorch may end before static objects are
+/// destroyed.
 Activation& Active() {
   static auto* activation = new Activation;
   return *activation;
 }
 
-/// Shares the threads of PyTorch's OpenMP runtime (ShareOpenMpThreads), if the process has loaded exactly one runtime.
+/// Shares the threads of an OpenMP runtime (ShareOpenMpThreads): of the first runtime below that the process has
+/// loaded.
 void ShareThreads() {
   const char* share = std::getenv("FA_SHARE_OPENMP");
   if (share != nullptr && std::string_view(share) == "0") return;

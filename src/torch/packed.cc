@@ -19,10 +19,10 @@ namespace {
 using OptionalInt = std::optional<int64_t>;
 using OptionalDouble = std::optional<double>;
 
-/// The logsumexp of a row without keys, as flash_attn 2 and PyTorch's kernels of other devices have it.
+/// The logsumexp of a row without keys, as flash_attn 2 and PyTorch's kernels of other devices return it.
 constexpr float kEmpty = std::numeric_limits<float>::infinity();
 
-/// The arguments of a forward under the operator's names. Its prefix sums and lengths become numbers.
+/// The arguments of a forward under the operator's names. The tensors of prefix sums and lengths are read into vectors.
 struct Call {
   const char* op;
   Tensor query, key, value;
@@ -30,10 +30,11 @@ struct Call {
   int64_t max_q, max_k;
   bool is_causal;
   OptionalDouble scale;
-  int64_t left, right;  ///< -1: no bound
+  int64_t left, right;  ///< bounds of the window; -1: no bound
   OptionalTensor seqused_k = {}, alibi_slopes = {}, block_table = {};
 
-  std::vector<int64_t> cu_q = {}, cu_k = {}, used = {};  ///< the sums begin with 0
+  std::vector<int64_t> cu_q = {}, cu_k = {},
+                       used = {};  ///< prefix sums of query and key rows, which begin with 0, and lengths
 
   [[nodiscard]] bool packed() const { return cum_seq_q.has_value(); }
   [[nodiscard]] size_t sequences() const { return packed() ? cu_q.size() - 1 : static_cast<size_t>(query.size(0)); }
@@ -101,12 +102,14 @@ AttentionOptions OptionsOf(const Call& call) {
   return options;
 }
 
-/// Returns the sums after the first, which is 0. Without sequences, returns this 0: it bounds an empty sequence.
+/// Returns the prefix sums without the leading 0, as the library takes them. If there are no sequences, returns the 0
+/// alone: it stands for one empty sequence.
 std::span<const int64_t> After0(const std::vector<int64_t>& sums) {
   return std::span(sums).subspan(sums.size() > 1 ? 1 : 0);
 }
 
-/// Returns packed statistics [N, T] as the library has them, [T, N]. Statistics of whole batches stay [B, N, S].
+/// Returns a view of packed statistics [N, T] in the library's order, [T, N]. Statistics of padded batches stay [B, N,
+/// S].
 MutableTensorView StatisticsOf(const Call& call, const Tensor& lse) {
   MutableTensorView view = ViewOf(lse);
   if (call.packed()) {
@@ -147,7 +150,8 @@ void Attend(const Call& call, const Tensor& out, const Tensor& lse) {
     options.q_start = call.key.size(1) - call.query.size(1);
     return Check(call.op, FlashAttention(args, options, context));
   }
-  // A call has one distance between its last row and its last key, so each sequence is a call of its own.
+  // ALiBi aligns each sequence's last row with its last key, but a call has one q_start. So each sequence is a call of
+  // its own.
   options.layout = Layout::kBSND;
   options.mask = WindowOf(call.left, call.right);
   for (size_t b = 0; b < call.sequences(); ++b) {
@@ -329,7 +333,8 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> Forward(Tensor query, Tensor 
   Tensor seed = NewTensor({2}, {1}, ScalarType::UInt64), offset = NewTensor({}, {}, ScalarType::UInt64);
   ::torch::stable::zero_(seed);
   ::torch::stable::zero_(offset);
-  // The backward lacks these arguments. It gets this state, and refuses it unless it is 0.
+  // The backward gets the seed, but not seqused_k, alibi_slopes and block_table. The backward refuses a seed other than
+  // 0.
   if (seqused_k || alibi_slopes || block_table) *static_cast<uint64_t*>(seed.data_ptr()) = 1;
   return {out.Finished(), lse, seed, offset, NewTensor({0}, {1}, query.scalar_type())};
 }
@@ -385,7 +390,7 @@ std::tuple<Tensor, Tensor, Tensor> Backward(Tensor grad_out, Tensor query, Tenso
   const Tensor d_out = Readable(grad_out), o = Readable(out);
   Output dq(::torch::stable::empty_like(query)), dk(::torch::stable::empty_like(key)),
       dv(::torch::stable::empty_like(value));
-  // With the sum 1, the logsumexp takes the place of the maximum.
+  // The library reads a maximum m and a sum s per row and uses m + log(s). With s = 1, m can be the logsumexp.
   static constexpr float kOne = 1;
   AttentionGradArgs args;
   args.q = ViewOf(call.query);
@@ -410,7 +415,8 @@ std::tuple<Tensor, Tensor, Tensor> Backward(Tensor grad_out, Tensor query, Tenso
 template <auto kernel, uint64_t kArguments>
 void WithMissing(StableIValue* stack, uint64_t arguments, uint64_t outputs) {
   std::array<StableIValue, kArguments> all;
-  if (arguments > kArguments) return kernel(stack, arguments, outputs);  // it refuses arguments that it does not know
+  // The kernel refuses arguments that it does not know.
+  if (arguments > kArguments) return kernel(stack, arguments, outputs);
   std::copy_n(stack, arguments, all.begin());
   std::fill(all.begin() + arguments, all.end(), ::torch::stable::detail::from(std::nullopt));
   kernel(all.data(), kArguments, outputs);

@@ -15,7 +15,7 @@
 namespace fa::torch_kernels {
 namespace {
 
-// The library's names of arguments, and the operators'.
+// Pairs of an argument's name in the library and its name in PyTorch's operators.
 constexpr std::pair<std::string_view, std::string_view> kNames[] = {
     {"q", "query"},        {"k", "key"},           {"v", "value"},
     {"pse", "attn_mask"},  {"d_out", "grad_out"},  {"softmax_max", "logsumexp"},
@@ -130,7 +130,8 @@ Tensor Readable(const Tensor& tensor) { return HasUnitStride(tensor) ? tensor : 
 
 MutableTensorView ViewOf(const Tensor& tensor) {
   MutableTensorView view{tensor.data_ptr(), DTypeOf(tensor.scalar_type()), ShapeOf(tensor), DimsOf(tensor.strides())};
-  // The library wants the innermost stride 1 also where PyTorch does not care.
+  // The library wants an innermost stride of 1. If that dimension has at most one element, PyTorch may give it any
+  // stride.
   const int last = view.shape.rank() - 1;
   if (last >= 0 && view.shape[last] <= 1) view.stride[last] = 1;
   return view;

@@ -55,7 +55,8 @@ void CheckRank(const char* op, std::string_view name, const Tensor& tensor, int6
 /// Returns an uninitialised tensor.
 [[nodiscard]] Tensor NewTensor(const Dims& shape, const Dims& stride, ScalarType type);
 
-/// An output that must have given strides.
+/// An output with the strides that PyTorch expects. If the innermost stride is not 1, the library writes another
+/// tensor, which Finished() copies.
 class Output {
  public:
   explicit Output(Tensor tensor);
@@ -68,10 +69,10 @@ class Output {
   Tensor tensor_, written_;
 };
 
-/// Replaces each -inf, the library's lse of a row without keys.
+/// Replaces each -inf, which is the library's lse of a row without keys, by `with`.
 void ReplaceEmptyRows(const Tensor& lse, float with);
 
-/// Returns the context of calls with as many threads as PyTorch uses in this thread.
+/// Returns a context with as many threads as PyTorch uses in the calling thread.
 [[nodiscard]] Context* ContextOfThread();
 
 // The operators, with the names that they have in PyTorch.
@@ -80,10 +81,10 @@ inline constexpr const char* kBackward = "_scaled_dot_product_flash_attention_fo
 inline constexpr const char* kPackedForward = "_flash_attention_forward";
 inline constexpr const char* kPackedForwardInto = "_flash_attention_forward_no_dropout_inplace";
 inline constexpr const char* kPackedBackward = "_flash_attention_backward";
-/// Adds one to the calls of an operator.
+/// Adds one to the number of calls of an operator.
 void Count(const char* op);
 
-/// Adds the kernels to a library for the key CPU.
+/// AddDense and AddPacked add kernels to a library for PyTorch's dispatch key CPU.
 void AddDense(::torch::stable::detail::StableLibrary& library);
 void AddPacked(::torch::stable::detail::StableLibrary& library);
 

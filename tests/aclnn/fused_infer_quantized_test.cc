@@ -21,7 +21,7 @@ struct Granularity {
   Dims own, device;
 };
 
-/// Returns the granularity of a mode. Scales per token of sequences also have numbers of tokens that no sequence has.
+/// Returns the granularity of a mode. Scales per token of sequences have two more numbers than a sequence has tokens.
 Granularity GranularityOf(int64_t mode, bool columns) {
   const int64_t tokens = kKeys + 2;
   switch (mode) {
@@ -39,8 +39,8 @@ struct ModeRow {
   const char* modes;  ///< pairs of a mode of keys and a mode of values
   bool paged;
 };
-// The pairs that the device has, and others: keys and values have their modes independently, but tokens of sequences
-// and rows of pages do not meet.
+// All pairs of modes that calls may have, also those that the device lacks. Keys and values choose their modes
+// independently, but a mode per token of sequences is never paired with one per row of pages.
 constexpr ModeRow kModeRows[] = {
     {"00 01 02 03 10 11 12 13 20 21 22 23 30 31 32 33", false},
     {"00 01 02 03 10 11 12 13 20 21 22 23 30 31 32 33 04 05 24 25 40 42 44 45 50 52 54 55", true},
@@ -96,7 +96,7 @@ TEST(FusedInferScales, EveryPairOfModes) {
   }
 }
 
-/// A call whose keys have separate scales of these modes and shapes.
+/// Expects `message` for a call whose keys have separate scales of these modes and shapes.
 void ExpectRefusal(const char* message, Problem& problem, int64_t key_mode, int64_t value_mode, const Dims& key_shape,
                    const Dims& value_shape) {
   problem.Forget();
@@ -142,8 +142,8 @@ struct QueryShape {
   Dims device;  ///< the shape of dequantScaleQuery
 };
 
-// Latent attention of int8 and e4m3: NZ pages, which are the values too, a rope of 16 bits, and a scale per row and
-// head, in the shapes that programs give it.
+// Decodes latent attention in int8 and e4m3, with the shapes that programs use. The keys in NZ pages are the values
+// too. Ropes have 16 bits, and each row and head has a scale.
 TEST(FusedInferCallers, QuantizedDecodeOfLatentAttention) {
   const QueryShape shapes[] = {{Layout::kBNSD_NBSD, {kBatch, kHeads, 1}}, {Layout::kBSND_NBSD, {kBatch, 1, kHeads}},
                                {Layout::kTND_NTD, {kBatch, kHeads}},      {Layout::kTND_NTD, {kBatch, 1, kHeads}},
@@ -186,7 +186,8 @@ TEST(FusedInferCallers, QuantizedDecodeOfLatentAttention) {
   }
 }
 
-/// The call of hy3: e4m3 in NTD_TND over pages [blocks, Nkv, bs, D], with scales (N, T), (blocks, Nkv, bs) and (Nkv).
+/// The call of the model hy3: e4m3 in NTD_TND over pages [blocks, Nkv, bs, D], with scales (N, T), (blocks, Nkv, bs)
+/// and (Nkv).
 Problem GroupedE4M3() {
   Problem problem = Quantized(Layout::kNTD_TND, DType::kF8E4M3, kRows, kSize);
   problem.UsePages({1});
@@ -260,7 +261,7 @@ TEST(FusedInferErrors, GroupedQueriesOfE4M3) {
   }
 }
 
-// Keys with room for one token have one scale per token and head, as longer ones do.
+// A cache with room for one token has a scale per token and head, as longer caches have.
 TEST(FusedInferCallers, GroupedQueriesOverOneKey) {
   const float factor = 17.5F;
   Problem problem = Quantized(Layout::kBNSD, DType::kF8E4M3, kRows, kSize);

@@ -63,7 +63,7 @@ TEST(FusedInfer, AListOfOneTensorPerBatchElement) {
   for (const InferVersion version : kInferVersions) ExpectBitsOfCpp(problem, version);
 }
 
-// Scales per token belong to the longest tensor of a list, and there may be more of them.
+// Scales per token fit the longest tensor of a list. There may be more scales than tokens.
 TEST(FusedInfer, ScalesPerTokenOfAList) {
   for (const int64_t first : {1, 5}) {
     for (const int64_t scales : {12, 14}) {
@@ -86,7 +86,8 @@ TEST(FusedInfer, ScalesOfPackedKeys) {
   }
 }
 
-// With one batch element, pages [pages, page size, Nkv * D] are still no keys [Nkv, S, D].
+// With a block table, a tensor of three dimensions has pages [pages, page size, Nkv * D]. It is not read as keys [Nkv,
+// S, D].
 TEST(FusedInfer, ScalesOfPagesInNsd) {
   Problem problem(Layout::kBNSD);
   problem.options.layout = Layout::kNSD;
@@ -436,7 +437,7 @@ TEST_P(FusedInferErrors, NameTheParameter) {
 INSTANTIATE_TEST_SUITE_P(All, FusedInferErrors, ::testing::ValuesIn(kMistakes),
                          [](const auto& info) { return info.param.name; });
 
-// Contents are found when the stream reaches the operator.
+// Mistakes in the contents of tensors are found when the stream reaches the operator.
 TEST(FusedInferErrors, ContentsAreCheckedBeforeAnythingIsWritten) {
   Problem problem(Layout::kBNSD);
   problem.UsePages({kPages, kHeadsKv, kPage, kSize});

@@ -20,13 +20,21 @@
 namespace fa::test {
 namespace {
 
+using ::testing::Each;
 using ::testing::HasSubstr;
+using ::testing::IsNan;
 
 constexpr float kNoScore = std::numeric_limits<float>::quiet_NaN();
 
 std::vector<float> Waves(int64_t count, float step) {
   std::vector<float> x;
   for (int64_t i = 0; i < count; ++i) x.push_back(std::sin(step * static_cast<float>(i + 1)));
+  return x;
+}
+
+std::vector<int8_t> Integers(int64_t count) {
+  std::vector<int8_t> x;
+  for (const float wave : Waves(count, 0.9F)) x.push_back(static_cast<int8_t>(100 * wave));
   return x;
 }
 
@@ -39,32 +47,46 @@ struct ScoreCall {
     const auto integers = [&](std::vector<int32_t>& values) -> const aclTensor* {
       return values.empty() ? nullptr : handles.Tensor(values.data(), ACL_INT32, {std::ssize(values)});
     };
-    const bool paged = layout_key == "PA_BSND";
     const aclTensor* in_q = handles.Tensor(q.data(), ACL_FLOAT, {kTokens, kHeads, kSize});
-    const aclTensor* in_k = paged ? handles.Tensor(k.data(), ACL_FLOAT, {3, 200, 1, kSize})
-                                  : handles.Tensor(k.data(), ACL_FLOAT, {kKeys, 1, kSize});
+    const void* keys_data = int8_keys ? static_cast<const void*>(k8.data()) : k.data();
+    const aclTensor* in_k =
+        handles.Tensor(const_cast<void*>(keys_data), int8_keys ? ACL_INT8 : ACL_FLOAT, KeyShape({kSize}));
+    const aclTensor* in_scale = with_scale ? handles.Tensor(scale.data(), ACL_FLOAT, scale_shape) : nullptr;
     const aclTensor* in_table = table.empty() ? nullptr : handles.Tensor(table.data(), ACL_INT32, {2, 2});
     const aclTensor *in_cu_q = integers(cu_q), *in_keys = integers(keys), *in_start = integers(start);
     const aclTensor* other = handles.Tensor(q.data(), ACL_FLOAT, {kTokens, kHeads, kSize});
     const aclTensor* out = handles.Tensor(score.data(), ACL_FLOAT, {kHeads, kTokens, columns});
     return RunPhases(
         [&](uint64_t* size, aclOpExecutor** executor) {
-          return aclnnMsaIndexScoreGetWorkspaceSize(in_q, in_k, in_table, with_scale ? other : nullptr,
-                                                    with_mask ? other : nullptr, in_cu_q, in_keys, in_start,
-                                                    layout_key.data(), sparse_mode, init, local, out, size, executor);
+          return aclnnMsaIndexScoreGetWorkspaceSize(
+              in_q, in_k, in_table, in_scale, with_mask ? other : nullptr, in_cu_q, in_keys, in_start,
+              without_layout ? nullptr : layout_key.data(), sparse_mode, init, local, out, size, executor);
         },
         aclnnMsaIndexScore);
   }
+  /// Returns the shape of keys, or of their scales, in the form of `layout_key`.
+  [[nodiscard]] std::vector<int64_t> KeyShape(const std::vector<int64_t>& last) const {
+    std::vector<int64_t> shape = {kKeys, 1};
+    if (layout_key == "BBND") shape = {3, 200, 1};
+    if (layout_key == "BNBD") shape = {3, 1, 200};
+    shape.insert(shape.end(), last.begin(), last.end());
+    return shape;
+  }
+  void TakePages(const char* form) { layout_key = form, table = {0, 1, 2, -1}, keys = {400, 200}; }
+  void TakeInt8(const std::vector<int64_t>& shape) { int8_keys = with_scale = true, scale_shape = shape; }
+
   [[nodiscard]] std::vector<float> Expected() {
     std::vector<float> want(score.size(), kNoScore);
     const int64_t sums_q[] = {5, 9}, sums_k[] = {400, 600};
-    const std::vector<int64_t> positions(start.begin(), start.end());
+    const std::vector<int64_t> blocks(start.begin(), start.end());
     const Status status =
         MsaIndexScore({.q = View(q, {kTokens, kHeads, kSize}),
-                       .k = View(k, {kKeys, 1, kSize}),
+                       .k = int8_keys ? View(static_cast<const void*>(k8.data()), DType::kI8, {kKeys, 1, kSize})
+                                      : View(k, {kKeys, 1, kSize}),
+                       .k_scale = int8_keys ? View(scale, {kKeys}) : TensorView(),
                        .lengths_q = sums_q,
                        .lengths_kv = sums_k,
-                       .start_loc = positions,
+                       .start_loc = blocks,
                        .score = View(want, {kHeads, kTokens, kColumns})},
                       {.mask = static_cast<SparseMask>(sparse_mode), .init_blocks = init, .local_blocks = local});
     EXPECT_TRUE(status.ok()) << status.message();
@@ -73,22 +95,45 @@ struct ScoreCall {
 
   std::vector<float> q = Waves(kTokens * kHeads * kSize, 0.7F), k = Waves(kKeys * kSize, 0.3F);
   std::vector<float> score = std::vector<float>(static_cast<size_t>(kHeads * kTokens * kColumns), kNoScore);
-  std::vector<int32_t> cu_q = {5, 9}, keys = {400, 600}, start = {395, 196}, table;
+  std::vector<int8_t> k8 = Integers(kKeys * kSize);
+  std::vector<float> scale = Waves(kKeys, 0.2F);
+  std::vector<int64_t> scale_shape = {kKeys};
+  std::vector<int32_t> cu_q = {0, 5, 9}, keys = {0, 400, 600}, start = {3, 1}, table;
   std::string layout_key = "TND";
-  bool with_scale = false, with_mask = false;
+  bool int8_keys = false, with_scale = false, with_mask = false, without_layout = false;
   int64_t sparse_mode = 3, init = 1, local = 1, columns = kColumns;
 };
 
-TEST(AclnnMsaIndexScore, HasTheBitsOfCpp) {
+TEST(AclnnMsaIndexScore, HasTheBitsOfCppInEveryFormOfKeys) {
   for (const int64_t sparse_mode : {0, 3}) {
-    for (const bool paged : {false, true}) {
+    for (const char* form : {"TND", "BBND", "BNBD"}) {
       ScoreCall call;
       call.sparse_mode = sparse_mode;
       call.with_mask = sparse_mode == 3;
-      if (paged) call.layout_key = "PA_BSND", call.table = {0, 1, 2, -1}, call.keys = {400, 200};
+      if (form != std::string("TND")) call.TakePages(form);
       ASSERT_EQ(call.Run(), ACL_SUCCESS) << aclGetRecentErrMsg();
       EXPECT_EQ(call.score, call.Expected());
     }
+  }
+  ScoreCall call;
+  call.TakePages("BBND");
+  call.without_layout = true;
+  ASSERT_EQ(call.Run(), ACL_SUCCESS) << aclGetRecentErrMsg();
+  EXPECT_EQ(call.score, call.Expected());
+}
+
+TEST(AclnnMsaIndexScore, TakesInt8KeysWithScalesOfEveryShape) {
+  const struct {
+    const char* form;
+    std::vector<int64_t> shape;
+  } cases[] = {{"TND", {600}},        {"TND", {600, 1}},     {"BBND", {3, 1, 200}},
+               {"BBND", {3, 200, 1}}, {"BNBD", {3, 1, 200}}, {"BNBD", {3, 200, 1}}};
+  for (const auto& [form, shape] : cases) {
+    ScoreCall call;
+    if (form != std::string("TND")) call.TakePages(form);
+    call.TakeInt8(shape);
+    ASSERT_EQ(call.Run(), ACL_SUCCESS) << form << ": " << aclGetRecentErrMsg();
+    EXPECT_EQ(call.score, call.Expected()) << form;
   }
 }
 
@@ -97,25 +142,29 @@ TEST(AclnnMsaIndexScore, ErrorsNameTheParameter) {
     std::string text;
     std::function<void(ScoreCall&)> change;
   } cases[] = {
-      {"scale: given, want null", [](ScoreCall& c) { c.with_scale = true; }},
+      {"scale: given, want none without key.dtype=i8", [](ScoreCall& c) { c.with_scale = true; }},
+      {"scale: missing, want it with key.dtype=i8", [](ScoreCall& c) { c.int8_keys = true; }},
+      {"scale.shape[0]=599, want 600", [](ScoreCall& c) { c.TakeInt8({599}); }},
+      {"actualSeqQlen[0]=1, want 0", [](ScoreCall& c) { c.cu_q[0] = 1; }},
+      {"actualSeqKlen[0]=2, want 0", [](ScoreCall& c) { c.keys[0] = 2; }},
       {"attenMask: given, want null (sparseMode 0)", [](ScoreCall& c) { c.with_mask = true, c.sparse_mode = 0; }},
       {"sparseMode=2, want 0 or 3", [](ScoreCall& c) { c.sparse_mode = 2; }},
-      {"layoutKey=\"BSND\"", [](ScoreCall& c) { c.layout_key = "BSND"; }},
-      {"blockTable: missing", [](ScoreCall& c) { c.layout_key = "PA_BSND"; }},
+      {"layoutKey=\"BSND\", want \"TND\", \"BBND\" or \"BNBD\"", [](ScoreCall& c) { c.layout_key = "BSND"; }},
+      {"blockTable: missing", [](ScoreCall& c) { c.layout_key = "BNBD"; }},
       {"initBlocks=-1, want at least 0", [](ScoreCall& c) { c.init = -1; }},
       {"localBlocks=-2, want at least 0", [](ScoreCall& c) { c.local = -2; }},
       {"startLoc[1]=-3, want 0..2^60", [](ScoreCall& c) { c.start[1] = -3; }},
       {"startLoc has 1 entries, want 2", [](ScoreCall& c) { c.start.pop_back(); }},
-      {"actualSeqKlen[1]=601", [](ScoreCall& c) { c.keys[1] = 601; }},
+      {"actualSeqKlen[2]=601", [](ScoreCall& c) { c.keys[2] = 601; }},
       {"actualSeqQlen: missing", [](ScoreCall& c) { c.cu_q.clear(); }},
       {"score.shape[2]=3, want at least", [](ScoreCall& c) { c.columns = 3; }},
   };
   for (const auto& [text, change] : cases) {
     ScoreCall call;
     change(call);
-    EXPECT_NE(call.Run(), ACL_SUCCESS) << text;
+    EXPECT_EQ(call.Run(), ACLNN_ERR_PARAM_INVALID) << text;
     EXPECT_THAT(aclGetRecentErrMsg(), HasSubstr(text));
-    EXPECT_TRUE(std::isnan(call.score[0])) << text;
+    EXPECT_THAT(call.score, Each(IsNan())) << text;
   }
   ScoreCall call;
   call.start.clear();
@@ -171,9 +220,9 @@ TEST(AclnnLightningIndexerKLLoss, ErrorsNameTheParameter) {
   for (const auto& [text, change] : cases) {
     ValueCall call;
     change(call);
-    EXPECT_NE(call.Run(), ACL_SUCCESS) << text;
+    EXPECT_EQ(call.Run(), ACLNN_ERR_PARAM_INVALID) << text;
     EXPECT_THAT(aclGetRecentErrMsg(), HasSubstr(text));
-    EXPECT_TRUE(std::isnan(call.loss[0])) << text;
+    EXPECT_THAT(call.loss[0], IsNan()) << text;
   }
   ValueCall call;
   call.without_probs = true;

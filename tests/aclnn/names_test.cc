@@ -151,6 +151,18 @@ std::vector<Operator> Operators() {
        Fields<DenseIndexerLossArgs>(),
        {"layout", "scale", "mask"},
        {}},
+      {Names::kIndexerLossValue,
+       "aclnn_lightning_indexer_kl_loss.h",
+       "aclnnLightningIndexerKLLoss",
+       Fields<IndexerKLLossArgs>(),
+       {"eps"},
+       {}},
+      {Names::kIndexScore,
+       "aclnn_msa_index_score.h",
+       "aclnnMsaIndexScore",
+       Fields<MsaIndexScoreArgs>(),
+       {"mask", "init_blocks", "local_blocks"},
+       {}},
       {Names::kMergeLse,
        "aclnn_attention_update.h",
        "aclnnAttentionUpdate",
@@ -175,7 +187,7 @@ TEST(AclnnNames, AreTestedOfEveryOperator) {
 
 TEST(AclnnNames, OfEveryArgumentOfEveryOperator) {
   std::vector<Operator> operators = Operators();
-  // This one calls SharedKvAttentionGrad and is no operator of the library.
+  // The device's operator for the L1 norm calls SharedKvAttentionGrad. The library has no such operator.
   operators.push_back({Names::kSharedKvL1Norm,
                        "aclnn_sparse_flash_mla_softmax_l1_norm.h",
                        "aclnnSparseFlashMlaSoftmaxL1Norm",

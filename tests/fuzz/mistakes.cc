@@ -81,7 +81,7 @@ void Mistake::OfATensor(const TensorField& field, const std::vector<TensorField>
     case 5:
       now.dtype = kTypes[random->Pick(0, std::ssize(kTypes) - 1)];
       if (SizeOf(now.dtype) > SizeOf(was.dtype)) now.dtype = DType::kI8;
-      // Rows begin where they began: a type that the operator also takes writes into the rows, not between them.
+      // Rows keep their addresses. So if the operator takes the new type too, it writes into rows and not between them.
       for (int y = 0; y < inner; ++y)
         now.stride[y] *= static_cast<int64_t>(SizeOf(was.dtype)) / static_cast<int64_t>(SizeOf(now.dtype));
       what_ += std::string("dtype=") + Name(now.dtype);

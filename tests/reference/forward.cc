@@ -47,9 +47,14 @@ void AddMagnitudes(const Problem& p, RowAddress at, const std::vector<double>& p
   const int64_t statistic = p.QueryRow(at.b, at.n, at.i, 1);
   const int64_t n_kv = at.n / (p.heads / p.heads_kv);
   m.keys[statistic] = static_cast<double>(scores.size());
+  const double* before = nullptr;
+  double repeats = 0;  // how often the key has occurred, if sparse attention lists it several times
   for (size_t x = 0; x < scores.size(); ++x) {
     const double* v = &p.v[p.KeyRow(at.b, n_kv, scores[x].key, p.dv)];
     const double pz = probability[x] * scores[x].drop;
+    const bool again = before != nullptr && probability[x] == probability[x - 1] && std::equal(v, v + p.dv, before);
+    repeats = again ? repeats + 1 : 1;
+    before = v;
     const double magnitude = scores[x].magnitude;
     double* abs_out = &m.abs_out[out];
     double* rms_out = &m.rms_out[out];
@@ -57,7 +62,8 @@ void AddMagnitudes(const Problem& p, RowAddress at, const std::vector<double>& p
     for (int64_t c = 0; c < p.dv; ++c) {
       const double term = std::fabs(pz * v[c]);
       abs_out[c] += term;
-      rms_out[c] += term * term;
+      // Equal terms are rounded alike, so n of them add n^2 term^2, of which this one is the last part.
+      rms_out[c] += (2 * repeats - 1) * term * term;
       score_out[c] += term * magnitude;
     }
     const double largest = std::fabs(scores[x].drop) * largest_v[p.KeyRow(at.b, n_kv, scores[x].key, 1)];

@@ -163,7 +163,7 @@ HeadStrides StridesOf(Layout layout, HeadSizes sizes, Padding padding) {
       s.head = sizes.size + padding.inner;
       s.row = sizes.heads * s.head + padding.middle;
       break;
-    default: throw std::invalid_argument(Name(layout));  // only fused inference has the others (LetteredTensor)
+    default: throw std::invalid_argument(Name(layout));  // only fused inference has other layouts (LetteredTensor)
   }
   return s;
 }

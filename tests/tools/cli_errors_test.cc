@@ -71,7 +71,7 @@ TEST_F(CliErrors, WithoutALayoutItIsThatOfBench) {
   EXPECT_TRUE(call_.Matches());
 }
 
-// A word that libFuzzer found moved a terminal's cursor, and so hid the message.
+// Control characters in a word could move a terminal's cursor, and so hide the message.
 TEST_F(CliErrors, ControlCharactersOfWordsAreNotShown) {
   const CliResult result = RunCli("plan forward --shape \"$(printf '1,2\\r\\033[K\\n3')\"");
   EXPECT_EQ(result.exit_code, 2);

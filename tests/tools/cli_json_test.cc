@@ -54,6 +54,8 @@ const std::vector<Line> kLines = {
     {"plan", "plan indexer-kl-loss --shape 1,8,40,90,64,16,32 --indexer 4,32"},
     {"plan", "plan dense-indexer-lse --shape 1,8,40,90,64"},
     {"plan", "plan dense-indexer-kl-loss --shape 1,8,40,90,64,16 --indexer 4,32"},
+    {"plan", "plan index-score --shape 1,8,40,290,64"},
+    {"plan", "plan indexer-loss-value --shape 40,90"},
     {"bench", "bench forward --shape 1,1,1,8,8,8 --seconds 0.01"},
     {"bench", "bench backward --shape 1,1,1,8,8,8 --seconds 0.01"},
     {"bench", "bench decode --shape 1,1,1,1,8,8 --block-size 4 --threads 1 --seconds 0.01"},

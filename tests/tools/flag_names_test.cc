@@ -102,7 +102,7 @@ TEST(FlagNames, HaveNoEntryThatNoArgumentUses) {
   // These arguments of calls over ranks belong to several commands.
   for (const char* argument : {"shards.intervals", "shards.strategy", "shards.heads_in_flight", "machines.ranks"})
     use(tool::SharedFlagNames(), argument);
-  use(tool::SharedFlagNames(), "pair_mask");  // which is no tensor
+  use(tool::SharedFlagNames(), "pair_mask");  // a pair mask is no tensor
   for (const char* member : {"row_format", "row_format.tile", "row_format.rope", "row_format.columns"}) {
     use(tool::SparseFlagNames(), member);
     use(tool::SharedKvFlagNames(), member);

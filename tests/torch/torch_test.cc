@@ -105,7 +105,7 @@ TEST(Activation, GradientsAreThoseOfPyTorch) {
   }
   EXPECT_EQ(calls.made(), 1U);
   fa_torch_deactivate();
-  // Sums of 33 terms, each with the error of a result.
+  // Gradients are sums of 33 terms, each with the error of a result.
   for (int i = 0; i < 3; ++i) EXPECT_LE(LargestOf(gradients[0][i] - gradients[1][i]), 33 * kBound);
 }
 

@@ -46,14 +46,14 @@ struct ForwardRowInputs {
 /// over the keys j. W_d = sum_j P_j |v_jd|, where P is normalised.
 /// - A score is D multiply-adds, a scaling and a subtraction of the maximum, with values up to A. So it is off by at
 ///   most (D + 6) u A.
-/// - P_j is a quotient of an exponential and a sum of exponentials. Each has the error of a score, and the error e of
-///   exp2 (2 ulp for f32, 4e-6 for 16-bit types). So P_j has twice the sum of these as its relative error. For a 16-bit
-///   type, rounding P adds u_t.
+/// - P_j is a quotient of an exponential and a sum of exponentials. Each exponential has the error of a score, and the
+///   error e of exp2 (2 ulp for f32, 4e-6 for 16-bit types). So P_j has twice the sum of these as its relative error.
+///   For a 16-bit type, rounding P adds u_t.
 /// - The sum and the product with V have Sk additions each. Their errors add up to 2 Sk u.
 /// - Rounding the output adds u_t |O_d|. In f16 the output may be subnormal, which adds 2^-25.
 /// - The bound is (2 (D + 6) u A + 2 Sk u + 2 e + [16-bit] u_t) W_d + u_t |O_d| + [f16] 2^-25.
 /// - The log-sum-exp has the errors of one score, of the sum and of one exp2: (D + 6) u A + Sk u + e. The error of the
-///   maximum cancels, because the sum has the opposite one.
+///   maximum cancels, because the sum has the opposite error.
 [[nodiscard]] ForwardRow ComputeForwardRow(const ForwardRowInputs& inputs);
 
 }  // namespace fa::check

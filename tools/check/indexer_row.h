@@ -47,7 +47,7 @@ struct ScoreGradient {
 /// The attention whose probabilities the indexer learns, for one query token. Each row of `q` is a head.
 struct TargetToken {
   HeadRows q, k;
-  std::span<const float> max, sum;  ///< one per head: the softmax statistics of the token's row
+  std::span<const float> max, sum;  ///< the softmax statistics of the token's row, one per head
   double scale = 1;
 };
 

@@ -6,7 +6,7 @@ namespace fa::check {
 
 bool Keeps(const Mask& mask, const SequenceFacts& sequence, int64_t i, int64_t j) {
   const int64_t sq = sequence.sq, sk = sequence.sk, delta = sk - sq;
-  // The distance between a row and a key is at most sq + sk, so larger bounds of the mask may be cut to that.
+  // The distance between a row and a key is at most sq + sk, so larger bounds of the mask may be cut to that distance.
   const int64_t pre = std::clamp(mask.pre(), -(sq + sk), sq + sk);
   const int64_t next = std::clamp(mask.next(), -(sq + sk), sq + sk);
   switch (mask.kind()) {

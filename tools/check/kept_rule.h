@@ -9,7 +9,7 @@ namespace fa::check {
 
 /// What Keeps needs to know about one sequence of a call.
 struct SequenceFacts {
-  int64_t index = 0;  ///< the number of the batch element
+  int64_t index = 0;  ///< the batch element of the sequence
   int64_t sq = 0, sk = 0;
   bool first_non_empty = false, last_non_empty = false;
 };

@@ -41,8 +41,8 @@ FA_BENCHED_OPERATORS(FA_DECLARE)
 void AddInfo(CLI::App& app);
 /// Adds `fa doctor` (folder doctor/).
 void AddDoctor(CLI::App& app);
-/// Adds the commands for completion and man pages of `app`'s commands (folder pages/). `app` must live as long as
-/// these.
+/// Adds the commands for completion and man pages of `app`'s commands (folder pages/). `app` must live as long as these
+/// commands.
 void AddCompletion(CLI::App& app);
 void AddMan(CLI::App& app);
 

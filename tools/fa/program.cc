@@ -56,8 +56,8 @@ const CLI::App& CommandOf(const CLI::App& app, int argc, char** argv) {
   return *command;
 }
 
-/// Refuses all options that the command does not have, in one message. CLI11 would first ask for required options. It
-/// also refuses empty values, which CLI11 would take for missing values.
+/// Refuses all options that the command does not have, in one message. CLI11 would first ask for required options. The
+/// function also refuses empty values, which CLI11 would take for missing values.
 void CheckOptionWords(const CLI::App& command, int argc, char** argv) {
   std::string unknown;
   for (int i = 1; i < argc; ++i) {
@@ -98,7 +98,7 @@ bool EndsWithGroup(const CLI::App& command, int argc, char** argv) {
 
 int Report(const char* program, int exit_code, const char* message) noexcept {
   char part[512];
-  // The message quotes words of the command line. Their control characters must not reach a terminal.
+  // The message quotes words of the command line. Control characters in these words must not reach a terminal.
   const auto shown = [](char letter) { return std::iscntrl(static_cast<unsigned char>(letter)) != 0 ? ' ' : letter; };
   std::fputs(program, stderr);
   std::fputs(": ", stderr);

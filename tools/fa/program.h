@@ -14,7 +14,7 @@ inline constexpr int kBadArguments = 2;
 /// be that there is no memory.
 int Report(const char* program, int exit_code, const char* message) noexcept;
 
-/// Calls `run`. If it throws, prints the error as one line on stderr.
+/// Calls `run`. If `run` throws, prints the error as one line on stderr.
 /// @return 0, kFailure or kBadArguments
 int ExitCodeOf(const char* program, const std::function<void()>& run);
 

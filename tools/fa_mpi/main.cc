@@ -49,7 +49,7 @@ void AddCommands(CLI::App& app, fa::tool::RankCommand& chosen) {
 
 constexpr const char* kText = "Attention on CPUs, one call over the processes of mpirun";
 
-/// Returns whether the first word is `completion` or `man`. Their texts need no MPI.
+/// Returns whether the first word is `completion` or `man`. Completion scripts and man pages need no MPI.
 bool AsksForPages(int argc, char** argv) {
   const std::string_view first = argc > 1 ? argv[1] : "";
   return first == "completion" || first == "man";

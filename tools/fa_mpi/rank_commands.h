@@ -8,7 +8,7 @@
 
 namespace fa::tool {
 
-/// The work of a command. All ranks begin it after every rank has parsed its command line.
+/// The work of a command. All ranks begin the work after every rank has parsed its command line.
 using RankCommand = std::function<void(const RankSession&)>;
 
 // Each function adds one command to its group. When CLI11 finds the command, its callback sets `chosen` to the

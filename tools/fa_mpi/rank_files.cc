@@ -84,7 +84,7 @@ void RankOutputs::Allocate(const OwnRows& rows) {
 }
 
 void RankOutputs::Commit(const OwnRows& rows) {
-  std::deque<StagedFile> staged;  // other ranks have no staged files
+  std::deque<StagedFile> staged;  // stays empty on ranks other than 0
   const auto named = [](const OutputSpec& output, const auto& work) {
     try {
       work();

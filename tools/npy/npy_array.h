@@ -27,8 +27,8 @@ enum class ElementType : uint8_t { kBool, kI8, kU8, kI16, kU16, kI32, kU32, kI64
 /// Returns the number of bytes of a dense array, or nothing if it does not fit into 63 bits or a size is negative.
 [[nodiscard]] std::optional<size_t> BytesOf(std::span<const int64_t> shape, ElementType type);
 
-/// A dense row-major array. It owns its memory, which is aligned to 64 bytes and not initialised. Large arrays lie in
-/// huge pages if the system allows it.
+/// A dense row-major array, which owns its memory. The memory is aligned to 64 bytes and not initialised. Large arrays
+/// lie in huge pages if the system allows it.
 class Array {
  public:
   Array() = default;
@@ -39,7 +39,7 @@ class Array {
   [[nodiscard]] const std::vector<int64_t>& shape() const { return shape_; }
   [[nodiscard]] size_t size_bytes() const { return size_bytes_; }
   [[nodiscard]] int64_t size() const { return static_cast<int64_t>(size_bytes_ / SizeOf(type_)); }
-  /// Returns the address of the elements. It is not null, even if there are none.
+  /// Returns the address of the elements. The address is not null, even if there are no elements.
   [[nodiscard]] std::byte* bytes() { return memory_.get(); }
   [[nodiscard]] const std::byte* bytes() const { return memory_.get(); }
   template <typename T>

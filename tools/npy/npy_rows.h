@@ -18,7 +18,7 @@ struct RowRange {
   int64_t begin = 0, end = 0;
 };
 
-/// A .npy file of which only some rows of one dimension are read. Its functions throw what Load throws.
+/// A .npy file of which only some rows of one dimension are read. The functions throw what Load throws.
 class RowReader {
  public:
   /// Reads the header. The file must be regular.

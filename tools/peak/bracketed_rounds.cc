@@ -12,8 +12,8 @@ using Clock = std::chrono::steady_clock;
 
 double SecondsSince(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
 
-// Each reference is measured for an eighth of a round's time, but at most for 20 ms. No CPU's clock takes longer to
-// settle.
+// Each reference is measured for an eighth of a round's time, but at most for 20 ms, which is enough for a CPU's clock
+// to settle.
 constexpr double kReferenceShare = 0.125, kLongestReference = 0.02;
 // A quiet round may be this much slower than the fastest. On shared cores of an Emerald Rapids, changes of the clock
 // make a quiet core up to 1.35 times slower. A core whose other hyper-thread works is over 1.6 times slower.
@@ -23,8 +23,8 @@ constexpr double kSlowestQuiet = 1.35;
 // rates are too low.
 constexpr int kFirstRates = 20;
 
-// A round of TimeInRounds takes this share of plan.seconds, but at least kShortestCalls seconds. So it is short enough
-// to fit into a quiet moment, and long compared with the clock's resolution of 25 ns.
+// A round of TimeInRounds takes this share of plan.seconds, but at least kShortestCalls seconds. So a round is short
+// enough to fit into a quiet moment, and long compared with the clock's resolution of 25 ns.
 constexpr double kRoundShare = 1.0 / 500, kShortestCalls = 50e-6;
 constexpr int kFewestRounds = 3;
 

@@ -12,11 +12,11 @@
 /// Times calls, and compares them with what the machine can do at the same time.
 ///
 /// If other programs also use a machine's cores, or if its clock changes, no peak holds for a whole run. So calls are
-/// timed in short rounds. A reference is the rate of the arithmetic unit or of reading memory. It is measured right
-/// before and right after each round. A round is busy if its two references differ, or if they are far below the
-/// fastest reference of all rounds. A busy round says nothing about the call. If the call beats both references of a
-/// round, something disturbed the references, and the round is not used. All other rounds are quiet. A fraction
-/// compares a quiet round with the round's own references, so it is at most 1.
+/// timed in short rounds. A reference is the rate of the arithmetic unit or of reading memory. Each reference is
+/// measured right before and right after each round. A round is busy if its two references differ, or if they are far
+/// below the fastest reference of all rounds. A busy round says nothing about the call. If the call beats both
+/// references of a round, something disturbed the references, and the round is not used. All other rounds are quiet. A
+/// fraction compares a quiet round with the round's own references, so it is at most 1.
 namespace fa::bench {
 
 /// A rate with which calls are compared.

@@ -33,7 +33,7 @@ constexpr double kAccumulators = 24;
 FA_RUN(RunFmla, FA_FMLA, 0x35800000)                  // each word is 2^-20 in f32
 #define FA_BFMMLA(n) ".inst 0x6e58ef00 + " #n "\n\t"  // the instruction bfmmla vN.4s, v24.8h, v24.8h
 FA_RUN(RunBfmmla, FA_BFMMLA, 0x2b802b80)              // each word has the bf16 number 2^-40 twice
-// The instruction sdot vN.4s, v24.16b, v24.16b. Its sums may wrap around, which does not change the speed.
+// The instruction sdot vN.4s, v24.16b, v24.16b. The sums may wrap around, which does not change the speed.
 #define FA_SDOT(n) ".inst 0x4e989700 + " #n "\n\t"
 FA_RUN(RunSdot, FA_SDOT, 0x01020304)
 #define FA_SMMLA(n) ".inst 0x4e98a700 + " #n "\n\t"  // the instruction smmla vN.4s, v24.16b, v24.16b

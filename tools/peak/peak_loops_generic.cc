@@ -1,6 +1,6 @@
-// The loops for processors that have no source of their own. They use the compiler's vectors of four floats, and twelve
-// accumulators. Each accumulator converges to 1 (x = x/2 + 1/2), so that no NaN, infinity or denormal number slows a
-// unit down. The compiler does not know where the sums start and end, so it neither removes nor joins them.
+// The loops for processors that have no source of their own. These loops use the compiler's vectors of four floats, and
+// twelve accumulators. Each accumulator converges to 1 (x = x/2 + 1/2), so that no NaN, infinity or denormal number
+// slows a unit down. The compiler does not know where the sums start and end, so it neither removes nor joins them.
 
 #include "peak/peak_loops.h"
 

@@ -50,7 +50,7 @@ void RunSse(int64_t iterations) {
                : FA_CLOBBERS, "memory");
 }
 
-/// Defines a function that runs the loop of `instruction`. Its operands are registers 14 and 15, which `load` fills.
+/// Defines a function that runs the loop of `instruction`. The operands are registers 14 and 15, which `load` fills.
 #define FA_CLEAR(n) "vxorps %%xmm" #n ", %%xmm" #n ", %%xmm" #n "\n\t"
 #define FA_RUN(name, registers, load, operands, instruction)                                                           \
   void name(int64_t iterations) {                                                                                      \
@@ -84,8 +84,8 @@ void RunBf16Dot(int64_t iterations) {
                : FA_CLOBBERS, "memory");
 }
 
-// The loops of the tile unit. They may use tiles, because DetectIsa asks Linux for the permission when it detects the
-// level.
+// The loops of the tile unit. These loops may use tiles, because DetectIsa asks Linux for the permission when it
+// detects the level.
 namespace tiles {
 using core::kernels::tile_use;
 using core::kernels::TileScope;

@@ -6,9 +6,9 @@
 #include <random>
 #include <span>
 
-/// Numbers that peak loops multiply. They are random because a unit that multiplies zeros, or the same number again and
-/// again, may draw less power. Its clock may then be higher than with a caller's numbers. Sums of their products stay
-/// finite, however many iterations there are.
+/// Numbers that peak loops multiply. The numbers are random, because a unit that multiplies zeros, or the same number
+/// again and again, may draw less power. The clock may then be higher than with a caller's numbers. Sums of products of
+/// the numbers stay finite, however many iterations there are.
 namespace fa::bench {
 
 inline void FillNormal(std::span<float> numbers) {

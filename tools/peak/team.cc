@@ -54,8 +54,8 @@ void Team::RunRounds(int thread) {
   WaitForAll();  // thread 0 starts no other measurement before all threads have read last_round_
 }
 
-/// Waits by spinning, because waking a sleeping thread takes long compared with a short round. After many spins it
-/// yields, because there may be more threads than cores.
+/// Waits by spinning, because waking a sleeping thread takes long compared with a short round. After many spins the
+/// thread yields, because there may be more threads than cores.
 void Team::WaitForAll() {
   const int phase = phase_.load(std::memory_order_acquire);
   if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 == threads()) {

@@ -9,8 +9,8 @@
 
 namespace fa::bench {
 
-/// Threads that start their work together, again and again. Between two measurements they sleep, so that calls that are
-/// timed in between have all cores.
+/// Threads that start their work together, again and again. Between two measurements the threads sleep, so that calls
+/// that are timed in between have all cores.
 class Team {
  public:
   /// Starts `threads` - 1 threads. The caller is thread 0.
@@ -44,7 +44,7 @@ class Team {
 
   std::vector<Span> spans_;
   std::atomic<int> arrived_{0}, phase_{0};
-  std::atomic<int> measurement_{0};  ///< number of the measurement; the other threads sleep until it changes
+  std::atomic<int> measurement_{0};  ///< number of the measurement, on whose change the other threads wait
   std::atomic<bool> ended_{false};
   std::vector<std::thread> others_;
 };

@@ -23,12 +23,14 @@ from ._cache import gather_rows, merge_by_lse, scatter_rows
 from ._context import set_default_context
 from ._decode import decode_attention
 from ._fa import Context, PlanDescription, __version__
+from ._index_score import indexer_kl_loss, msa_index_score
 from ._infer import infer_attention
 from ._mask import Mask, PairMask
 from ._plan import plan
 from ._prompt import prompt_flash_attention
 from ._shared_kv import SharedKvGradients, SharedKvOutput, shared_kv_attention, shared_kv_attention_grad
 from ._sparse import (
+    GivenLossGradients,
     IndexerGradients,
     IndexerLoss,
     IndexerStatistics,
@@ -41,6 +43,7 @@ from ._sparse import (
     sparse_flash_attention,
     sparse_flash_attention_grad,
     sparse_lightning_indexer_grad_kl_loss,
+    sparse_lightning_indexer_kl_loss_grad,
 )
 
 # The API reference lists the names in this order.
@@ -57,8 +60,11 @@ __all__ = [
     "lightning_indexer",
     "lightning_indexer_grad",
     "sparse_lightning_indexer_grad_kl_loss",
+    "sparse_lightning_indexer_kl_loss_grad",
     "dense_lightning_indexer_softmax_lse",
     "dense_lightning_indexer_grad_kl_loss",
+    "indexer_kl_loss",
+    "msa_index_score",
     "ring_attention_update",
     "merge_by_lse",
     "scatter_rows",
@@ -69,6 +75,7 @@ __all__ = [
     "AttentionGradients",
     "AttentionOutput",
     "Context",
+    "GivenLossGradients",
     "IndexerGradients",
     "IndexerLoss",
     "IndexerStatistics",

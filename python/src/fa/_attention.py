@@ -74,8 +74,8 @@ def flash_attention(
     """Computes out = dropout(softmax(mask(score))) V with score = scale * Q K^T and the biases below.
 
     The layout says which shape an array has: BNSD [B,N,S,D], BSND [B,S,N,D], BSH [B,S,N·D], SBH [S,B,N·D], TND [T,N,D]
-    (packed sequences), BNSD_BSND (inputs BNSD, output BSND). Any strides are taken. An input with a negative stride
-    is copied, and so is one, except a sink, whose innermost stride is not 1.
+    (packed sequences), BNSD_BSND (inputs BNSD, output BSND). Any strides are taken. An input is copied if a stride is
+    negative. It is also copied if its innermost stride is not 1, unless it is a sink.
 
     Args:
         q: [B, N, Sq, D]; float32, bfloat16 or float16.

@@ -76,8 +76,8 @@ def readable(name: str, keys: Any, kv_dtype: str | None) -> tuple[Any, str | Non
 
 
 def check_format(name: str, own: tuple[Any, Any, str | None], first: str, wanted: tuple[Any, Any, str | None]) -> None:
-    """Raises ValueError if arrays of which one is read as bytes have different formats. Each is given as (array, the
-    array as it is read, the kv_dtype of its bytes). The library compares all other types itself."""
+    """Raises ValueError if two arrays have different formats and one of them is read as bytes. Each is given as (array,
+    the array as it is read, the kv_dtype of its bytes). The library compares all other types itself."""
     if own[2] != wanted[2] and "uint8" in (dtype_name(own[1].dtype), dtype_name(wanted[1].dtype)):
         words = f"={dtype_name(own[0].dtype)}, want {dtype_name(wanted[0].dtype)} ("
         raise argument_error(ValueError, name, words, (first, ".dtype", ""), ")", member=".dtype")
@@ -156,8 +156,8 @@ def decode_attention(
     when it generates tokens.
 
     Keys and values have one of three forms and are read in place, with their strides. Rows and pages that no query
-    looks at are not read. An array with a negative stride is copied, and so is one, except a sink, whose
-    innermost stride is not 1.
+    looks at are not read. An array is copied if a stride is negative. It is also copied if its innermost stride is not
+    1, unless it is a sink.
 
     Args:
         q: [B, N, Sq, D]; float32, bfloat16, float16 or int8, in `layout` (see `flash_attention`). With block_table also
@@ -181,16 +181,16 @@ def decode_attention(
             prefix sums of the rows of B sequences. Rows of the output past the length or the last sum are 0.
         block_table: int32 [B, n]. Key j of element b is row j % page size of page block_table[b][j // page size].
         kv_dtype: "e4m3" or "e5m2" says that uint8 keys and values hold such floats. "int4" says that they hold two
-            numbers of 4 bits, the first in the low bits, so that the last dimension is D / 2. Rows of these that begin
-            at no multiple of 4 bytes are copied.
+            numbers of 4 bits, the first in the low bits, so that the last dimension is D / 2. Such arrays are copied if
+            a row does not begin at a multiple of 4 bytes.
         k_scale, v_scale, k_offset, v_offset: scales and offsets of compressed keys and values, float32, float16 or
             bfloat16. An element x stands for (x + offset) * scale. The shape is [B|1, Nkv|1, S|1, groups|1] in every
             layout, where groups divides the columns of a head. With block_table and without antiquant_per_token it is
             [pages|1, Nkv|1, page size|1, groups|1]. A dimension of 1 holds for all. An offset has the shape of its
             scale.
-        antiquant_scale, antiquant_offset: the same for both, instead of these. Entry 0 is for keys, entry 1 for values:
-            [2], or per column [2, Nkv, D], [2, Nkv, 1, D] or [2, Nkv * D]; with antiquant_per_token per key,
-            [2, B, S], or per key and head, [2, B, Nkv, S].
+        antiquant_scale, antiquant_offset: scales and offsets of keys and values in one array, instead of the four
+            above. Entry 0 is for keys, entry 1 for values: [2], or per column [2, Nkv, D], [2, Nkv, 1, D] or [2, Nkv *
+            D]; with antiquant_per_token per key, [2, B, S], or per key and head, [2, B, Nkv, S].
         deq_scale1, quant_scale1, deq_scale2: scales that an int8 q needs and other types refuse. They mean the same as
             in `prompt_flash_attention`, which gives the same bits. A call with an int8 q takes no antiquant_scale,
             sink, softcap or lse.

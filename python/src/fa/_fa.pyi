@@ -193,6 +193,12 @@ class GivenIndexerLossOptions(SparseIndexerLossOptions):
         residual_kv: list[int],
     ) -> None: ...
 
+class MsaIndexScoreOptions:
+    def __init__(self, *, sparse_mode: int, init_blocks: int, local_blocks: int, start_loc: list[int]) -> None: ...
+
+class IndexerKLLossOptions:
+    def __init__(self, *, eps: float, weight: str) -> None: ...
+
 class DenseIndexerLossOptions:
     def __init__(
         self, *, layout: str, scale: float | None, sparse_mode: int, reduction: str, target: str
@@ -250,6 +256,8 @@ indexer_backward: _Run[LightningIndexerGradOptions]
 dense_indexer_lse: _Run[DenseIndexerLseOptions]
 sparse_indexer_loss: _Run[SparseIndexerLossOptions]
 dense_indexer_loss: _Run[DenseIndexerLossOptions]
+indexer_loss_value: _Run[IndexerKLLossOptions]
+index_score: _Run[MsaIndexScoreOptions]
 plan_forward: _Plan[AttentionOptions]
 plan_backward: _Plan[AttentionOptions]
 plan_prompt: _Plan[PromptAttentionOptions]
@@ -264,6 +272,8 @@ plan_indexer_backward: _Plan[LightningIndexerGradOptions]
 plan_dense_indexer_lse: _Plan[DenseIndexerLseOptions]
 plan_sparse_indexer_loss: _Plan[SparseIndexerLossOptions]
 plan_dense_indexer_loss: _Plan[DenseIndexerLossOptions]
+plan_indexer_loss_value: _Plan[IndexerKLLossOptions]
+plan_index_score: _Plan[MsaIndexScoreOptions]
 
 def merge(arrays: dict[str, Any], layout: str, heads: int, context: Context | None) -> None: ...
 def plan_merge(arrays: dict[str, Any], layout: str, heads: int, context: Context | None) -> PlanDescription: ...
@@ -291,8 +301,8 @@ def use_torch(
 # The functions below take PyTorch's tensors in layout BNSD or BSND. They allocate the results, and keep the plans of
 # small calls. A call returns None without effect if a shape or type does not fit, if a tensor would have to be copied,
 # or if an argument is no plain tensor. `order` says how the output lies in memory. "by row" means [B, S, N, Dv], and
-# "dense" means the order of its shape. "as query" means the order of torch.empty_like(query); for values of another
-# head size it means "dense".
+# "dense" means the order of its shape. "as query" means the order of torch.empty_like(query); if values have another
+# head size, it means "dense".
 def attends(query: Any, key: Any, value: Any, options: AttentionOptions, grouped: bool) -> bool:
     """Returns whether `attend` takes these tensors. With grouped, query may have a multiple of key's heads."""
 

@@ -81,13 +81,14 @@ def infer_attention(
             is not packed, keeps every key in modes 2 and 3, and has no band in mode 0.
         dense_mask: uint8, int8 or bool, 1 = drop: [Sq, Sk], [B|1, Sq, Sk], [B|1, 1, Sq, Sk] or larger, for single rows
             also [B, Sk]. Modes 2, 3 and 4 take the triangle [2048, 2048], which is checked; mode 9 [B, Sq, Sq].
-        lengths_q, lengths_kv: as in `decode_attention`; in packed layouts inclusive prefix sums, but for keys in pages.
+        lengths_q, lengths_kv: as in `decode_attention`. In packed layouts they are inclusive prefix sums, except for
+            keys in pages.
         query_padding, key_padding: int64, one number: the rows in use end that many rows before the end.
         key_prefix, value_prefix: keys that come before those of each element, with B = 1.
         block_size: the page size, which is checked if it is > 0.
-        q_scale: float32, one number per row and head, in the shape of q without D. q, k and v are then int8, or e4m3 as
-            k and v may be. Probabilities are rounded to this type too; `fa/infer_attention.h` has the formulas. The
-            output has the type of query_rope, float16 without it.
+        q_scale: float32, one number per row and head, in the shape of q without D. q, k and v are then all int8, or all
+            e4m3 in a form that k and v may have. Probabilities are rounded to this type too; `fa/infer_attention.h` has
+            the formulas. The output has the type of query_rope, float16 without it.
         return_lse: whether to return the logarithm of the softmax's sum, float32 [B, N, Sq], packed [T, N].
         infinite_lse: whether the lse of rows without keys is +inf, as on the NPU, instead of -inf.
         others: as in `decode_attention`.

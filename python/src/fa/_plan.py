@@ -19,6 +19,7 @@ from ._cache import gather_rows, merge_by_lse, scatter_rows
 from ._decode import decode_attention
 from ._errors import own_names
 from ._fa import PlanDescription
+from ._index_score import indexer_kl_loss, msa_index_score
 from ._infer import infer_attention
 from ._prompt import prompt_flash_attention
 
@@ -37,6 +38,8 @@ _OPERATORS: dict[str, Callable] = {
     "indexer-kl-loss": _sparse.sparse_lightning_indexer_grad_kl_loss,
     "dense-indexer-lse": _sparse.dense_lightning_indexer_softmax_lse,
     "dense-indexer-kl-loss": _sparse.dense_lightning_indexer_grad_kl_loss,
+    "indexer-loss-value": indexer_kl_loss,
+    "index-score": msa_index_score,
     "merge": ring_attention_update,
     "merge-lse": merge_by_lse,
     "scatter": scatter_rows,
@@ -45,7 +48,7 @@ _OPERATORS: dict[str, Callable] = {
 _FORWARD_OF = {"backward": "forward", "sparse-backward": "sparse-forward", "shared-kv-backward": "shared-kv"}
 # Arguments whose values the plan needs.
 _LENGTHS = (
-    *("cu_q", "cu_kv", "lengths_q", "lengths_kv", "used_q", "used_kv", "residual_kv", "row_format"),
+    *("cu_q", "cu_kv", "lengths_q", "lengths_kv", "used_q", "used_kv", "residual_kv", "row_format", "start_loc"),
     *_shared_kv._LENGTHS,
 )
 _LISTS = ("k", "v", "lse", "local_out")  # arguments that may be a list of arrays
@@ -71,7 +74,7 @@ def plan(op: str, *arrays: Any, dtype: str = "f32", **keywords: Any) -> PlanDesc
     Args:
         op: "forward", "backward", "prompt", "decode", "infer", "sparse-forward", "sparse-backward", "shared-kv",
             "shared-kv-backward", "indexer", "indexer-backward", "indexer-kl-loss", "dense-indexer-lse",
-            "dense-indexer-kl-loss", "merge", "merge-lse", "scatter" or "gather".
+            "dense-indexer-kl-loss", "indexer-loss-value", "index-score", "merge", "merge-lse", "scatter" or "gather".
         arrays, keywords: the arguments of the operator's function. A tuple may give the shape in place of an array: (1,
             8, 512, 64) for q [B, N, Sq, D]. For a backward, the results of the forward and d_out may be left out.
         dtype: the type of arrays given as shapes: "f32", "bf16" or "f16", or "float32" and so on; for a prompt also

@@ -104,7 +104,7 @@ def prompt_flash_attention(
     Raises:
         The same errors as `flash_attention`.
     """
-    given = dict(locals())  # locals() has exactly the arguments here, because no other variable exists yet.
+    given = dict(locals())  # locals() has exactly the arguments here, because no other variable exists yet
     arrays = arrays_of(given, ARRAYS)
     del given["lengths_q"], given["lengths_kv"], given["context"], given["return_statistics"]
     check_arrays(q=q, k=k, v=v)

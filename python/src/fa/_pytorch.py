@@ -130,7 +130,8 @@ def is_jagged(tensor: Any) -> bool:
 
 
 def nested_view(values: Tensor, offsets: Tensor, lengths: Tensor | None, **known: Any) -> Tensor:
-    """Returns a nested tensor that is a view of packed `values`. `known` is a result of `known_lengths`."""
+    """Returns a nested tensor that is a view of packed `values`. `known` has the lengths that `known_lengths`
+    returns."""
     from torch.nested._internal.nested_tensor import nested_view_from_values_offsets_lengths
 
     return nested_view_from_values_offsets_lengths(values, offsets, lengths, **known)

@@ -145,6 +145,7 @@ def shared_kv_attention_grad(
     cmp_residual: Iterable[int] | None = None,
     check_indices: bool = True,
     need_l1_norm: bool = True,
+    l1_norm_of_keys: bool = False,
     context: Context | None = None,
 ) -> SharedKvGradients:
     """Computes the gradients of `shared_kv_attention` from its arguments and results. The bits do not depend on the
@@ -154,6 +155,7 @@ def shared_kv_attention_grad(
         out, lse: results of the forward call, [B, S1, N, D] and [B, 1, S1, N].
         d_out: gradient of out, with its shape and type. If out and d_out are None, only the L1 norms are computed.
         need_l1_norm: whether to return, for each entry of a list, the mean over the heads of its key's probability.
+        l1_norm_of_keys: whether to return it for each key too where there is no list, [B, S1, 1, S2].
 
     Raises:
         The same errors as `flash_attention`.
@@ -163,7 +165,9 @@ def shared_kv_attention_grad(
     check_arrays(q=q, lse=lse, optional=optional)
     results = Results(q, q=q, lse=lse, **optional)
 
-    def norm(name: str, indices: Any) -> Any:
+    def norm(name: str, indices: Any, keys: Any) -> Any:
+        if indices is None and l1_norm_of_keys and keys is not None and len(keys.shape) > 2:
+            return results.out(name, (*q.shape[:-2], 1, keys.shape[-3]))
         return results.out(name, indices.shape) if need_l1_norm and indices is not None else None
 
     whole = out is not None or d_out is not None
@@ -172,8 +176,8 @@ def shared_kv_attention_grad(
         results.out_like("d_ori_kv", ori_kv if whole else None),
         results.out_like("d_cmp_kv", cmp_kv if whole else None),
         results.out_like("dsink", sink if whole else None),
-        norm("ori_l1_norm", ori_indices),
-        norm("cmp_l1_norm", cmp_indices),
+        norm("ori_l1_norm", ori_indices, ori_kv),
+        norm("cmp_l1_norm", cmp_indices, cmp_kv),
     )
     results.run(_fa.shared_kv_backward, _shared_kv_options(given), None, None, context)
     return gradients

@@ -272,7 +272,7 @@ def lightning_indexer(
         sparse_mode, block_table, lengths_q, lengths_kv: as in `sparse_flash_attention`.
         q_scale, k_scale: the scales of q and k of type int8 or float8_e4m3fn: [B, S1, N], and [B, S2, 1] or [B, S2]. A
             score is then k_scale times the sum of weights * q_scale * max(0, q . k).
-        cmp_ratio: each key stands for so many tokens. residual_kv, one per batch element, counts the tokens behind
+        cmp_ratio: how many tokens a key stands for. residual_kv, one per batch element, counts the tokens that follow
             those of the last key. With sparse_mode 3 token t sees the first (keys * cmp_ratio + residual_kv - queries +
             t + 1) // cmp_ratio keys.
         used_q, used_kv: with TND, how many rows of each sequence are in use; by default all.
@@ -422,7 +422,7 @@ def sparse_lightning_indexer_grad_kl_loss(
     return _loss(_fa.sparse_indexer_loss, inputs, options, lengths_q, lengths_kv, context)
 
 
-def given_target_gradients(
+def sparse_lightning_indexer_kl_loss_grad(
     query_index: Any,
     key_index: Any,
     weights: Any,
@@ -467,11 +467,12 @@ def given_target_gradients(
         results.out("softmax_index", (*sparse_indices.shape[:-2], *sparse_indices.shape[-1:])),
     )
     results.out("loss", (1,))
+    names = NAMES | {"p_head_mean": "target"}
     lists = {"used_q": used_q, "used_kv": used_kv, "residual_kv": residual_kv}
     given = {"layout": layout, "sparse_mode": sparse_mode, "check_indices": check_indices}
     given |= {"cmp_ratio": integer(cmp_ratio, "cmp_ratio")} | {name: integers(x, name) for name, x in lists.items()}
     options = made(_fa.GivenIndexerLossOptions, given)
-    results.run(_fa.sparse_indexer_loss, options, lengths_q, lengths_kv, context)
+    results.run(_fa.sparse_indexer_loss, options, lengths_q, lengths_kv, context, names)
     return gradients
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from ._attention import compute, empty_like_of, integers
+from ._attention import NAMES, compute, empty_like_of, integers
 from ._context import chosen_context, torch_of
 from ._fa import Context
 
@@ -32,9 +32,10 @@ class Results:
         lengths_q: Iterable[int] | None,
         lengths_kv: Iterable[int] | None,
         context: Context | None,
+        names: dict[str, str] = NAMES,
     ) -> None:
         lengths = integers(lengths_q, "lengths_q"), integers(lengths_kv, "lengths_kv")
-        compute(call, self.arrays, options, *lengths, chosen_context(context, self._like))
+        compute(call, self.arrays, options, *lengths, chosen_context(context, self._like), names=names)
 
 
 def integer_type(like: Any) -> Any:

@@ -62,6 +62,7 @@ from ._npu.fused import (
     npu_fused_infer_attention_score,
     npu_fused_infer_attention_score_v2,
 )
+from ._npu.index_score import npu_msa_index_score
 from ._npu.install import install, uninstall
 from ._npu.quantized_sparse import npu_kv_quant_sparse_flash_attention, npu_quant_lightning_indexer
 from ._npu.selected_blocks import npu_k2q_csr, npu_sparse_attention_score, npu_sparse_attention_score_prefill
@@ -117,6 +118,7 @@ __all__ = [
     "npu_kv_quant_sparse_flash_attention",
     "npu_lightning_indexer",
     "npu_lightning_indexer_grad",
+    "npu_msa_index_score",
     "npu_prompt_flash_attention",
     "npu_quant_lightning_indexer",
     "npu_ring_attention_update",

@@ -40,6 +40,7 @@ def lengths(*given: int) -> jax.Array:
 
 
 _BIASES = [(B, N, T, S), (1, N, T, S), (B, 1, T, S), (B, N, 1, S), (B, N, T, 1), (1, 1, 1, S), (1, 1, T, 1)]
+_SEEN = jnp.asarray(np.random.default_rng(6).random((B, N, T, 1)) < 0.66)  # rows that look at keys
 _NO_KEYS = jnp.ones((B, 1, T, S), bool).at[:, :, 3:9].set(False).at[1].set(False)
 
 CALLS = {
@@ -80,6 +81,15 @@ CALLS = {
     "one row": Call((*inputs(rows=1), random(B, N, 1, S)), {"mask": keep(B, 1, 1, S)}),
     "bfloat16": Call((*inputs(jnp.bfloat16), random(1, N, T, S, dtype=jnp.bfloat16)), {"is_causal": True}),
     "float16": Call((*inputs(jnp.float16), random(1, N, T, S, dtype=jnp.float16)), {"is_causal": True}),
+    "mask of rows": Call(inputs(), {"mask": _SEEN}),
+    "mask of rows, window without keys": Call(
+        inputs(rows=S, keys=T), {"mask": _SEEN[:, :, :1], "local_window_size": (-2, 6)}
+    ),
+    "mask and bias of rows, lengths": Call(
+        (*inputs(), random(B, 1, T, 1)),
+        {"mask": _SEEN, "query_seq_lengths": lengths(20, 37), "key_value_seq_lengths": lengths(53, 11)},
+    ),
+    "bfloat16, mask and bias of rows": Call((*inputs(jnp.bfloat16), random(1, N, 1, 1)), {"mask": _SEEN}),
     "bfloat16, rows without keys": Call(inputs(jnp.bfloat16), {"mask": _NO_KEYS}),
 }
 CALLS |= {f"bias {shape}": Call((*inputs(), random(*shape))) for shape in _BIASES}
@@ -160,8 +170,8 @@ def check(got: Any, jaxs: Any, want: np.ndarray, times: int = 2) -> None:
     `times` jax.nn's: it is a single number's, whose ratio varies from 0.7 to 4 with the numbers of the inputs.
 
     Both bounds have one rounding to the result's type more, because jax.nn's own rounding may happen to be exact. For
-    the largest error it is eps times the largest number. For the root mean square it is eps / 4: a rounding to nearest
-    has one of eps / 7 to eps / 3.5 of its number."""
+    the largest error it is eps times the largest number. For the root mean square it is eps / 4: the root mean square
+    of a rounding to nearest is eps / 7 to eps / 3.5 of the number."""
     assert got.shape == jaxs.shape and got.dtype == jaxs.dtype
     largest, eps = np.abs(want).max(initial=0), float(jnp.finfo(got.dtype).eps)
     errors = [np.abs(np.asarray(x, np.float64) - want) for x in (got, jaxs)]

@@ -73,7 +73,7 @@ def layer(*arrays):
 
 
 def propagated():
-    """Results have the shards of the arrays, also where nobody says so."""
+    """Results have the shards of the arrays, even if the function does not say so."""
     of_batch = NamedSharding(mesh, PartitionSpec("x"))
     given = [jax.device_put(x, of_batch) for x in (query, key, value)]
     for function in (jax.jit(gradients), jax.jit(jax.grad(lambda *x: layer(*x).sum(), (0, 1, 2)))):
@@ -85,7 +85,7 @@ def propagated():
 
 
 def explicit():
-    """Meshes of jax.make_mesh are explicit. Results have the specs that those of jax.nn have."""
+    """Meshes of jax.make_mesh are explicit. Results have the same specs as jax.nn's results."""
     own = jax.make_mesh((2,), ("x",))
 
     def check(both, specs, in_context, jit):

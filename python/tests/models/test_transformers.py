@@ -76,7 +76,7 @@ def test_logits_and_gradients_are_eagers(name, padding):
     assert len(gradients) == len(eager_gradients) == len(exact_gradients) > 0
     scale = max(exact.norm() for exact in exact_gradients)
     for got, eager, exact in zip(gradients, eager_gradients, exact_gradients, strict=True):
-        least = 1e-7 * scale  # for gradients that consist of rounding errors alone
+        least = 1e-7 * scale  # some gradients consist only of rounding errors
         assert (got - exact).norm() <= 3 * (eager - exact).norm() + least
 
 

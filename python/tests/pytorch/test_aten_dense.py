@@ -98,7 +98,8 @@ def test_a_row_without_keys_has_no_gradient(calls):
 
 
 def is_taken(q, k, v):
-    """Returns whether the operator takes these tensors: four dimensions, one batch and one size of rows."""
+    """Returns whether the operator takes these tensors: four dimensions, equal batches, and values with rows as long as
+    the query's."""
     if q.dim() != 4 or q.shape[3] != v.shape[3]:
         return False
     return q.shape[0] == k.shape[0] == v.shape[0] and k.shape[1] == v.shape[1]

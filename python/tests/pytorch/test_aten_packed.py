@@ -66,7 +66,7 @@ def check_sequence(q, k, v, d_out, out, lse, window, scale, gradients=None):
     assert_within(one(out)[0], exact, bounds["out"], "out")
     seen = keep.any(-1)
     assert (lse[:, ~seen] == torch.inf).all()
-    # Six roundings, of the maximum, the logarithm and their sum, and the error of a score of D products.
+    # The bound has six roundings (of the maximum, the logarithm and their sum) and the error of a score of D products.
     sizes = torch.einsum("snd,tnd->nst", q.double().abs(), k.double().abs().repeat_interleave(N // k.shape[1], 1))
     bound = 2.0**-24 * ((4 * D**0.5 + 8) * sizes.amax(-1) * scale + 8 + 6 * top[0].abs()) + (
         0 if q.dtype == torch.float32 else 4e-6

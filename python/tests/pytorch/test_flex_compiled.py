@@ -98,7 +98,7 @@ def test_captured_tensors_of_the_caller(kind):
         assert torch.equal(got, want)
 
 
-NEEDS_OF = {  # which of query, key, value and a table require gradients, the number of keys, score_mod with a table
+NEEDS_OF = {  # (which of query, key, value and a table require gradients, number of keys, score_mod with the table)
     "no keys": (True, 0, None),
     "only value, and operations of PyTorch": (False, KEYS, lambda s, b, h, i, j, t: s * s * 0.1),
     "a table that is detached": (True, KEYS, lambda s, b, h, i, j, t: s + t.detach()[h]),
@@ -255,7 +255,7 @@ for name in NAMES:
 
 
 def test_another_process_has_other_functions():
-    """A number of the operator means the same functions in each process, or nothing."""
+    """The operator knows functions by numbers. In another process, a number means the same functions or none."""
     numbers = {}
     for names in (["halved"], ["causal", "halved"]):
         program = _NUMBERS.replace("NAMES", repr(names))
@@ -314,7 +314,7 @@ def test_functions_that_dynamo_cannot_trace_break_the_graph():
         torch.compile(layer, backend="eager", fullgraph=True)(*tensors)
     counter = CompileCounter()
     assert torch.equal(torch.compile(layer, backend=counter)(*tensors), layer(*tensors))
-    assert counter.frame_count == 1  # the addition
+    assert counter.frame_count == 1  # only the addition is in a graph
 
 
 def test_replacement_and_refusals():

@@ -452,7 +452,7 @@ def test_operators_that_compute_all_samples_at_once():
         if keyword.arg == "vmap"
     }
     refusing = {name for name, rule in rules.items() if isinstance(rule, ast.Name) and rule.id == "_refuse"}
-    assert refusing == {"forward", "backward"}  # of flex_attention
+    assert refusing == {"forward", "backward"}  # the forward and the backward of flex_attention
     ruled = rules.keys() - refusing
     sparse = {"sparse_attention", "sparse_attention_backward", "dense_indexer_lse"}
     indexers = {"lightning_indexer", "lightning_indexer_backward"}
@@ -529,5 +529,5 @@ def test_sinks_per_row_under_vmap(batch):
     assert torch.equal(vmap(out)(q, k, v, sinks), torch.stack([out(*own) for own in zip(q, k, v, sinks, strict=True)]))
     shared = vmap(gradient, (0, 0, 0, None))(q, k, v, sinks[0])
     alone = torch.stack([gradient(*own, sinks[0]) for own in zip(q, k, v, strict=True)])
-    # A sum over batch elements is rounded once alone, and after each element under vmap.
+    # Without vmap, a sum over batch elements is rounded once. Under vmap, it is rounded after each element.
     assert (shared - alone).abs().max() <= 4 * 2**-24 * shared.abs().max()

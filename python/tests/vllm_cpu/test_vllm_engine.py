@@ -20,7 +20,7 @@ CHUNKS = {"max_num_batched_tokens": 64, "enable_chunked_prefill": True, "enable_
 
 
 SHARED = "--shared", "150", "--rounds", "2", "--options", json.dumps(CHUNKS)
-ALWAYS = ["gpt_oss", "bert", "deepseek_v3"]
+ALWAYS = ["gpt_oss", "bert", "whisper", "deepseek_v3"]
 
 only_all = pytest.mark.skipif(os.environ.get("FA_VLLM_ALL", "0") != "1", reason="FA_VLLM_ALL=1 runs it")
 
@@ -54,7 +54,7 @@ ON_PLATFORM = {"FA_VLLM_PLATFORM": "1"}
 
 
 def both(*arguments: str) -> tuple[dict, dict]:
-    """Returns what an engine with vLLM's attention gives and what one with `fa` gives."""
+    """Returns the results of an engine with vLLM's attention, and of an engine with `fa`'s."""
     (theirs, ours), _ = start(*arguments, "--register")
     assert not theirs["calls"]
     return theirs, ours
@@ -62,7 +62,7 @@ def both(*arguments: str) -> tuple[dict, dict]:
 
 def assert_same(got: dict, want: dict) -> None:
     """Compares tokens exactly. Logarithms of probabilities and embeddings of these models, in float32, may differ by
-    the roundings of two layers: some 100 of 2^-24, times the size of logits, below 32."""
+    the roundings of two layers: some 100 roundings of 2^-24, times the size of logits, which is below 32."""
     bound = 100 * 2.0**-24 * 32
     assert len(got["results"]) == len(want["results"]) > 0
     for of_round in zip(got["results"], want["results"], strict=True):
@@ -98,7 +98,7 @@ def test_same_tokens(model):
 
 @pytest.mark.parametrize("model", ["llama", pytest.param("gemma2", marks=only_all)])
 def test_prompts_in_chunks_and_shared_prefixes(model):
-    """Chunks of 64 tokens; in the second round, all prompts find the blocks of their first tokens."""
+    """Serves prompts in chunks of 64 tokens. In the second round, all prompts find the blocks of their first tokens."""
     theirs, ours = both(model, *SHARED)
     assert_same(ours, theirs)
     assert set(ours["calls"]) == {"decode", "prefill"}
@@ -106,7 +106,8 @@ def test_prompts_in_chunks_and_shared_prefixes(model):
 
 
 def sparse_and_eager(model: str, *arguments: str, **variables: str) -> dict:
-    """Compares a sparse model on `fa`'s platform with "eager" of transformers, and returns what the former gives."""
+    """Compares a sparse model on `fa`'s platform with "eager" of transformers, and returns the results of the sparse
+    model."""
     (eager, ours), _ = start(model, "--eager", *arguments, **ON_PLATFORM, **variables)
     assert_same(ours, eager)
     assert set(ours["calls"]) == {"indexer", "mla_sparse"}
@@ -115,7 +116,8 @@ def sparse_and_eager(model: str, *arguments: str, **variables: str) -> dict:
 
 @pytest.mark.parametrize("model", ["deepseek_v32", pytest.param("glm_moe_dsa", marks=only_all)])
 def test_sparse_attention_gives_the_tokens_of_transformers(model):
-    """Prompts of up to 300 tokens, of which each token sees 32: in chunks, and in the second round from shared blocks."""
+    """Serves prompts of up to 300 tokens in chunks. Each token sees 32 keys. In the second round, prompts use blocks of
+    the first round."""
     assert sparse_and_eager(model, *SHARED)["cached"] >= 128
 
 

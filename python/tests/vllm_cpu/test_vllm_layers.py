@@ -119,17 +119,18 @@ def test_an_encoder_sees_both_sides_and_has_no_cache(attn_type, options):
     impl = step.impl(attn_type, **options)
     step.cache = None
     step.run(impl)
-    step.check(impl, encoder=True)
+    step.check(impl)
 
 
-def test_each_request_has_its_own_causal_flag():
+@pytest.mark.parametrize("window", [None, 8])
+def test_each_request_has_its_own_causal_flag(window):
     step = Step([(1, 9), (4, 30), (4, 30), (40, 60)], causal=[True, False, True, False])
-    impl = step.impl()
+    impl = step.impl(sliding_window=window)
     step.run(impl)
     step.check(impl)
 
 
-def test_a_window_without_causality_bounds_the_left_only():
+def test_a_window_without_causality_bounds_both_sides():
     step = Step([(6, 60), (30, 60)], causal=False)
     impl = step.impl(sliding_window=8)
     step.run(impl)
@@ -180,7 +181,8 @@ def test_a_layer_that_shares_a_cache_reads_what_it_holds():
 
 
 def test_a_request_has_the_same_bits_alone_and_in_a_batch():
-    """The same rows over the same keys, whatever else is in the batch and wherever the blocks lie."""
+    """Computes the same rows over the same keys with other requests in the batch, and with other places of the
+    blocks."""
     step = Step([(64, 200), (1, 33), (3, 40), (1, 300), (16, 90), (17, 50), (70, 70)])
     impl = step.impl()
     together = step.run(impl).clone()
@@ -194,7 +196,7 @@ def test_a_request_has_the_same_bits_alone_and_in_a_batch():
 
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
 def test_a_prompt_in_chunks_is_the_whole_prompt(options):
-    """300 tokens, in one step and in steps of 20 that find the earlier ones in the cache."""
+    """Computes 300 tokens in one step, and in steps of 20 that find the earlier tokens in the cache."""
     whole = Step([(300, 300)], padding=0)
     impl = whole.impl(**options)
     output = torch.zeros(300, 4, 32)
@@ -239,7 +241,7 @@ def test_an_encoders_requests_have_their_own_causal_flags():
     step = Step([(5, 5), (90, 90), (17, 17), (1, 1)], causal=[True, False, True, True])
     impl = step.impl(AttentionType.ENCODER_ONLY)
     step.run(impl)
-    step.check(impl, encoder=True)
+    step.check(impl)
 
 
 def test_errors_name_vllms_arguments():
@@ -344,7 +346,7 @@ def handed_back(monkeypatch, impl, step, reason):
 
 @pytest.fixture
 def written(monkeypatch):
-    """The warnings of fa.vllm."""
+    """Returns a list that gets the warnings of fa.vllm."""
     words = []
     log = types.SimpleNamespace(warning_once=lambda *given: words.append(given[0] % given[1:]))
     monkeypatch.setattr(vllm_steps.dense, "init_logger", lambda name: log)
@@ -369,7 +371,7 @@ def test_models_whose_masks_vllm_ignores_on_cpus_go_to_vllms_own_class(monkeypat
 
 @pytest.mark.parametrize(("name", "value"), [("is_mm_prefix_lm", True), ("rswa_window", 64)])
 def test_a_cache_of_int8_never_goes_to_vllms_own_class(monkeypatch, name, value):
-    """That class has no code for it: it writes floats, past the end of the cache."""
+    """vLLM's own class has no code for int8. It would write floats, past the end of the cache."""
     model = {"dtype": torch.float32, "is_mm_prefix_lm": False, "rswa_window": None, name: value}
     vllm_steps.use_config(monkeypatch, model_config=types.SimpleNamespace(**model))
     with pytest.raises(NotImplementedError, match=f"kv_cache_dtype=int8_per_token_head: .* {name}"):

@@ -26,7 +26,7 @@ def rotated(rows, positions, rope):
 def rope(request):
     """vLLM's module of positions below 64."""
     current_platform.import_kernels()
-    kernels = CompilationConfig(custom_ops=["all"])  # as with enforce_eager
+    kernels = CompilationConfig(custom_ops=["all"])  # vLLM sets this with enforce_eager
     with set_current_vllm_config(VllmConfig(compilation_config=kernels)):
         return get_rope(SIZE, 64, is_neox_style=False, rope_parameters=request.param, dtype=torch.float32)
 

@@ -37,7 +37,7 @@ def places(table, request, keys):
 
 
 def cache_of(step, columns, dtype):
-    """Returns a cache of one of three layers, whose blocks lie apart, and the rows of each request."""
+    """Returns the cache of one layer of three, whose blocks therefore lie apart, and the rows of each request."""
     cache = torch.full((step.block_table.numel(), 3, BLOCK, columns), torch.nan, dtype=dtype)[:, 1]
     rows = [torch.randn(keys, columns).to(dtype) for keys in step.lengths]
     for i, of_request in enumerate(rows):

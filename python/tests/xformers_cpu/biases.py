@@ -11,13 +11,13 @@ from torch import Tensor
 from xformers.ops.fmha import attn_bias as biases
 
 B, M, N, H, K, KV = 2, 21, 34, 4, 16, 24
-ROWS, KEYS = [5, 1, 9, 6], [7, 3, 9, 15]  # of packed sequences; sums M and N
+ROWS, KEYS = [5, 1, 9, 6], [7, 3, 9, 15]  # lengths of packed sequences; their sums are M and N
 PAGE = 8
 TABLE = torch.tensor([[6, 0], [3, 5], [1, 7], [4, 2]], dtype=torch.int32)
-PADDED = {"q_seqlen": ROWS, "kv_padding": 16, "kv_seqlen": [3, 0, 9, 15]}  # the first has rows before its first key
+PADDED = {"q_seqlen": ROWS, "kv_padding": 16, "kv_seqlen": [3, 0, 9, 15]}  # one has rows before key 0
 GAPPY = {"q_seqlen": ROWS, "kv_seqstarts": [8, 40, 0, 20, 43], "kv_seqlen": [7, 3, 9, 15]}  # two spans overlap
 PAGED = {"q_seqlen": ROWS, "kv_seqlen": [7, 3, 9, 15], "block_tables": TABLE, "page_size": PAGE}
-LATER = GAPPY | {"kv_seqstarts": [3, 21, 39, 48, 64]}  # in rows of two pages
+LATER = GAPPY | {"kv_seqstarts": [3, 21, 39, 48, 64]}  # each begins in one of its two pages
 
 
 class Case(NamedTuple):

@@ -28,13 +28,13 @@ void DropLeadingOnes(int rank, Dims* shape, Dims* stride) {
   }
 }
 
-// A scale, and the shape that its mode wants in the words of an error.
+// A scale as the library takes it, and the shape that its mode wants, as an error prints it.
 struct Candidate {
   std::optional<TensorView> view;  ///< absent if the shape does not fit
   std::string want;
 };
 
-// Modes 0 and 2: one number, one per head, or one per column.
+// Reads a scale of mode 0 or 2: one number, one number per head, or one number per column.
 Candidate PerHeadOrColumn(TensorView view, Dims shape, Dims stride, bool per_head, const KeySizes& keys) {
   DropLeadingOnes(1, &shape, &stride);
   const int last = shape.rank() - 1;
@@ -58,7 +58,7 @@ Candidate PerHeadOrColumn(TensorView view, Dims shape, Dims stride, bool per_hea
   return {one_row || of_heads ? std::optional(view) : std::nullopt, want};
 }
 
-// The other modes: one number per row, or per row and head.
+// Reads a scale of any other mode: one number per row, or per row and head.
 Candidate PerRow(TensorView view, Dims shape, Dims stride, bool per_head, bool of_pages, const KeySizes& keys) {
   const int rows = per_head ? 2 : 1;
   DropLeadingOnes(rows + 1, &shape, &stride);

@@ -48,8 +48,8 @@ Status BindStarts(const AttentionCall& call, AttentionOptions& options) {
   return Status::Ok();
 }
 
-// Zeros at the end of the prefix sums stand for unused sequences. The last sum before them replaces them, so that these
-// sequences have no rows.
+// Zeros at the end of the prefix sums stand for unused sequences. Each of these zeros becomes the last sum before them,
+// so that unused sequences have no rows.
 void FillWithLastSum(std::vector<int64_t>& sums) {
   const auto end = std::find_if(sums.rbegin(), sums.rend(), [](int64_t sum) { return sum != 0; }).base();
   if (end != sums.begin()) std::fill(end, sums.end(), end[-1]);

@@ -28,17 +28,19 @@ struct AttentionCall {
   const char* input_layout = nullptr;
   int64_t sparse_mode = 0;
   int64_t pse_type = 1;
-  const char* softmax_layout_name = "";  ///< what the operator calls `softmax_layout`
+  const char* softmax_layout_name = "";  ///< the operator's name of the parameter `softmax_layout`
   const char* softmax_layout = nullptr;  ///< the operator's softmax layout; null means ""
 
-  // Members of FlashAttentionScoreV4 and its gradient, which are one operator for every layout.
+  // The members below belong to FlashAttentionScoreV4 and its gradient, each of which serves every layout.
   bool version4 = false;
-  std::vector<std::pair<const char*, const aclTensor*>> scales = {};  ///< of quantised tensors, which are refused
+  /// Scales of quantised tensors, which the library refuses.
+  std::vector<std::pair<const char*, const aclTensor*>> scales = {};
   int64_t out_dtype = 0;
-  std::optional<PhiloxState> dropout = {};  ///< if keepProb is below 1 and no dropMask is given
+  std::optional<PhiloxState> dropout = {};  ///< set if keepProb is below 1 and no dropMask is given
 };
 
-/// Returns the state of the generator that draws the bits of dropout in version 4, if dropMask does not hold them.
+/// Returns the state of the generator that draws dropout's bits in version 4. Returns nothing if dropMask holds the
+/// bits or keepProb is 1.
 [[nodiscard]] std::optional<PhiloxState> DropoutOf(const aclTensor* drop_mask, double keep_prob, int64_t seed,
                                                    int64_t offset);
 
@@ -52,11 +54,12 @@ struct AttentionSettings {
   bool statistics_by_sequence = false;  ///< in TND: whether statistics are one block [N,Sq_b,8] per sequence
 };
 
+/// Returns the call's parameters in the library's terms.
 /// @param mask_given  whether there is a mask tensor; without a mask tensor the device ignores sparseMode
 [[nodiscard]] Result<AttentionSettings> SettingsOf(const AttentionCall& call, bool mask_given);
 
-/// Returns true if statistics declared [T,N,8] are one block [N,Sq_b,8] per sequence, which softmax_layout "" or null
-/// means. The layout "same_as_input" means the order [T,N,8].
+/// Returns true if softmax_layout is "" or null: statistics declared [T,N,8] are then one block [N,Sq_b,8] per
+/// sequence. The layout "same_as_input" means the order [T,N,8].
 [[nodiscard]] Result<bool> StatisticsBySequence(const AttentionCall& call);
 
 /// Returns the form in which the library gets the position bias. In TND a bias of any shape is passed as one dimension,

@@ -1,4 +1,5 @@
-// aclnnFlashAttentionScoreGrad and aclnnFlashAttentionUnpaddingScoreGrad, all versions -> fa::PlanFlashAttentionGrad.
+// Implements every version of aclnnFlashAttentionScoreGrad and aclnnFlashAttentionUnpaddingScoreGrad with
+// fa::PlanFlashAttentionGrad.
 #include "aclnn/operations/backward_operation.h"
 
 #include <memory>

@@ -29,7 +29,7 @@ Result<Layout> BlockSparseLayout(const BlockSparseParameters& parameters) {
   return *layout;
 }
 
-/// Reads blockShape to the sizes of the mask.
+/// Reads blockShape into the sizes of the mask.
 Status ReadBlockShape(const aclIntArray* array, PairLists* sizes) {
   constexpr int64_t kDefault = 128;
   sizes->block_rows = sizes->block_keys = kDefault;
@@ -50,7 +50,7 @@ Status ReadBlockShape(const aclIntArray* array, PairLists* sizes) {
 }
 
 /// Checks lengths, one per batch element.
-/// @param rows  the most rows of an element, or in TND of all elements
+/// @param rows  the most that one length may be; in TND the most that their sum may be
 Status CheckBlockLengths(const char* name, const std::vector<int64_t>& lengths, int64_t batch, int64_t rows,
                          bool packed) {
   if (std::ssize(lengths) != batch) {

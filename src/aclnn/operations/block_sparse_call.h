@@ -24,9 +24,9 @@ struct BlockSparseParameters {
 /// The call in the library's terms.
 struct BlockSparseCall {
   Layout layout = Layout::kTND;
-  int64_t batch = 0, heads = 0, rows = 0;      ///< of the query; in TND `rows` is T
-  PairLists sizes;                             ///< of the mask
-  std::vector<int64_t> lengths_q, lengths_kv;  ///< in TND prefix sums
+  int64_t batch = 0, heads = 0, rows = 0;      ///< sizes of the query; in TND `rows` is T
+  PairLists sizes;                             ///< the sizes of the mask's blocks
+  std::vector<int64_t> lengths_q, lengths_kv;  ///< lengths, in TND as prefix sums
 
   [[nodiscard]] bool packed() const { return layout == Layout::kTND; }
 

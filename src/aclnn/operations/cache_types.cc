@@ -18,7 +18,7 @@ Result<CacheForm> CacheFormOf(const char* cache_mode) {
 Status CheckSameType(const char* name, const aclTensor* tensor, const char* other_name, const aclTensor* other) {
   const auto a = FindTensor(tensor), b = FindTensor(other);
   if (a == nullptr || b == nullptr || a->dtype == b->dtype || (DTypeOf(a->dtype) && DTypeOf(b->dtype))) {
-    return Status::Ok();  // the library compares the types that it knows
+    return Status::Ok();  // the library itself compares types that DType has
   }
   return Status::InvalidArgument(std::string(other_name) + ": aclDataType " +
                                  std::to_string(static_cast<int>(b->dtype)) + ", want " +
@@ -27,7 +27,7 @@ Status CheckSameType(const char* name, const aclTensor* tensor, const char* othe
 
 bool HasElements(const aclTensor* tensor) {
   const auto found = FindTensor(tensor);
-  if (found == nullptr) return tensor != nullptr;  // such a handle is refused by Operands
+  if (found == nullptr) return tensor != nullptr;  // Operands refuses a handle that is not alive
   return std::find(found->shape.begin(), found->shape.end(), 0) == found->shape.end() && !found->shape.empty();
 }
 

@@ -11,12 +11,12 @@ namespace fa::aclnn {
 /// Returns the form that cacheMode "Norm" or "PA_NZ" names. Null stands for "Norm".
 [[nodiscard]] Result<CacheForm> CacheFormOf(const char* cache_mode);
 
-/// Returns which tensors may be caches: only the form NZ may have ACL_FORMAT_FRACTAL_NZ.
+/// Returns how a cache is added to Operands. Only caches of the form NZ may have ACL_FORMAT_FRACTAL_NZ.
 [[nodiscard]] inline Operands::Form CacheOperandForm(CacheForm form) {
   return form == CacheForm::kNZ ? Operands::Form::kChunks : Operands::Form::kBytes;
 }
 
-/// Checks that two tensors have one aclDataType, if DType lacks one of their types.
+/// Checks that two tensors have the same aclDataType, unless DType has both types. Then the library compares them.
 [[nodiscard]] Status CheckSameType(const char* name, const aclTensor* tensor, const char* other_name,
                                    const aclTensor* other);
 

@@ -1,4 +1,4 @@
-// aclnnIncreFlashAttention, all versions -> fa::PlanDecodeAttention.
+// Implements every version of aclnnIncreFlashAttention with fa::PlanDecodeAttention.
 #include "aclnn/operations/decode_operation.h"
 
 #include <algorithm>
@@ -166,7 +166,8 @@ class DecodeOperation final : public PlannedOperation<DecodeAttentionArgs> {
   // numKeyValueHeads must be the number of key heads that the tensors have.
   [[nodiscard]] Status CheckHeads() const {
     const TensorView q = operands_.In(slots_.q, nullptr);
-    if (slots_.k.empty() || q.shape.rank() != (heads_beside() ? 3 : 4)) return Status::Ok();  // the plan refuses q or k
+    // The plan refuses these q or k.
+    if (slots_.k.empty() || q.shape.rank() != (heads_beside() ? 3 : 4)) return Status::Ok();
     const Dims shape = operands_.In(slots_.k[0], nullptr).shape;
     int64_t heads = settings_.heads_kv;
     if (shape.rank() == 4) heads = shape[heads_first() ? 1 : 2];

@@ -1,4 +1,4 @@
-// aclnnFlashAttentionScore and aclnnFlashAttentionVarLenScore, all versions -> fa::PlanFlashAttention.
+// Implements every version of aclnnFlashAttentionScore and aclnnFlashAttentionVarLenScore with fa::PlanFlashAttention.
 #include "aclnn/operations/forward_operation.h"
 
 #include <memory>

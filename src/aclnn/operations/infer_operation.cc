@@ -1,4 +1,4 @@
-// aclnnFusedInferAttentionScore, all versions -> fa::PlanInferAttention.
+// Implements every version of aclnnFusedInferAttentionScore with fa::PlanInferAttention.
 #include "aclnn/operations/infer_operation.h"
 
 #include <algorithm>
@@ -44,7 +44,7 @@ struct InferSlots {
 /// A call in the library's terms.
 struct InferSettings {
   InferAttentionOptions options;
-  std::vector<int64_t> lengths_q, lengths_kv, length_prefix;  ///< packed lengths are prefix sums
+  std::vector<int64_t> lengths_q, lengths_kv, length_prefix;  ///< with packed sequences, prefix sums
   int64_t key_antiquant_mode = 0, value_antiquant_mode = 0;
 };
 
@@ -134,7 +134,7 @@ Result<InferSettings> SettingsOf(const InferTensors& tensors, const InferCall& c
   InferSettings settings;
   settings.key_antiquant_mode = call.key_antiquant_mode;
   settings.value_antiquant_mode = call.value_antiquant_mode;
-  // With 8-bit queries, scales per token and head of keys in pages belong to the rows of pages, as in mode 5.
+  // With 8-bit queries and keys in pages, mode 3 means one scale per row of a page and head, as mode 5 does.
   if (call.query_quant_mode == 3 && call.key_antiquant_mode == 3 && tensors.block_table != nullptr) {
     settings.key_antiquant_mode = 5;
   }
@@ -193,7 +193,8 @@ class InferOperation final : public PlannedOperation<InferAttentionArgs> {
     const Lists lists = ListsOf(nullptr);
     InferAttentionArgs args = Args(nullptr, lists);
     if (workspace == InferWorkspace::kOfTheseLengths) return Keep(PlanInferAttention(args, settings_.options));
-    // Only the numbers of entries count here. The masks of packed trees alone have a shape that follows from lengths.
+    // Zeros stand for the lengths, because only the number of lengths matters here. Only the mask of packed trees (mode
+    // 9) has a shape that depends on the lengths.
     const std::vector<int64_t> zeros(std::max(settings_.lengths_q.size(), settings_.lengths_kv.size()));
     if (settings_.options.sparse_mode != 9) {
       for (auto* lengths : {&args.lengths_q, &args.lengths_kv, &args.cu_q, &args.cu_kv}) {
@@ -220,8 +221,8 @@ class InferOperation final : public PlannedOperation<InferAttentionArgs> {
     std::vector<TensorView> k, v, k_rope;
   };
 
-  // Modes 2, 3 and 4 need the triangle, but for single rows of layouts with an axis of rows. There the mode has no
-  // triangle.
+  // Modes 2, 3 and 4 need the triangular mask tensor. In layouts with an axis of rows, queries of a single row need
+  // none.
   [[nodiscard]] Status CheckMask() const {
     const int64_t mode = settings_.options.sparse_mode;
     if (mode < 2 || mode > 4 || slots_.mask != Operands::kAbsent) return Status::Ok();
@@ -240,7 +241,7 @@ class InferOperation final : public PlannedOperation<InferAttentionArgs> {
     for (int64_t b = 0; b < used; ++b) longest_ = std::max(longest_, lengths[static_cast<size_t>(b)]);
   }
 
-  /// Separate scales of keys and values, and those of queries, in the library's shapes.
+  /// The scales of keys, of values and of queries, in the library's shapes.
   struct Scales {
     TensorView k_scale, k_offset, v_scale, v_offset, q_scale;
   };
@@ -276,7 +277,8 @@ class InferOperation final : public PlannedOperation<InferAttentionArgs> {
   }
   [[nodiscard]] bool separate() const { return slots_.k_scale != Operands::kAbsent; }
 
-  // Checks what the library cannot name as the device does. Offsets are for both or for neither.
+  // Checks what the library's errors could not name as the device does. Keys and values both have offsets, or neither
+  // has.
   [[nodiscard]] Status CheckScales() const {
     const auto both = [](Slot key, Slot value, const std::string& key_name, const std::string& value_name) {
       if ((key == Operands::kAbsent) == (value == Operands::kAbsent)) return Status::Ok();
@@ -333,7 +335,7 @@ class InferOperation final : public PlannedOperation<InferAttentionArgs> {
     args.v_prefix = Keys(slots_.v_prefix, memory);
     args.length_prefix = settings_.length_prefix;
     Scales scales;
-    static_cast<void>(ReadScales(memory, &scales));  // checked in the first phase
+    static_cast<void>(ReadScales(memory, &scales));  // the first phase has checked the scales
     args.q_scale = scales.q_scale;
     if (separate()) {
       args.k_scale = scales.k_scale;
@@ -359,7 +361,7 @@ class InferOperation final : public PlannedOperation<InferAttentionArgs> {
 
   InferSlots slots_;
   InferSettings settings_;
-  int64_t longest_ = 0;  ///< tokens of the longest sequence over pages; 0 if any lengths may come
+  int64_t longest_ = 0;  ///< tokens of the longest sequence over pages; 0 if the plan must fit any lengths
 };
 
 }  // namespace
@@ -367,7 +369,8 @@ class InferOperation final : public PlannedOperation<InferAttentionArgs> {
 aclnnStatus PrepareInfer(const InferTensors& tensors, const InferCall& call, InferWorkspace workspace,
                          uint64_t* workspace_size, aclOpExecutor** executor) noexcept {
   return GuardedOperator([&]() -> aclnnStatus {
-    const void* lse = call.softmax_lse_flag ? tensors.softmax_lse : tensors.attention_out;  // null is fine without
+    // Without the flag, lse may be null.
+    const void* lse = call.softmax_lse_flag ? tensors.softmax_lse : tensors.attention_out;
     const aclnnStatus error = CheckNotNull({{"query", tensors.query},
                                             {"key", tensors.key},
                                             {"value", tensors.value},

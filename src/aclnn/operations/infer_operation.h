@@ -7,8 +7,8 @@
 
 namespace fa::aclnn {
 
-/// The tensors and arrays of every version of fused inference. Those that a version lacks are null. Outputs come first,
-/// then the parameters in the order of the versions that added them.
+/// The tensors and arrays of every version of fused inference. A member is null if the version lacks it. Outputs come
+/// first. The parameters follow in the order of the versions that added them.
 struct InferTensors {
   const aclTensor* attention_out = nullptr;
   const aclTensor* softmax_lse = nullptr;
@@ -45,7 +45,7 @@ struct InferTensors {
   const aclIntArray* kv_start_idx = nullptr;
 };
 
-/// The other parameters, with the values that stand for those that a version lacks.
+/// The other parameters. If a version lacks a parameter, its member keeps the default.
 struct InferCall {
   int64_t num_heads = 0;
   double scale_value = 1;
@@ -61,10 +61,10 @@ struct InferCall {
   int64_t pse_type = 0;
 };
 
-/// Whose workspace the first phase reports.
+/// The calls for which the workspace that the first phase reports must suffice.
 enum class InferWorkspace : uint8_t {
-  kOfTheseLengths,  ///< that of this call
-  kOfAnyLengths,    ///< one that suffices for any values in the arrays of lengths
+  kOfTheseLengths,  ///< this call
+  kOfAnyLengths,    ///< all calls that differ only in the values in the arrays of lengths
 };
 
 /// Does the first phase of every version.

@@ -23,7 +23,7 @@ class MemberwiseOperation : public PlannedOperation<Args> {
   using Planner = Result<PlanFor<Args>> (*)(const Args&, const Options&, Context*);
 
   // Adds a tensor. Parameters are added in the order of the operator's signature. A null tensor is absent, and so is an
-  // optional one without elements.
+  // optional tensor without elements.
   void Input(const char* name, const aclTensor* tensor, TensorView Args::*member, Form form = Form::kRows) {
     inputs_.emplace_back(operands_.Input(name, tensor, form), member);
   }

@@ -150,6 +150,11 @@ constexpr Rename kIndexerLossNames[] = {
 constexpr Rename kIndexerLseNames[] = {
     {"weights", "weight"}, {"softmax_max_index", "softmaxMax"}, {"softmax_sum_index", "softmaxSum"}};
 
+constexpr Rename kIndexScoreNames[] = {
+    {"k_scale", "scale"},      {"lengths_q", "actualSeqQlen"}, {"lengths_kv", "actualSeqKlen"},
+    {"start_loc", "startLoc"}, {"init_blocks", "initBlocks"},  {"local_blocks", "localBlocks"}};
+constexpr Rename kLossValueNames[] = {{"target", "targetScore"}, {"probabilities", "indexProbs"}};
+
 constexpr Rename kSharedKvFamilyNames[] = {
     {"ori_kv", "oriKv"},
     {"cmp_kv", "cmpKv"},
@@ -213,7 +218,7 @@ constexpr Rename kGatherNames[] = {{"key", "keyRef"},
                                    {"seq_offset", "seqOffset"},
                                    {"form", "cacheMode"}};
 
-// Returns the names that only this operator has, not the whole family of operators.
+// Returns the names that only this operator has. The tables above hold names that several operators share.
 std::span<const Rename> OwnNames(Names names) {
   switch (names) {
     case Names::kForward: return kForwardNames;
@@ -229,6 +234,8 @@ std::span<const Rename> OwnNames(Names names) {
     case Names::kIndexerLoss:
     case Names::kDenseIndexerLoss: return kIndexerLossNames;
     case Names::kDenseIndexerLse: return kIndexerLseNames;
+    case Names::kIndexerLossValue: return kLossValueNames;
+    case Names::kIndexScore: return kIndexScoreNames;
     case Names::kSharedKv: return kSharedKvNames;
     case Names::kSharedKvBackward: return kSharedKvGradNames;
     case Names::kSharedKvL1Norm: return kSharedKvL1NormNames;
@@ -243,6 +250,7 @@ std::span<const Rename> FamilyNames(Names names) {
   switch (names) {
     case Names::kMerge:
     case Names::kMergeLse:
+    case Names::kIndexerLossValue:
     case Names::kScatter:
     case Names::kGather: return {};
     case Names::kForward:
@@ -259,7 +267,8 @@ std::span<const Rename> FamilyNames(Names names) {
     case Names::kIndexerBackward:
     case Names::kIndexerLoss:
     case Names::kDenseIndexerLse:
-    case Names::kDenseIndexerLoss: return kSparseNames;
+    case Names::kDenseIndexerLoss:
+    case Names::kIndexScore: return kSparseNames;
   }
   return {};
 }

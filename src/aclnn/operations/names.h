@@ -15,7 +15,7 @@ enum class Names : uint8_t {
 #define FA_VALUE(name, function, args, options, text) k##name,
   FA_OPERATORS(FA_VALUE)
 #undef FA_VALUE
-      kSharedKvL1Norm,  ///< the L1 norm alone, a call of SharedKvAttentionGrad
+      kSharedKvL1Norm,  ///< the L1 norm alone, which is a call of SharedKvAttentionGrad
 };
 
 /// An argument of the library, and the name of the parameter that stands for it.
@@ -28,7 +28,8 @@ struct Rename {
 /// If the operator has no such parameter, returns the argument itself. Returns "" for an argument that errors name only
 /// as an alternative to another, as in "want drop_mask or dropout".
 [[nodiscard]] std::string_view ParameterOf(Names names, std::string_view argument);
-/// Returns the same error with the names of the operator's parameters. `own` comes first: the names of one function.
+/// Returns the same error with the names of the operator's parameters. `own` holds names that only this function has,
+/// and takes precedence.
 [[nodiscard]] Status Renamed(const Status& status, Names names, std::span<const Rename> own = {});
 
 }  // namespace fa::aclnn

@@ -33,8 +33,8 @@ class PlannedOperation : public Operation {
     plan_ = std::move(*plan);
     return Status::Ok();
   }
-  /// Reserves memory in the workspace for a plan that is made later. If there is no number of bytes, returns the error
-  /// with the operator's parameter names.
+  /// Reserves memory in the workspace for a plan that is made later. If `bytes` is an error, returns it with the
+  /// operator's parameter names.
   [[nodiscard]] Status Reserve(const Result<size_t>& bytes) {
     if (!bytes.ok()) return Renamed(bytes.status(), names_, own_);
     plan_bytes_ = *bytes;
@@ -48,7 +48,7 @@ class PlannedOperation : public Operation {
     return status.ok() ? status : Renamed(status, names_, own_);
   }
   /// Runs another plan of the same call, which the first phase could not make yet. The run uses the reserved memory. If
-  /// that is too little, it uses memory of the library.
+  /// the reserved memory is too little, the run uses memory of the library.
   [[nodiscard]] Status RunOtherPlan(const Result<PlanFor<Args>>& plan, const Args& args,
                                     const CallMemory& memory) const {
     if (!plan.ok()) return Renamed(plan.status(), names_, own_);

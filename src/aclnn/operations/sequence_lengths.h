@@ -21,12 +21,12 @@ namespace fa::aclnn {
 [[nodiscard]] int64_t MostPagedKeys(const Dims& pages, const Dims& table);
 
 /// Removes the first entry of prefix sums, which must be 0. If there are rows, more entries must follow.
-/// @param known  whether the entries are the tensor's; otherwise they only stand for its length
+/// @param known  whether the entries are known; otherwise only their number is
 /// @return kInvalidArgument: "cuSeqlensQ[0]=2, want 0"
 [[nodiscard]] Status DropLeadingZero(const char* name, bool known, int64_t rows, std::vector<int64_t>& sums);
 
-/// The number of rows in use of each sequence of a call. The lengths of an array are known in the first phase, those of
-/// a tensor only when the stream reaches the operator.
+/// The number of rows in use of each sequence of a call. The lengths of an array are known in the first phase. The
+/// lengths in a tensor are known only when the stream reaches the operator.
 class SequenceLengths {
  public:
   SequenceLengths() = default;  ///< no lengths are given: all rows are in use

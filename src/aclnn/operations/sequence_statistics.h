@@ -10,7 +10,7 @@
 
 namespace fa::aclnn {
 
-/// Statistics of packed sequences in the device's order. They are declared [T,N,8], but each sequence is a block
+/// Statistics of packed sequences in the device's order. The tensors are declared [T,N,8], but each sequence is a block
 /// [N,Sq_b,8], one block after the other. The eight values of a row are equal. The library's order is [T,N], so the
 /// library gets tensors in the workspace. The values are copied between these tensors and the caller's.
 class SequenceStatistics {
@@ -37,7 +37,7 @@ class SequenceStatistics {
 
  private:
   /// Calls visit(unit, index in [T,N]) for every value, where `unit` is the value's place in the caller's tensor. Rows
-  /// past the last sequence have the same place in both.
+  /// past the last sequence have the same place in both tensors.
   template <typename Visit>
   void ForEachValue(const Visit& visit) const;
   void Write(const TensorView& rows, const MutableTensorView& blocks) const;

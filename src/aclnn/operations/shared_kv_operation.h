@@ -18,8 +18,8 @@
 
 namespace fa::aclnn {
 
-/// An operator over original and compressed keys. Its lengths lie in tensors. So the first phase plans for the longest
-/// possible lengths, and Run plans again with the lengths that the tensors then hold.
+/// An operator over original and compressed keys. The operator's lengths lie in tensors. So the first phase plans for
+/// the longest possible lengths, and Run plans again with the lengths that the tensors then hold.
 template <typename Args>
 class SharedKvOperation final : public MemberwiseOperation<Args, SharedKvOptions> {
   using Base = MemberwiseOperation<Args, SharedKvOptions>;
@@ -33,7 +33,8 @@ class SharedKvOperation final : public MemberwiseOperation<Args, SharedKvOptions
 
   SharedKvOperation(typename Base::Planner planner, Names names) : Base(planner, names) {}
 
-  /// Adds a tensor of lengths. @param rows  the tensor whose rows are counted  @param table  the table of its pages
+  /// Adds a tensor of lengths. @param rows  the tensor whose rows are counted  @param table  the block table, if those
+  /// rows lie in pages
   void Lengths(const char* name, const aclTensor* tensor, LengthForm form, std::span<const int64_t> Args::*member,
                TensorView Args::*rows = nullptr, TensorView Args::*table = nullptr) {
     lengths_.push_back({name, {name, tensor, operands_}, form, member, rows, table});
@@ -68,7 +69,7 @@ class SharedKvOperation final : public MemberwiseOperation<Args, SharedKvOptions
     TensorView Args::*table;
   };
 
-  /// Sets the lengths of the arguments. `values` owns them.
+  /// Sets the lengths of the arguments. `values` owns the lengths.
   [[nodiscard]] Status SetLengths(const CallMemory* memory, Args& args,
                                   std::vector<std::vector<int64_t>>& values) const {
     values.reserve(lengths_.size());

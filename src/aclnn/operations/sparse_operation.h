@@ -31,7 +31,7 @@ struct SparseLayouts {
 /// layout `pages`. Null strings stand for the layout of queries.
 [[nodiscard]] Result<SparseLayouts> SparseLayoutsOf(const char* query_name, const char* query, const char* key_name,
                                                     const char* key, const char* pages = "PA_BSND");
-/// Returns the mask that a sparseMode means, which the parameter `name` holds.
+/// Returns the mask that a sparseMode means. `name` is the name of the parameter in errors.
 [[nodiscard]] Result<SparseMask> SparseMaskOf(int64_t sparse_mode, const char* name = "sparseMode");
 /// Checks that a count is the number of entries per list of a tensor.
 [[nodiscard]] Status CheckCountOfEntries(const char* count_name, int64_t count, const char* name,
@@ -42,7 +42,8 @@ struct NamedTensor {
   const char* name = "";
   const aclTensor* tensor = nullptr;
 };
-/// The lists of an operator that has both prefix sums and rows in use, in the order of its signature.
+/// The tensors of lengths of an operator that has both prefix sums and numbers of rows in use. The members stand in the
+/// order of the operator's signature.
 struct SequenceLists {
   NamedTensor cu_q, cu_kv, used_q, used_kv, residual_kv;
 };
@@ -80,7 +81,7 @@ class SparseOperation final : public MemberwiseOperation<Args, Options> {
   void LengthsQ(const char* name, const aclIntArray* array) { lengths_q_ = {name, array}; }
   void LengthsKv(const char* name, const aclIntArray* array) { lengths_kv_ = {name, array}; }
 
-  /// Adds prefix sums with a leading 0. LengthsQ or LengthsKv then drop it.
+  /// Adds prefix sums with a leading 0, which the library does not get.
   void SumsQ(const char* name, const aclTensor* tensor) { SetSums(name, tensor, lengths_q_, sums_q_); }
   void SumsKv(const char* name, const aclTensor* tensor) { SetSums(name, tensor, lengths_kv_, sums_kv_); }
   /// Adds a tensor of integers, one per sequence. The first phase plans without them.
@@ -88,7 +89,8 @@ class SparseOperation final : public MemberwiseOperation<Args, Options> {
     integers_.push_back({name, SequenceLengths(name, tensor, operands_), member});
   }
 
-  /// Adds lists. Which arguments of the library they are depends on the layouts: only packed rows have prefix sums.
+  /// Adds the tensors of lengths. The layouts decide which arguments of the library they become: only packed rows have
+  /// prefix sums.
   void Sequences(const SequenceLists& of, const SparseLayouts& layouts) {
     const bool sums_q = layouts.layout == Layout::kTND, sums_kv = sums_q && !layouts.paged;
     if (sums_q) SumsQ(of.cu_q.name, of.cu_q.tensor);
@@ -140,7 +142,7 @@ class SparseOperation final : public MemberwiseOperation<Args, Options> {
       status = DropZeros(operation, memory != nullptr, args);
       args.lengths_q = q;
       args.lengths_kv = kv;
-      others.reserve(operation.integers_.size());  // spans point into the lists
+      others.reserve(operation.integers_.size());  // spans point into `others`, so it must not move
       for (const auto& [name, list, member] : operation.integers_) {
         if (!list.in_tensor() || !status.ok()) continue;
         std::vector<int64_t> values = list.Values(0, operation.operands_, memory);
@@ -197,7 +199,7 @@ class SparseOperation final : public MemberwiseOperation<Args, Options> {
       return RowsOf(args.k.data != nullptr ? args.k : args.k_index);
     }
   }
-  /// Returns the number of sequences, if it does not depend on contents of tensors. `args` has its lengths.
+  /// Returns the number of sequences, if it does not depend on contents of tensors. The lengths in `args` must be set.
   [[nodiscard]] std::optional<int64_t> BatchOf(const Args& args) const {
     if (sums_q_ != nullptr) return std::ssize(args.lengths_q);
     if constexpr (requires { this->options.layout; }) {

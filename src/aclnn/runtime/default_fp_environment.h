@@ -6,7 +6,7 @@
 namespace fa::aclnn {
 
 /// While an object of this class lives, its thread has the floating-point settings of a new thread: rounding to
-/// nearest, denormals kept, exceptions masked. Its destructor restores the caller's settings and exception flags
+/// nearest, denormals kept, exceptions masked. The destructor restores the caller's settings and exception flags
 /// exactly.
 class DefaultFpEnvironment {
  public:

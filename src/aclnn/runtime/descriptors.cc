@@ -75,7 +75,7 @@ std::nullptr_t Refused(const char* message) {
   return nullptr;
 }
 
-// Returns the number of elements of a shape, or 0 if there is no such number.
+// Returns the number of elements of a shape, or 0 if a size is negative or the number does not fit into 63 bits.
 int64_t ElementsOf(std::span<const int64_t> shape) {
   int64_t elements = shape.empty() ? 0 : 1;
   for (const int64_t size : shape) {
@@ -154,8 +154,8 @@ aclTensor* aclCreateTensor(const int64_t* viewDims, uint64_t viewDimsNum, aclDat
     tensor->offset = offset;
     tensor->data = data;
     tensor->storage_elements = storageDims == nullptr ? 0 : ElementsOf({storageDims, storageDimsNum});
-    // A shape with too many dimensions is cut to one more dimension than Dims can hold. So every operator still refuses
-    // the tensor.
+    // A shape with too many dimensions keeps one more than an operator accepts, so every operator still refuses the
+    // tensor.
     for (uint64_t i = 0; i < viewDimsNum && i <= fa::Dims::kMaxRank; ++i) {
       tensor->shape.push_back(viewDims[i]);
       if (stride != nullptr) tensor->stride.push_back(stride[i]);

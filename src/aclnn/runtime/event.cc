@@ -16,7 +16,7 @@ namespace {
 
 using Time = std::chrono::steady_clock::time_point;
 
-/// One recording of an event. It completes when its stream reaches it.
+/// One recording of an event. A record completes when its stream reaches it.
 class Record {
  public:
   Record() : fork_depth_(ForkDepth()) {}

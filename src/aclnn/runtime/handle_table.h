@@ -12,7 +12,7 @@
 namespace fa::aclnn {
 
 /// The objects to which the handles of a C program point. Find() never follows the pointer of a destroyed object. If
-/// another thread is using an object when it is removed, the object is freed only afterwards.
+/// another thread is using an object that is removed, the object is freed only after that use.
 ///
 /// Tables exist from the library's start and live as long as the process. Programs destroy their objects in any order,
 /// in their own static destructors, in a forked child, or never.

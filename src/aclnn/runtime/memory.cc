@@ -84,7 +84,7 @@ class Mappings {
 
  private:
   mutable ForkSafeMutex mutex_;
-  std::map<uintptr_t, size_t>* bytes_ = nullptr;  // made with the first mapping
+  std::map<uintptr_t, size_t>* bytes_ = nullptr;  // size of each mapping; made with the first mapping
 };
 
 constinit Mappings mappings;

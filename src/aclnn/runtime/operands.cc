@@ -46,7 +46,7 @@ bool SimpleFormat(aclFormat format) {
   }
 }
 
-// Returns the name of a type that errors name because programs for the device use it.
+// Returns the name, for errors, of a type that programs for the device use and the library lacks.
 const char* RefusedName(aclDataType dtype) {
   switch (dtype) {
     case ACL_INT4: return " (INT4; 8 numbers lie in an INT32)";

@@ -23,7 +23,8 @@ struct CallMemory {
 /// The tensors of one call, copied from their descriptors, in the order of the operator's parameters.
 ///
 /// The library wants an innermost stride of 1. An input with another innermost stride is copied to the workspace before
-/// the call. Such an output is copied from there after the call. All other tensors are used in place.
+/// the call. An output with another innermost stride is copied from the workspace after the call. All other tensors are
+/// used in place.
 class Operands {
  public:
   /// The index of an operand. kAbsent is the slot of a null tensor, or of an optional tensor without elements.

@@ -47,7 +47,7 @@ namespace {
 // start at all.
 [[maybe_unused]] const int registered = pthread_atfork(ForkGuard::LockAll, ForkGuard::UnlockAll, ForkGuard::BeginChild);
 
-// Makes the static empty texts of Status when the library is loaded, as libfa does (core/run/fork_depth.cc).
+// When the library is loaded, this makes the two empty texts that statuses share (see core/run/fork_depth.cc).
 [[maybe_unused]] const bool texts_are_made = Status::Ok().message().empty() && Status::Ok().argument().empty();
 
 }  // namespace

@@ -11,7 +11,8 @@
 namespace fa::aclnn {
 namespace {
 
-constinit HandleTable<Stream> streams;  // includes the default streams of this process and of its ancestors
+constinit HandleTable<Stream>
+    streams;  // all streams, including the default streams of this process and of its ancestors
 constinit std::atomic<Stream*> default_stream{nullptr};
 constinit std::atomic<bool> ending{false};  // whether the process has begun to end, by exit or by the end of main
 constinit std::atomic<uint64_t> streams_made{0};
@@ -19,8 +20,8 @@ constinit ForkSafeMutex handler_mutex;
 constinit bool handler_registered = false;
 
 // A program may end while work is queued. The exit handler finishes that work before the libraries that this one uses
-// are destroyed. If static destructors queue work later, Push runs it on their thread. In a forked child the handler
-// closes the child's own streams.
+// are destroyed. If static destructors queue work later, Push runs the work on the thread of the destructors. In a
+// forked child the handler closes the child's own streams.
 void CloseAllStreamsAtExit() {
   const std::lock_guard lock(handler_mutex);
   if (handler_registered) return;

@@ -10,19 +10,19 @@
 #include "core/kernels/kernel_types.h"
 #include "core/level_order.h"
 
-/// What a plan must know about the kernels of every level, whether or not this machine has the level. These facts are
-/// constants, computed from the lines of kernels.inc. The functions of the levels that this CPU has are in KernelSet.
+/// What a plan must know about the kernels of every level, even of levels that this machine lacks. These facts are
+/// constants, computed from the lines of kernels.inc. KernelSet has the functions, for the levels that this CPU has.
 namespace fa::core::kernels {
 
-/// A line of kernels.inc about f32 or bf16.
+/// A line of kernels.inc about kernels of f32 or bf16.
 struct RegisteredKernels {
   enum class Kind : uint8_t { kStrip, kPairs, kPairBlocks, kTiles, kFewRows, kFewPairs, kFewFloats };
   Kind kind;
   Isa isa;
   const char* name;
-  int64_t rows = 0;   ///< the most query rows of kernels of few rows; 0 for strips
+  int64_t rows = 0;   ///< for kernels of few rows: the most query rows; 0 for strips
   int64_t width = 0;  ///< lanes of a strip
-  int64_t lanes = 0;  ///< lanes of a vector; only for strips
+  int64_t lanes = 0;  ///< lanes of a vector, for strips only
   const char *row_state_name = nullptr, *in_place_name = nullptr, *indexer_name = nullptr;
   AttendedHeads attended = {};
 };
@@ -85,7 +85,7 @@ inline constexpr Int8Facts kInt8[] = {
 };
 #undef FA_EVERY_LEVEL
 
-/// Returns the highest level that `isa` includes and that has a line for which `counts` is true.
+/// Returns the highest level that is part of `isa` and has a line for which `counts` is true.
 template <typename Lines, typename Counts>
 [[nodiscard]] constexpr Isa HighestLevel(const Lines& lines, Isa isa, const Counts& counts) {
   Isa highest = Isa::kPortable;
@@ -110,7 +110,7 @@ struct LevelFacts {
   StripFacts strips[kMostStrips] = {}, row_state[kMostStrips] = {}, few[kMostFewRows] = {}, in_place = {};
   RowFacts rows = {};
 
-  /// Returns how many rows of a sum one instruction of `outer` adds.
+  /// Returns how many rows one instruction of `outer` adds to a sum over rows.
   [[nodiscard]] constexpr int64_t RowsSummedAtOnce() const {
     return strips[0].operands == Operands::kBF16Pairs ? rows.pair_group : 1;
   }
@@ -127,8 +127,8 @@ struct LevelFacts {
     return line.kind == RegisteredKernels::Kind::kStrip;
   });
 }
-/// Returns whether a level has an `attend` in f32 of its own. If so, its kernels of few rows replace those of the f32
-/// level below.
+/// Returns whether a level has f32 functions `attend` of its own. If so, its kernels of few rows replace the kernels of
+/// the f32 level below.
 [[nodiscard]] constexpr bool ReplacesFewRows(Isa isa) {
   return isa != F32LevelOf(isa) && registry::Has(isa, RegisteredKernels::Kind::kFewFloats);
 }
@@ -137,7 +137,7 @@ struct LevelFacts {
   return registry::HighestLevel(registry::kInt8, isa, [](const Int8Facts& /*line*/) { return true; });
 }
 
-/// Sets facts.few[..].attended, which heads `attend` takes, from the lines of kind `kind` of `isa`.
+/// Sets facts.few[..].attended, which says which heads `attend` takes, from the lines of kind `kind` of `isa`.
 constexpr void SetAttending(LevelFacts& facts, Isa isa, RegisteredKernels::Kind kind) {
   for (const RegisteredKernels& line : registry::kKernels) {
     if (line.isa != isa || line.kind != kind) continue;
@@ -175,7 +175,7 @@ constexpr void SetAttending(LevelFacts& facts, Isa isa, RegisteredKernels::Kind 
   return facts;
 }
 
-/// Returns the facts of the kernels of pairs of a level. They are the facts of its f32 kernels, changed where the
+/// Returns the facts of a level's kernels of pairs of bf16. They are the facts of its f32 kernels, changed where the
 /// level's lines say so.
 [[nodiscard]] constexpr LevelFacts PairFactsOf(Isa isa) {
   using enum RegisteredKernels::Kind;
@@ -203,7 +203,7 @@ constexpr void SetAttending(LevelFacts& facts, Isa isa, RegisteredKernels::Kind 
     facts.row_state[facts.strip_count++] = strip;
     strip.in_place = true;
     strip.name = line.in_place_name;
-    facts.in_place = strip;  // the loop ends with the narrowest strip
+    facts.in_place = strip;  // the narrowest strip comes last and remains
   }
   return facts;
 }

@@ -24,8 +24,8 @@ struct Int8Set {
 
 /// Sets the facts of a level. The functions stay null.
 void SetFacts(const LevelFacts& facts, KernelSet& set);
-/// Sets the functions that kernels of pairs share with f32 kernels. A strip gets the functions of the f32 strip of the
-/// same width. Few rows and row kernels get their f32 functions.
+/// Copies the functions that kernels of pairs share with f32 kernels. A strip gets the functions of the f32 strip of
+/// the same width. Kernels of few rows and row kernels get their f32 functions.
 void TakeFunctions(const KernelSet& f32, KernelSet& set);
 
 }  // namespace fa::core::kernels

@@ -10,16 +10,18 @@
 
 /// What the SIMD kernels do. They get pointers and strides, and know neither tasks nor tensor layouts.
 ///
-/// A *strip* is `width` query rows that lie along the vector lanes. Its tiles are transposed: scores and probabilities
-/// [keys][width], the packed queries [d][width], the output state [dv][width]. Every lane computes its own row in the
-/// same order whatever the width. So a row's bits do not depend on the strip in which it lies.
+/// A *strip* is `width` query rows that lie along the vector lanes. All tiles of a strip are transposed: scores and
+/// probabilities are [keys][width], packed queries are [d][width], and the unfinished output is [dv][width]. Every lane
+/// computes its own row in the same order whatever the width. So a row's bits do not depend on the strip in which it
+/// lies.
 namespace fa::core::kernels {
 
 /// A masked score, which exp2 turns into exactly 0.
 inline constexpr float kMaskedScore = -__builtin_inff();
-/// The largest |factor * max| that kernels of pairs subtract from an exponent as it is (softmax_shift.inc). Its
-/// rounding changes the exponent by at most 2^-10. That changes the result of a row with one key by less than half a
-/// unit of bf16. A shift of 2^31 or more could make every probability of a row 0, or one of them infinite.
+/// Kernels of pairs subtract factor * max from exponents as one rounded number if its magnitude is at most this
+/// (softmax_shift.inc). The rounding changes an exponent by at most 2^-10. So it changes the result of a row with one
+/// key by less than half a unit of bf16. A shift of 2^31 or more could make every probability of a row 0, or one of
+/// them infinite.
 inline constexpr float kLargestShift = 0x1p15f;
 /// A masked probability in the exact path (product_exact, outer_exact). It is -0, so its sign tells it from a
 /// probability that merely underflowed.
@@ -36,7 +38,7 @@ struct FetchList {
     const char* end = nullptr;
   };
 
-  const Run* run = nullptr;  ///< the next run
+  const Run* run = nullptr;  ///< the next run of lines
   const Run* end = nullptr;
   const char* at = nullptr;  ///< the next line, which belongs to the run before `run`
   const char* at_end = nullptr;
@@ -56,7 +58,7 @@ struct RowBlock {
   DType dtype = DType::kF32;
   int64_t stride = 0;
   /// A hint, which changes no bits: a kernel may prefetch the row that lies this many rows after the row that it reads.
-  /// With 0 it prefetches nothing. A list of addresses continues with this many addresses after the last row, because a
+  /// With 0 it prefetches nothing. If the rows are listed, the list goes on with this many further addresses, because a
   /// kernel may read them.
   int64_t fetch_ahead = 0;
   bool paired = false;                ///< whether the form is kPaired
@@ -89,9 +91,9 @@ struct LaneRows {
 /// The elements that the products multiply.
 enum class Operands : uint8_t {
   kF32,
-  /// Words of two bf16 that are neighbours along the sum of the product. Along the head, rows of K have such words as
-  /// they are. For sums over keys, pair_rows makes words of rows, and pair_keys or pair_lanes makes words of
-  /// probabilities. Scores, sums and states are f32.
+  /// Words of two bf16 that are neighbours in the sum of a product. In scores, which sum along the head, two neighbours
+  /// of a row of K are such a word already. For sums over keys, pair_rows makes words of rows, and pair_keys or
+  /// pair_lanes makes words of probabilities. Scores, sums and states are f32.
   kBF16Pairs,
 };
 
@@ -118,8 +120,8 @@ struct SoftmaxArgs {
 /// How many keys one word of keep bits covers.
 inline constexpr int64_t kKeepBits = 32;
 
-/// Dropout over a tile. Bit key % kKeepBits of words[key / kKeepBits][lane] says whether a probability is kept. A kept
-/// probability is multiplied by `multiplier`.
+/// The dropout of a tile. Bit key % kKeepBits of words[key / kKeepBits][lane] says whether a probability is kept. Kept
+/// probabilities are multiplied by `multiplier`.
 struct KeepArgs {
   const uint32_t* words = nullptr;
   float multiplier = 1;
@@ -127,13 +129,13 @@ struct KeepArgs {
 
 /// The arguments of `backward_pairs`.
 struct BackwardPairsArgs {
-  float *s = nullptr, *dp = nullptr;  ///< in: as backward_softmax takes them; out: undefined
+  float *s = nullptr, *dp = nullptr;  ///< in: what backward_softmax takes; out: undefined
   int64_t keys = 0;
   float factor = 0;
   const float *shift = nullptr, *delta = nullptr;
   KeepArgs keep = {};  ///< without words there is no dropout
   float ds_multiplier = 1;
-  // The outputs, which overlap neither s nor dp nor each other.
+  // These are the outputs. They overlap neither s nor dp nor each other.
   float *p_lanes = nullptr, *ds_lanes = nullptr;  ///< in the layout that pair_lanes writes
   float* ds_keys = nullptr;                       ///< in the layout that pair_keys writes
 };
@@ -148,22 +150,23 @@ struct ProductArgs {
   float* o = nullptr;
 };
 
-/// Returns whether elements of a type stand for numbers (x + offset) * scale. An element of kI4x8 has eight columns.
+/// Returns whether elements x of this type stand for numbers (x + offset) * scale. An element of kI4x8 holds eight
+/// numbers.
 [[nodiscard]] constexpr bool IsCompressed(DType dtype) {
   return dtype == DType::kI8 || dtype == DType::kF8E4M3 || dtype == DType::kF8E5M2 || dtype == DType::kI4x8;
 }
 
-/// The numbers for which compressed elements x stand: (x + offset) * scale. Column c of row r has scale and offset
-/// number r * row_step + c / group * group_step. If group is 0, it has number r * row_step.
+/// The scales and offsets of compressed rows, in which an element x stands for (x + offset) * scale. Column c of row r
+/// has scale and offset number r * row_step + c / group * group_step. If group is 0, it has number r * row_step.
 struct Antiquantization {
   const float* scale = nullptr;
   const float* offset = nullptr;  ///< offsets; null: all offsets are 0
-  int64_t row_step = 0;           ///< from one row to the next; 0: all rows have the same numbers
-  int64_t group = 0;              ///< columns that share a number; 0: all columns of a row
-  int64_t group_step = 1;         ///< from one group to the next
+  int64_t row_step = 0;           ///< numbers from one row to the next; 0: all rows have the same scales and offsets
+  int64_t group = 0;              ///< columns that share a scale and an offset; 0: all columns of a row
+  int64_t group_step = 1;         ///< numbers from one group to the next
 };
 
-/// The arguments of `attend` (FewRowLoops). K and V have the same type, one that AttendedHeads allows.
+/// The arguments of `attend` (FewRowLoops). K and V have the same type, which AttendedHeads must allow.
 struct AttendArgs {
   /// The columns of a head must be a multiple of kColumns, and at most kMostColumns.
   static constexpr int64_t kColumns = 32, kMostColumns = 256;
@@ -173,29 +176,29 @@ struct AttendArgs {
     return columns > 0 && columns % kColumns == 0 && columns <= kMostColumns;
   }
 
-  RowBlock k, v;  ///< either both are read by address and prefetched, or neither is
+  RowBlock k, v;  ///< either both are listed and prefetched, or neither is
   int64_t keys = 0;
-  const float* panel = nullptr;  ///< the queries as pack_queries packs them, from rows of K's type
+  const float* panel = nullptr;  ///< the queries as pack_queries packs them from rows of the type of K
   int64_t d = 0, dv = 0;
   float factor = 0;
   float *row_max = nullptr, *row_sum = nullptr;
   float* o = nullptr;
-  bool started = false;  ///< whether o has a state already; else o starts at 0
+  bool started = false;  ///< whether o holds a state already; else o starts at 0
   /// A hint, which changes no bits, for heads whose K and V have equally many columns: the two loops of a step prefetch
-  /// into L1. The scores fetch the step's rows of V, and the product fetches the next step's rows of K. Lists of
-  /// addresses then continue with kMostStep addresses after the last row.
+  /// rows for each other into L1. The loop of scores prefetches the step's rows of V, and the product prefetches the
+  /// next step's rows of K. If the rows are listed, the lists then go on with kMostStep further addresses.
   bool brings = false;
-  /// Only for `attend_compressed`: the numbers that elements of K and V stand for. They belong to rows, to columns
-  /// (group 1), or to rows and groups: at most kMostGroups, of a multiple of kColumns columns each. Then row_step is 1,
-  /// or group_step is 1 where TakesGroupsOfRows (compressed/group_order.h) allows that.
+  /// Only for `attend_compressed`: the scales and offsets of K and V. Either each row or each column (group is 1) has
+  /// its own. Or each row has one per group of columns: at most kMostGroups, of a multiple of kColumns columns each.
+  /// Then row_step is 1, or group_step is 1 where TakesGroupsOfRows (compressed/group_order.h) allows that.
   Antiquantization k_numbers = {}, v_numbers = {};
 };
 
 /// The heads that `attend` takes, among those that AttendArgs::Fits allows.
 struct AttendedHeads {
-  int64_t most_columns = 0;  ///< the most columns of a head; 0: `attend` takes no heads
-  bool pairs = false;        ///< whether it multiplies bf16 heads in pairs; otherwise it multiplies f32
-  bool any_float = false;    ///< if it multiplies f32: whether it also takes f16 and bf16 heads
+  int64_t most_columns = 0;  ///< the most columns of a head; 0: no head
+  bool pairs = false;        ///< whether `attend` multiplies pairs of bf16; otherwise it multiplies f32
+  bool any_float = false;    ///< if `attend` multiplies f32: whether it also takes f16 and bf16
 };
 
 /// What planning must know about the kernels of one strip width at one level. It comes from a line of kernels.inc and
@@ -203,16 +206,16 @@ struct AttendedHeads {
 struct StripFacts {
   const char* name = nullptr;  ///< for example "f32_8x32_avx512"
   Isa isa = Isa::kPortable;
-  int64_t width = 0;       ///< lanes of its tiles
-  int64_t rows = 0;        ///< query rows per call: `width`, or fewer; the other lanes get scores of 0
-  bool any_dtype = false;  ///< few rows: K and V may have every float type
+  int64_t width = 0;  ///< lanes of a tile
+  int64_t rows = 0;   ///< query rows per call: `width`, or fewer with few rows; then the other lanes get scores of 0
+  bool any_dtype = false;  ///< few rows: K and V may have any float type
   Operands operands = Operands::kF32;
-  /// Pairs: if the columns of a panel are a multiple of this number, another panel can follow it in memory, and both
-  /// are read as one panel.
+  /// For kernels of pairs: if the number of columns of a panel is a multiple of this, another panel can follow in
+  /// memory. Both are then read as one panel.
   int64_t panel_group = 2;
-  bool state_by_row = false;       ///< whether the output state is [row][dv], with the same bits as [dv][lane]
+  bool state_by_row = false;       ///< whether the output state is [row][dv] instead of [dv][lane]; bits are the same
   bool scores_by_address = false;  ///< whether scores and pair_rows also take listed rows
-  bool in_place = false;  ///< pairs: whether scores and product take only listed rows, which they read in place
+  bool in_place = false;  ///< for pairs: whether scores and product take only listed rows, which they read in place
   AttendedHeads attended = {};
 
   /// Returns whether scores take rows of K of this form and type.
@@ -252,8 +255,8 @@ struct StripFacts {
   [[nodiscard]] constexpr int64_t OuterWidth() const { return operands == Operands::kBF16Pairs ? width / 2 : width; }
 };
 
-/// Passes over a tile of scores s[keys][width]. All strips and few rows have these passes. A pass with `row_max` raises
-/// it by the scores that the pass writes: row_max[lane] = max(row_max[lane], s[.][lane]).
+/// Passes over a tile of scores s[keys][width]. All strips and kernels of few rows have these passes. If a pass takes
+/// `row_max`, it raises row_max to the scores that it writes: row_max[lane] = max(row_max[lane], s[.][lane]).
 struct ScorePasses {
   /// s *= scale, or with softcap > 0: s = softcap * tanh(s * scale / softcap).
   void (*scale_scores)(float* s, int64_t keys, float scale, float softcap, float* row_max);
@@ -284,14 +287,14 @@ struct ScorePasses {
   void (*slope_gradient)(const float* ds, int64_t keys, const int32_t* distance, bool square_root, float* sum);
 };
 
-/// These functions round a tile s[keys][width] to bf16. Only strips of pairs have them.
+/// Functions that round a tile s[keys][width] to bf16. Only strips of pairs have them.
 struct PairTiles {
-  /// pairs[key / 2][lane] = the word of s[key][lane] and s[key + 1][lane]. `pairs` may be s.
+  /// pairs[key / 2][lane] = the word of s[key][lane] and s[key + 1][lane], for even keys. `pairs` may be s.
   void (*pair_keys)(const float* s, int64_t keys, float* pairs) = nullptr;
   /// Turns words that pair_keys wrote back into s[key][lane], in place.
   void (*unpair_keys)(float* s, int64_t keys) = nullptr;
-  /// rounded[key][lane] = s[key][lane] as bf16, which `outer` takes. `rounded` may overlap s if it does not begin after
-  /// s.
+  /// rounded[key][lane] = s[key][lane] as bf16, in the layout that `outer` takes. `rounded` may overlap s, but must not
+  /// begin after s.
   void (*pair_lanes)(const float* s, int64_t keys, float* rounded) = nullptr;
   /// Computes what backward_softmax computes, or with keep bits backward_softmax_dropout. P and ds_multiplier * dS are
   /// rounded to bf16, in the layouts that the products take.
@@ -301,22 +304,25 @@ struct PairTiles {
 /// Functions that only kernels of few rows have. They are null at levels that lack them.
 struct FewRowLoops {
   /// Computes scores (without `accumulate`) and, in the same loop, a product with V of the same type. So memory is read
-  /// all the time. Each has the same bits as when it is computed alone.
+  /// all the time. The scores and the product each have the bits that they have when they are computed alone.
   void (*scores_beside)(const RowBlock& k, int64_t keys, const float* panel, int64_t d, float* s, float* row_max,
                         const ProductArgs& product) = nullptr;
 
-  /// Computes scores, online softmax and product of keys that every row sees and whose scores no pass changes. It takes
-  /// only the heads that StripFacts::attended allows. With pairs of bf16 it rounds probabilities as strips of pairs do.
+  /// Computes scores, online softmax and product. Every row sees all keys, and no pass changes the scores. `attend`
+  /// takes only the heads that StripFacts::attended allows. With pairs of bf16 it rounds probabilities as strips of
+  /// pairs do.
   void (*attend)(const AttendArgs& args) = nullptr;
 
-  /// Does what attend does for compressed K and V, with heads that AttendArgs::Fits allows. Every level has this loop.
+  /// Does what `attend` does for compressed K and V, with heads that AttendArgs::Fits allows. Every level has this
+  /// function.
   void (*attend_compressed)(const AttendArgs& args) = nullptr;
-  /// The same for int8 and int4 and queries of 16 bits. It rounds rows of Q and probabilities to 16-bit integers.
+  /// Like attend_compressed, for int8 and int4 with queries of 16 bits. It rounds rows of Q and probabilities to 16-bit
+  /// integers.
   void (*attend_integers)(const AttendArgs& args) = nullptr;
-  /// The same for 8-bit floats and bf16 queries. It rounds rows of Q and probabilities to bf16.
+  /// Like attend_compressed, for 8-bit floats with bf16 queries. It rounds rows of Q and probabilities to bf16.
   void (*attend_byte_floats)(const AttendArgs& args) = nullptr;
 
-  /// Returns the loop for compressed keys and values and for queries of these types.
+  /// Returns the function for compressed keys of type `keys` and for queries of type `queries`.
   [[nodiscard]] auto AttendTo(DType keys, DType queries) const -> void (*)(const AttendArgs&) {
     const bool integers = keys == DType::kI8 || keys == DType::kI4x8;
     const auto words = integers ? attend_integers : attend_byte_floats;
@@ -324,12 +330,12 @@ struct FewRowLoops {
   }
 };
 
-/// The kernels of a strip or of few rows. Few rows have the panel [row][d] and the output state [row][dv]; a strip with
-/// state_by_row has the state [row][dv]. A panel of few rows serves keys of the queries' type and f32 keys. It takes
-/// `width` floats per column, like a strip's panel.
+/// The kernels of a strip or of few rows. For few rows the panel of queries is [row][d], and the output state is
+/// [row][dv]. A strip with state_by_row has the state [row][dv], too. A panel of few rows serves keys of the queries'
+/// type and f32 keys. It takes `width` floats per column, like a strip's panel.
 struct StripFunctions {
-  /// panel[c][lane] = multiplier * row(lane)[c] for c < d; unused lanes are 0. With pairs, rows are bf16 and the
-  /// multiplier is 1, 0 or -1. In strips with in_place the order of the panel depends on d. So a panel must be read
+  /// panel[c][lane] = multiplier * row(lane)[c] for c < d; unused lanes are 0. For kernels of pairs, rows are bf16 and
+  /// the multiplier is 1, 0 or -1. In strips with in_place the order of the panel depends on d. So a panel must be read
   /// with the d with which it was packed.
   void (*pack_queries)(const LaneRows& rows, int64_t d, float multiplier, float* panel);
 
@@ -338,10 +344,10 @@ struct StripFunctions {
   void (*scores)(const RowBlock& k, int64_t keys, const float* panel, int64_t d, bool accumulate, float* s,
                  float* row_max);
 
-  /// Online softmax of one key block, in base 2, with new_max = max(row_max, block_max). The scores become
-  /// p = 2^(factor * (s - new_max)). It sets alpha = 2^(factor * (row_max - new_max)),
-  /// row_sum = row_sum * alpha + sum p and row_max = new_max. A power below 2^-126 is 0, so that no product meets a
-  /// subnormal. With pairs, p is written in the layout of pair_keys.
+  /// Computes the online softmax of one key block, in base 2, with new_max = max(row_max, block_max). The scores become
+  /// p = 2^(factor * (s - new_max)). Then alpha = 2^(factor * (row_max - new_max)), row_sum = row_sum * alpha + sum p
+  /// and row_max = new_max. A power below 2^-126 becomes 0, so that no product meets a subnormal. Kernels of pairs
+  /// write p in the layout of pair_keys.
   void (*softmax)(float* s, int64_t keys, float factor, const float* block_max, float* row_max, float* row_sum,
                   float* alpha);
   /// Does what softmax does, and then p = kept ? p * multiplier : 0. row_sum adds p before dropout.
@@ -349,8 +355,8 @@ struct StripFunctions {
 
   /// o[c][lane] = alpha[lane] * o[c][lane] + sum_key v[key][c] * p[key][lane]. If alpha is null, o starts at 0.
   void (*product)(const RowBlock& v, int64_t keys, const float* p, int64_t dv, const float* alpha, float* o);
-  /// Does what product does, but skips every key of a lane whose p is kMaskedProbability. p is an f32 tile whatever the
-  /// operands. It is slow, and only for blocks whose V is not finite.
+  /// Does what product does, but skips every key of a lane whose p is kMaskedProbability. p is a tile of f32, even with
+  /// operands of pairs. The function is slow, and serves only blocks whose V is not finite.
   void (*product_exact)(const RowBlock& v, int64_t keys, const float* p, int64_t dv, const float* alpha, float* o);
   /// o[c][lane] = own_weight[lane] * o[c][lane] + from_weight[lane] * from[c][lane].
   void (*add_state)(const float* from, const float* from_weight, const float* own_weight, int64_t dv, float* o);
@@ -361,10 +367,10 @@ struct StripFunctions {
 
   // The next functions turn the backward's scores into probabilities. They run over s[keys][width] and dp[keys][width].
 
-  /// s = p = 2^(factor * s - shift[lane]), which is 0 below 2^-126, and dp = ds = p * (dp - delta[lane]). Both are 0
-  /// where s is kMaskedScore.
+  /// s = p = 2^(factor * s - shift[lane]), where powers below 2^-126 become 0, and dp = ds = p * (dp - delta[lane]).
+  /// Both are 0 where s is kMaskedScore.
   void (*backward_softmax)(float* s, float* dp, int64_t keys, float factor, const float* shift, const float* delta);
-  /// backward_softmax with dropout: dp = ds = p * (dropout(dp) - delta[lane]), and then s = dropout(p).
+  /// Works like backward_softmax, with dropout: dp = ds = p * (dropout(dp) - delta[lane]), and then s = dropout(p).
   void (*backward_softmax_dropout)(float* s, float* dp, int64_t keys, float factor, const float* shift,
                                    const float* delta, const KeepArgs& keep);
 
@@ -372,17 +378,17 @@ struct StripFunctions {
   PairTiles pairs = {};
   FewRowLoops few_rows = {};
 
-  const TileLoops* tile_loops = nullptr;  ///< only the tile unit's widest strips have them (RowFacts::attends_tiles)
+  const TileLoops* tile_loops = nullptr;  ///< null except for the tile unit's widest strips (RowFacts::attends_tiles)
 };
 
 /// The kernels of one strip width on one level. The functions are null for a level that this CPU lacks.
 struct StripKernels : StripFacts, StripFunctions {};
 
 /// The arguments of `outer`, which computes c[key][column] (+)= sum over rows of a(key, row) * b[row][column]. In the
-/// backward, the sum runs over the lanes of several strips. a is a tile [strip][key][width], where row = strip * width
-/// + lane.
+/// backward, the rows are the lanes of several strips. a is a tile [strip][key][width], where row = strip * width +
+/// lane.
 struct OuterArgs {
-  const float* a = nullptr;  ///< pairs: bf16 as pair_lanes writes it
+  const float* a = nullptr;  ///< the tile a; for kernels of pairs, bf16 as pair_lanes writes it
   int64_t strip_stride = 0;  ///< floats from one strip's tile to the next
   int64_t width = 0;         ///< lanes of a strip; of the last strip only some may be in use
   int64_t rows = 0;          ///< lanes in use of all strips together
@@ -392,7 +398,7 @@ struct OuterArgs {
   int64_t keys = 0, columns = 0;
   float* c = nullptr;
   int64_t c_stride = 0;
-  int64_t c_group = 32;     ///< floats from 32 columns of c to the next 32; only with attends_tiles another number
+  int64_t c_group = 32;     ///< floats from 32 columns of c to the next 32; must be 32 without attends_tiles
   bool accumulate = false;  ///< whether products are added to c; else c starts at 0
   /// If not null, it replaces c and c_stride: the address of each key's row of c. No two keys share a row.
   float* const* c_rows = nullptr;
@@ -400,22 +406,23 @@ struct OuterArgs {
 
 /// The most rows per group that pair_rows writes at any level.
 inline constexpr int64_t kMostPairGroup = 32;
-/// The depth of a block at levels whose instructions multiply blocks of pairs. One instruction adds the products of
-/// this many elements along the depth, and pair_rows writes groups of this many rows.
+/// The number of elements along the depth whose products one instruction adds, at levels whose instructions multiply
+/// blocks of pairs. At these levels pair_rows writes groups of this many rows.
 inline constexpr int64_t kPairBlockDepth = 4;
 /// How many words a row of a tile of the tile unit has.
 inline constexpr int64_t kTileLanes = 16;
 
 /// What planning must know about the kernels that do not depend on a strip.
 struct RowFacts {
-  int64_t panel_lanes = 0;  ///< floats of a vector of the panels that pack_rows writes
-  int64_t pair_group = 2;   ///< rows of a group of pair_rows
-  /// Whether the widest strip has tile_loops, for heads of whole groups of kColumns, and `outer` takes c_group.
+  int64_t panel_lanes = 0;  ///< floats of a vector in panels that pack_rows writes
+  int64_t pair_group = 2;   ///< rows per group that pair_rows writes
+  /// Whether the widest strip has tile_loops, for heads of a multiple of kColumns columns, and `outer` takes any
+  /// c_group.
   bool attends_tiles = false;
 
   /// Returns how many floats a row takes in a panel that pack_rows writes: `columns`, rounded up to whole vectors.
   [[nodiscard]] constexpr int64_t PanelColumns(int64_t columns) const { return RoundUp(columns, panel_lanes); }
-  /// Returns `rows`, rounded up to a whole group.
+  /// Returns `rows`, rounded up to a whole group of pair_rows.
   [[nodiscard]] int64_t PairedRows(int64_t rows) const { return RoundUp(rows, pair_group); }
   /// Returns how many floats pair_rows writes for `rows` rows.
   [[nodiscard]] int64_t PairedFloats(int64_t rows, int64_t columns) const { return PairedRows(rows) / 2 * columns; }
@@ -436,36 +443,38 @@ struct RowFunctions {
   /// dst(r)[c] = multiplier * src[r][c], rounded once.
   void (*narrow)(const float* src, int64_t src_stride, int64_t rows, int64_t columns, float multiplier,
                  const RowTarget& dst);
-  /// Packs rows for `outer`. The columns are cut into groups, which follow each other, each [rows][columns of the
-  /// group], padded with zeros. Without groups, rows whose length is a power of two would share a few sets of L1. With
-  /// pairs, a group has CeilDiv(rows, 2) words of two rows per column, in the order that `outer` takes.
+  /// Packs rows for `outer`. The columns are cut into groups of neighbouring columns, and each group is [rows][columns
+  /// of the group], padded with zeros. Without groups, rows whose length is a power of two would share a few sets of
+  /// L1. For kernels of pairs, a group has CeilDiv(rows, 2) words of two rows per column, in the order that `outer`
+  /// takes.
   void (*pack_rows)(const RowBlock& src, int64_t rows, int64_t columns, float* panel);
   bool (*all_finite)(const void* x, DType dtype, int64_t n);
   /// y = 2^x elementwise, with an error of at most 2 ulp. It is exactly 0 for -inf; subnormal results are rounded; a
   /// NaN is kept.
   void (*exp2)(const float* x, int64_t n, float* y);
   void (*outer)(const OuterArgs& args);
-  /// Does what `outer` does, but skips every a that is kMaskedProbability. It is slow, and only for blocks whose b is
-  /// not finite.
+  /// Does what `outer` does, but skips every element of a that is kMaskedProbability. The function is slow, and serves
+  /// only blocks whose b is not finite.
   void (*outer_exact)(const OuterArgs& args);
   /// Returns the sum of a[i] * b[i] in f32, for rows of any float type.
   float (*dot)(const void* a, DType a_type, const void* b, DType b_type, int64_t n);
-  /// dst[r][c] = the number for which the compressed src(r)[c] stands. It prefetches as `scores` does.
+  /// dst[r][c] = the number for which the compressed element src(r)[c] stands. The function prefetches as `scores`
+  /// does.
   void (*dequantize)(const RowBlock& src, int64_t rows, int64_t columns, const Antiquantization& by, float* dst,
                      int64_t dst_stride);
-  /// Pairs only: writes words of src(r)[c] and src(r + 1)[c] for even r. A group of `pair_group` rows is words
-  /// [column][pair_group / 2], with room for dst_stride columns. So groups of two rows are words [row / 2][column]. The
-  /// last group is filled up with rows of 0.
+  /// For kernels of pairs: writes words of src(r)[c] and src(r + 1)[c] for even r. A group of `pair_group` rows becomes
+  /// words [column][pair_group / 2], with room for dst_stride columns. So groups of two rows are words [row /
+  /// 2][column]. The last group is filled up with rows of 0.
   void (*pair_rows)(const RowBlock& src, int64_t rows, int64_t columns, float* dst, int64_t dst_stride) = nullptr;
-  /// Only with attends_tiles: packs K for it. From a chunk of 32 rows to the next are `chunk_floats`, so a rope part
-  /// may lie behind. The last chunk is filled up with rows of 0.
+  /// With attends_tiles only: packs K for the tile loops. A chunk has 32 rows, and the next chunk begins `chunk_floats`
+  /// later, so the chunk of a rope part may lie between them. The last chunk is filled up with rows of 0.
   void (*pack_key_tiles)(const RowBlock& src, int64_t rows, int64_t columns, float* dst,
                          int64_t chunk_floats) = nullptr;
-  /// Only with attends_tiles: packs V for it, with `block_floats` from 32 columns to the next 32 columns.
+  /// With attends_tiles only: packs V for the tile loops, with `block_floats` from 32 columns to the next 32 columns.
   void (*pack_value_tiles)(const RowBlock& src, int64_t rows, int64_t columns, float* dst,
                            int64_t block_floats) = nullptr;
-  /// Does what `outer` does for `args` and then for `then`, but loads and stores c only once. Both accumulate, and they
-  /// differ only in a and b. May be null.
+  /// Does what `outer` does for `args` and then for `then`, but loads and stores c only once. Both calls accumulate,
+  /// and they differ only in a and b. The pointer may be null.
   void (*outer_both)(const OuterArgs& args, const OuterArgs& then) = nullptr;
 };
 
@@ -481,9 +490,9 @@ struct KernelTable {
   const StripKernels* few = nullptr;
   int few_count = 0;
   const RowKernels* rows = nullptr;
-  /// The strips with state_by_row, in the same order; null if the level has none.
+  /// The strips with state_by_row, in the order of `strips`; null if the level has none.
   const StripKernels* row_state = nullptr;
-  /// Pairs: the strip with in_place, which has its output state by rows; null if the level has none.
+  /// For pairs: the strip with in_place, whose output state lies by rows; null if the level has none.
   const StripKernels* heads_in_place = nullptr;
 
   /// Returns whether the strips multiply bf16 pairs.
@@ -491,8 +500,8 @@ struct KernelTable {
   [[nodiscard]] const StripKernels& widest() const { return strips[0]; }
   [[nodiscard]] const StripKernels& narrowest() const { return strips[strip_count - 1]; }
   /// Returns the first strip for `rows` rows. The rows are split into as few strips as the widest strip allows, of
-  /// about equal width. 64 rows are two strips of 32 rather than a strip of 48 and one of 16, because the kernels of 16
-  /// are the slowest.
+  /// about equal width. 64 rows become two strips of 32 rather than a strip of 48 and a strip of 16, because the
+  /// kernels of 16 are the slowest.
   [[nodiscard]] const StripKernels& ForRows(int64_t rows) const {
     const int64_t strips_needed = CeilDiv(rows, widest().width);
     const int64_t share = strips_needed == 0 ? 0 : CeilDiv(rows, strips_needed);
@@ -500,13 +509,13 @@ struct KernelTable {
     while (i > 0 && strips[i].width < share) --i;
     return strips[i];
   }
-  /// Returns the strip of the same width with its output state by rows, or `strip` itself if the level has none.
+  /// Returns the strip of the same width whose output state lies by rows, or `strip` itself if the level has none.
   [[nodiscard]] const StripKernels& WithRowState(const StripKernels& strip) const {
     return row_state != nullptr ? row_state[&strip - strips] : strip;
   }
   /// Returns the kernels for the fewest rows, among the kernels of few rows that take `count` rows. Returns null if
-  /// there are none. They add along the head in another order than strips, so their bits differ. A caller may choose
-  /// them only by properties of the sequence itself.
+  /// there are none. Kernels of few rows add along the head in another order than strips, so their bits differ. So that
+  /// a sequence's bits do not depend on the rest of the call, callers choose them only by properties of the sequence.
   [[nodiscard]] const StripKernels* ForFewRows(int64_t count) const {
     for (int i = 0; i < few_count; ++i) {
       if (few[i].rows >= count) return &few[i];
@@ -515,10 +524,10 @@ struct KernelTable {
   }
 };
 
-/// Returns the kernels of a level for operands of a type. For a type without kernels of its own these are the f32
-/// kernels, to which operands are widened. A level that this CPU lacks has facts only, and its functions are null.
+/// Returns the kernels of a level for operands of a type. A type without kernels of its own gets the f32 kernels, to
+/// which operands are widened. A level that this CPU lacks has facts only, and its functions are null.
 [[nodiscard]] const KernelTable& Kernels(Isa isa, DType dtype = DType::kF32);
-/// Returns the portable level with OpenBLAS sgemm for the products. So the bits of results depend on OpenBLAS.
+/// Returns the portable level with OpenBLAS' sgemm for the products. The bits of results then depend on OpenBLAS.
 [[nodiscard]] const KernelTable& PortableBlasKernels();
 
 }  // namespace fa::core::kernels

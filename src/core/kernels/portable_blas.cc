@@ -1,4 +1,4 @@
-// This is the portable level with OpenBLAS sgemm for the two products: s = K * panel and o = alpha * o + V^T * p. Tests
+// The portable level with OpenBLAS' sgemm for the two products: s = K * panel and o = alpha * o + V^T * p. Tests
 // compare the micro-kernels with it, because it does not use them. It also serves CPUs whose vector instructions the
 // portable level does not use.
 

@@ -13,8 +13,9 @@
 
 namespace fa::core::kernels {
 
-// Declares functions of which the sources of a level define some. The Set functions fill in the functions of a set that
-// already has its facts. At a level that multiplies pairs, SetFunctions gets a set that already has the f32 functions.
+// Declares functions for every level; the sources of a level define the ones that it needs. The Set functions set
+// functions in a KernelSet that already has its facts. At a level that multiplies pairs, SetFunctions gets a KernelSet
+// that already has the f32 functions.
 #define FA_EVERY_LEVEL
 #define FA_LEVEL(level, isa)                              \
   namespace level {                                       \
@@ -32,8 +33,7 @@ namespace fa::core::kernels {
 
 namespace {
 
-/// The functions that a level's own sources define. A member is null where the level uses the kernels of a level below
-/// it.
+/// The functions that a level's own sources define. A member is null where the level uses the kernels of a lower level.
 struct OwnKernels {
   Isa isa;
   void (*f32)(KernelSet&) noexcept = nullptr;
@@ -43,8 +43,8 @@ struct OwnKernels {
   void (*int8)(Int8Set&) noexcept = nullptr;
   void (*compressed)(KernelSet&) noexcept = nullptr;                 ///< sets attend_compressed of f32 kernels
   void (*integer_words)(KernelSet&) noexcept = nullptr;              ///< sets attend_integers
-  void (*byte_float_words)(KernelSet&) noexcept = nullptr;           ///< sets attend_byte_floats of kernels of pairs
-  void (*byte_float_words_by_bytes)(KernelSet&) noexcept = nullptr;  ///< the same if PermutesBytes()
+  void (*byte_float_words)(KernelSet&) noexcept = nullptr;           ///< sets attend_byte_floats, for kernels of pairs
+  void (*byte_float_words_by_bytes)(KernelSet&) noexcept = nullptr;  ///< replaces attend_byte_floats if PermutesBytes()
 };
 
 // CMake defines FA_HAS_<LEVEL> for each level whose sources are in the build (FA_LEVELS), and FA_ONLY_VBMI if the build
@@ -118,7 +118,8 @@ const KernelSet& F32Kernels(Isa isa) {
   });
 }
 
-/// Returns whether this CPU has AVX512_VBMI. It is no level, because kernels that use it have the bits of the others.
+/// Returns whether this CPU has AVX512_VBMI. AVX512_VBMI is no level of its own, because kernels that use it give the
+/// bits of the kernels that do not.
 bool PermutesBytes() {
 #if defined(__x86_64__)
   return __builtin_cpu_supports("avx512vbmi") != 0;
@@ -127,7 +128,7 @@ bool PermutesBytes() {
 #endif
 }
 
-/// Calls a member of OwnKernels of every level that `isa` includes and that has it.
+/// Calls a member of OwnKernels with `set`, for every level that is part of `isa` and whose member is not null.
 void SetFromLevels(Isa isa, void (*OwnKernels::*member)(KernelSet&) noexcept, KernelSet& set) {
   if (!Includes(DetectIsa(), isa)) return;
   for (const OwnKernels& of : kOwnKernels) {
@@ -135,8 +136,8 @@ void SetFromLevels(Isa isa, void (*OwnKernels::*member)(KernelSet&) noexcept, Ke
   }
 }
 
-/// Returns the f32 kernels of a level. Above its f32 level these are the kernels of that level, with kernels of few
-/// rows of their own.
+/// Returns the f32 kernels of a level. A level above its f32 level has the kernels of that f32 level, except for its
+/// own kernels of few rows.
 const KernelSet& FloatKernels(Isa isa) {
   static constinit OncePerLevel<KernelSet> sets;
   if (isa == F32LevelOf(isa)) return F32Kernels(isa);
@@ -172,7 +173,7 @@ const KernelTable& Kernels(Isa isa, DType dtype) {
   return *(dtype == DType::kBF16 ? bf16 : floats).Of(isa, [&](const KernelTable*& table) {
     const bool pairs = dtype == DType::kBF16 && MultipliesPairs(isa);
     table = &(pairs ? PairKernels(isa) : FloatKernels(isa)).table;
-    // If this fails, uses_<level> in CMake lacks the level of the kernels.
+    // If this fails, uses_<level> in CMake does not name the level of these kernels.
     assert(table->strips[0].scores != nullptr || !CanRun(isa));
   });
 }
@@ -190,7 +191,7 @@ const Int8Table& Int8KernelsFor(Isa isa) {
     set.table.columns = facts.strips[0].columns;
     if (const OwnKernels* own = OwnKernelsOf(level); own != nullptr) own->int8(set);
   });
-  // If this fails, uses_<level> in CMake lacks the level of the kernels.
+  // If this fails, uses_<level> in CMake does not name the level of these kernels.
   assert(of_level.table.pack_keys != nullptr || !CanRun(isa));
   return of_level.table;
 }

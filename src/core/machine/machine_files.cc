@@ -128,8 +128,8 @@ int CpuQuota(const std::string& root) {
   const auto look = [&](std::string_view controller, std::initializer_list<const char*> mounts) {
     std::string group = GroupOf(groups, controller);
     if (group.empty()) return;
-    // In a container the path may be the host's. But only the container's own group is mounted there, as the root. The
-    // last step of the loop reads the root.
+    // In a container, /proc may give the path of the group on the host, but only the container's own group is mounted,
+    // as the root. So the last step of the loop reads the root.
     for (;;) {
       while (group.ends_with('/')) group.pop_back();
       for (const char* mount : mounts) least = std::min(least, LimitOf(files, mount + group));

@@ -20,7 +20,7 @@ struct DestroyTopology {
 };
 using HwlocTopology = std::unique_ptr<std::remove_pointer_t<hwloc_topology_t>, DestroyTopology>;
 
-// The smallest caches of current server cores, for machines that do not tell their cache sizes.
+// The smallest caches of current server cores, for machines that do not report their cache sizes.
 constexpr int64_t kDefaultL1Bytes = 32 << 10;
 constexpr int64_t kDefaultL2Bytes = 1 << 20;
 

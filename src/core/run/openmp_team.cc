@@ -30,8 +30,8 @@ struct Runtime {
   int (*in_parallel)();
   int (*thread_num)();
   void* library;
-  /// Whether the runtime binds its threads, and the caller to fewer CPUs than it has threads. Threads that the caller
-  /// starts inherit its CPUs, so the library's own threads would all run there.
+  /// Whether the runtime binds its threads to CPUs, and with them the caller, to fewer CPUs than there are threads.
+  /// Threads that the caller starts inherit its CPUs, so the library's own threads would all run there.
   bool confines_caller;
   uint32_t fork_depth;
   const Runtime* before;  ///< the runtime that was recorded before; kept, because a call may still use it
@@ -65,9 +65,9 @@ bool ForkedWithoutExec() {
   return at != nullptr && (std::strtoul(at, nullptr, 10) & kForkedNoExec) != 0;
 }
 
-/// An OpenMP runtime starts and keeps further threads for every thread that begins a parallel region. So only one
-/// thread of the program uses the team: the first that makes a call, until it ends. Calls from other threads of the
-/// program run on the library's own threads.
+/// The first thread of the program that makes a call owns the team, until that thread ends. Calls from other threads
+/// run on the library's own threads. The reason is that an OpenMP runtime starts and keeps further threads for every
+/// thread that begins a parallel region.
 class Owner {
  public:
   ~Owner() { Release(number_); }
@@ -91,7 +91,8 @@ thread_local Owner this_thread;
 
 /// A parallel region ends only when all its threads have arrived, even if no task is left for them. If other processes
 /// use the cores, this takes long. After such a late region, the next 2 runs use the library's own threads. If the
-/// region after them is late too, this number doubles, up to 1024. A runtime that confines the caller is not left.
+/// region after these runs is late too, the number of such runs doubles, up to 1024. A runtime with confines_caller is
+/// used all the same.
 class Lateness {
  public:
   [[nodiscard]] bool SkipsRun() {

@@ -3,9 +3,9 @@
 
 namespace fa::core {
 
-/// At its first use in a process, oneTBB asks the system about the machine. If that throws for lack of memory, the next
-/// use waits forever for the first to end (atomic_do_once of version 2021.8). So the library calls oneTBB only through
-/// this header, which remembers the first failure.
+/// At its first use in a process, oneTBB asks the system about the machine. If this first use throws for lack of
+/// memory, the next use waits forever for it to end (atomic_do_once of version 2021.8). So the library calls oneTBB
+/// only through this header, which remembers the first failure.
 
 /// Returns whether this process may use oneTBB. The result is false once oneTBB has found no memory, and in a child
 /// that is forked after the first use. Then nothing in this process may call oneTBB, and every run uses only the

@@ -45,7 +45,7 @@ struct ScoreInputs : ScoreNumbers {
   PairView slopes = {};
   std::span<const int64_t> q_start = {}, kv_start = {};  ///< position of row 0 and key 0 per sequence; empty: all 0
   PairView dense_mask = {};                              ///< one mask byte per pair
-  PairTiles mask_tiles = {};                             ///< instead of bytes: tiles with one bit per pair
+  PairTiles mask_tiles = {};                             ///< used instead of dense_mask: tiles with one bit per pair
   const uint8_t* keep_bits = nullptr;                    ///< one dropout bit per pair, least significant bit first
   /// Generator that draws the dropout bits if there are no keep_bits.
   const PhiloxState* philox = nullptr;
@@ -60,8 +60,8 @@ struct ScoreInputs : ScoreNumbers {
 };
 
 /// Scales and offsets of compressed keys or values, in the caller's tensors. The scale of column c lies c / (columns
-/// per group) * scale_group elements after At(b, n, row). If all batch elements, heads or rows share a number, that
-/// stride is 0.
+/// per group) * scale_group elements after At(b, n, row). If all batch elements, heads or rows share a number, the
+/// stride of that dimension is 0.
 struct Antiquants {
   layout::StoredRows scale, offset;  ///< `offset` has null data if there are no offsets
   int64_t scale_group = 0, offset_group = 0;
@@ -72,7 +72,7 @@ struct Antiquants {
 /// How a forward multiplies queries, keys and values of 8 bits. Scales of rows of queries, and of heads of keys and
 /// values, multiply the products. Probabilities are multiplied by p_factor and rounded to the type of V.
 struct QuantizedProducts {
-  layout::StatsView q_scale = {};  ///< one scale per row and head; null data: the call has no such queries
+  layout::StatsView q_scale = {};  ///< one scale per row and head; null data: no queries of 8 bits
   float scale = 1;                 ///< factor of all scores
   float p_factor = 1;
 
@@ -93,12 +93,13 @@ struct ForwardRows {
   /// Whether softmax_max and softmax_sum of a row without keys are 0. If not, they are -FLT_MAX and +FLT_MAX, or the
   /// row's sink and 1.
   bool selected_keys = false;
-  tiling::Interval unused_rows = {};  ///< rows of packed tensors that belong to no sequence; they are written as 0
-  int64_t padded_rows = 0;            ///< as BoundAttention::padded_rows
-  /// The number of the first row of a batch element. It is above 0 if the addresses of q, out and the statistics have
-  /// been moved back by this many rows.
+  tiling::Interval unused_rows =
+      {};                   ///< rows of packed tensors that belong to no sequence; these rows are written as 0
+  int64_t padded_rows = 0;  ///< as BoundAttention::padded_rows
+  /// The number of the first row of a batch element. The number is above 0 if the addresses of q, out and the
+  /// statistics have been moved back by this many rows.
   int64_t first_row = 0;
-  /// The lse of rows without keys, -inf or +inf. If it is +inf, rows past a length have it too, otherwise 0.
+  /// The lse of rows without keys, -inf or +inf. Rows past a length have +inf too if this is +inf, and otherwise 0.
   float lse_without_keys = -std::numeric_limits<float>::infinity();
 };
 

@@ -36,11 +36,11 @@ struct PairRows {
 
 /// The layout of the position bias, or of its gradient.
 struct PseRows : PairRows {
-  bool shared_batch = false;  ///< whether all batch elements share one bias; dpse is then a sum over b
-  bool shared_rows = false;   ///< whether all rows share one bias row; dpse is then a sum over i
+  bool shared_batch = false;  ///< whether all batch elements share one bias, so that dpse is a sum over b
+  bool shared_rows = false;   ///< whether all rows share one row of bias, so that dpse is a sum over i
   /// Whether the bias has its compressed form, in which only the last 1024 rows are stored. A row i < sq - 1024 reads
-  /// the stored row m = i mod 1024, shifted by sk - 1024 + m - i columns. So it finds the values at the same distances
-  /// from the diagonal.
+  /// the stored row m = i mod 1024, shifted by sk - 1024 + m - i columns. So the row finds the values at the same
+  /// distances from the diagonal.
   bool compressed = false;
   bool sums = false;  ///< for a gradient: whether tiles add to f32 sums that the caller of the run provides
 
@@ -64,7 +64,8 @@ struct BoundAttention : ScoreNumbers {
   tiling::AttentionProblem problem;
   layout::Rows q, k, v, q_rope, k_rope, out;
   layout::Stats softmax_max, softmax_sum, lse;
-  /// The sink of (b, n, s), without copies. A stride is 0 if the sink does not depend on that index.
+  /// The layout of the sinks, one per (batch element, head, row). A stride is 0 if the sink does not depend on that
+  /// index.
   layout::Stats sink;
   bool sink_per_row = false;  ///< whether each row has its own sink
   bool has_rope = false, has_max = false, has_sum = false, has_lse = false, has_sink = false;
@@ -72,7 +73,7 @@ struct BoundAttention : ScoreNumbers {
 
   PseRows pse;                          ///< bias of pse types 0 and 1
   PairRows slopes;                      ///< one slope per sequence and head, for pse types 2 and 3
-  PairRows dense_mask;                  ///< a broadcast dimension has stride 0
+  PairRows dense_mask;                  ///< layout of the mask; a dimension that is broadcast has stride 0
   PairTileLayout pair_mask;             ///< where the tiles of a PairMask lie
   Dims pair_mask_shape;                 ///< the shape of the planned PairMask, or no dimensions
   std::vector<int64_t> dropout_offset;  ///< flat index of (sequence, head 0, row 0, key 0)
@@ -82,7 +83,7 @@ struct BoundAttention : ScoreNumbers {
 
   int64_t tail_row_begin = 0, tail_row_end = 0;  ///< TND rows past the last prefix sum, whose outputs are written as 0
   /// If the call gives lengths, the number of rows per batch element. Rows beyond an element's length are written as 0.
-  /// Without lengths it is 0.
+  /// Without lengths the number is 0.
   int64_t padded_rows = 0;
 
   std::vector<PlannedTensor> planned;          ///< the tensors of the planned call, as TensorsOf lists them
@@ -92,7 +93,7 @@ struct BoundAttention : ScoreNumbers {
   /// row's sink and 1.
   bool selected_keys = false;
   float lse_without_keys = -std::numeric_limits<float>::infinity();  ///< as ForwardRows::lse_without_keys
-  /// Whether K and V lie as a KeyStorage says. Then tiles may have to copy them to f32 rows.
+  /// Whether K and V lie as a KeyStorage says. If so, tiles may have to copy K and V to f32 rows.
   bool decode = false;
   /// If >= 0, dense_mask is the compressed mask of this sparse mode, which Run checks.
   int64_t compressed_mask_mode = -1;

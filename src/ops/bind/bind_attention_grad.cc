@@ -48,7 +48,7 @@ Status CheckWritten(const Gradient& gradient, bool any_innermost = false) {
                                  ", want strides that keep its elements apart");
 }
 
-// Checks that the gradient of q_rope or k_rope is given exactly if the call has rope tensors.
+// Checks that the gradient of q_rope or k_rope is given if the call has rope tensors, and only then.
 Status CheckRope(bool has_rope, const Gradient& gradient) {
   const bool given = gradient.tensor.data != nullptr;
   if (given != has_rope) {
@@ -90,10 +90,18 @@ Status BindDPse(const AttentionGradArgs& args, BoundAttentionGrad& bound) {
   if (bound.forward.pse.compressed) {
     return Status::InvalidArgument(Arg("dpse").Says("not available for the compressed 1024-row form"));
   }
-  FA_RETURN_IF_ERROR(CheckWritten({"dpse", args.dpse, "pse", args.pse}));
+  TensorView pse = args.pse;
+  const auto of_one_head = [](const TensorView& bias) { return bias.shape.rank() == 4 && bias.shape[1] == 1; };
+  const bool heads_share = pse.shape.rank() == 4 && !pse.stride.empty() && pse.stride[1] == 0;
+  const bool shared_heads = heads_share && of_one_head(args.dpse) && !of_one_head(pse);
+  if (shared_heads) pse.shape[1] = 1;
+  FA_RETURN_IF_ERROR(CheckWritten({"dpse", args.dpse, "pse", pse}));
   bound.has_dpse = true;
   bound.dpse = GradPseRows(bound.forward.pse, args.dpse);
-  bound.forward.problem.one_pair_at_a_time = bound.dpse.shared_batch && !bound.dpse.shared_rows;
+  if (shared_heads) {
+    for (PairRows::PerSequence& sequence : bound.dpse.sequences) sequence.head = 0;
+  }
+  bound.forward.problem.one_pair_at_a_time = (bound.dpse.shared_batch || shared_heads) && !bound.dpse.shared_rows;
   return Status::Ok();
 }
 

@@ -13,8 +13,8 @@ namespace fa::ops {
 
 /// A validated call of the dense backward: its sizes, masks and strides, without addresses.
 struct BoundAttentionGrad {
-  /// The differentiated forward. Its `out` and its statistics are inputs of the backward, and may have any strides, 0
-  /// included. Both statistics are present, and lse is absent.
+  /// The differentiated forward. The forward's `out` and statistics are inputs of the backward, and may have any
+  /// strides, 0 included. Both statistics are present, and lse is absent.
   BoundAttention forward;
   layout::Rows d_out, dq, dk, dv;
   layout::Rows dq_rope, dk_rope;  ///< set if forward.has_rope
@@ -27,7 +27,8 @@ struct BoundAttentionGrad {
   int64_t dslopes_batch_stride = 0;
   bool dslopes_shared = false;
   layout::Stats dsink;
-  /// If batch elements share sinks per row, the rows of dsink, which is a sum over the batch. Otherwise 0.
+  /// If batch elements share one sink per row, dsink is a sum over the batch, and this is its number of rows. Otherwise
+  /// 0.
   int64_t dsink_shared_rows = 0;
   tiling::Interval unused_keys = {};  ///< TND rows of keys past the last prefix sum, whose gradients are written as 0
 };
@@ -48,7 +49,7 @@ struct GradRows {
   /// Gradients of sinks. A stride is 0 along an index over which the gradient is a sum.
   layout::MutableStatsView dsink = {};
   bool dsink_per_row = false;                              ///< whether each row has a sink of its own
-  int64_t dsink_shared_rows = 0;                           ///< BoundAttentionGrad::dsink_shared_rows
+  int64_t dsink_shared_rows = 0;                           ///< as BoundAttentionGrad::dsink_shared_rows
   tiling::Interval unused_queries = {}, unused_keys = {};  ///< rows that belong to no packed sequence
 };
 

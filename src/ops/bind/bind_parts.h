@@ -33,10 +33,10 @@ struct Inference {
   /// Whether keys lie in pages. Packed sequences then have lengths.kv instead of prefix sums of keys, and their masks
   /// and biases have the forms for padded batch elements.
   bool paged = false;
-  /// Whether the call is a fused inference. It may have any layout, and masks and biases of packed sequences have the
-  /// forms for padded batch elements. A statistic may have a last dimension of 1.
+  /// Whether the call is a fused inference. A fused inference may have any layout, and masks and biases of packed
+  /// sequences have the forms for padded batch elements. A statistic may have a last dimension of 1.
   bool fused = false;
-  int64_t prefix_rows = 0;  ///< keys in front of those of every sequence
+  int64_t prefix_rows = 0;  ///< keys of a shared prefix, which precede the keys of every sequence
 };
 
 /// The tensors of a dense call while it is bound, with the names that the forward gives them. Binding writes to none of
@@ -94,7 +94,8 @@ struct Binding {
 /// Binds types, sizes and rows of query, key, value, their rope parts and out.
 [[nodiscard]] Status BindShapes(Binding& call);
 [[nodiscard]] Status BindLengths(
-    Binding& call);  ///< makes the sequences, without masks, from prefix sums or lengths; finds the rows past them
+    /// Makes the sequences, without masks, from prefix sums or lengths; finds the rows past the last sequence.
+    Binding& call);
 [[nodiscard]] Status BindStatistics(Binding& call);  ///< binds softmax_max, softmax_sum, lse, sink
 [[nodiscard]] Status BindMask(Binding& call);        ///< makes the mask of each sequence, binds dense_mask
 [[nodiscard]] Status BindPse(Binding& call);         ///< binds pse, slopes
@@ -107,15 +108,16 @@ struct Binding {
 [[nodiscard]] Result<BoundAttention> BindInference(const DenseTensors& tensors, const AttentionOptions& options,
                                                    const Inference& inference);
 
-/// Where the sizes of a dense mask or pse come from. With packed queries or pages, some are no dimension of a tensor.
+/// Where the sizes of a dense mask or pse come from. With packed queries or pages, some of these sizes are no dimension
+/// of a tensor.
 struct PairSources {
   SizeSource rows, keys, batch;
 
   [[nodiscard]] static PairSources Of(const Binding& call);
 };
 
-/// Checks dimension `dim`, one of the last two, of the dense mask or pse. Its size must be `want`; with Inference it
-/// may be larger.
+/// Checks dimension `dim`, one of the last two, of the dense mask or pse. The size must be `want`, or at least `want`
+/// with Inference.
 [[nodiscard]] Status CheckPairSize(const Binding& call, const char* name, const TensorView& tensor, int dim,
                                    int64_t want, SizeSource source);
 

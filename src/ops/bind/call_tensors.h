@@ -14,7 +14,7 @@ namespace fa::ops {
 /// One tensor of a call of any operator, with pointers into the arguments. A `required` tensor may have null data in a
 /// plan. Any other tensor with null data is absent.
 struct CallTensor {
-  const char* name;  ///< the name in errors
+  const char* name;  ///< the tensor's name in errors
   const void* data;
   DType dtype;
   const Dims* shape;

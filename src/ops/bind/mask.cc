@@ -15,7 +15,8 @@ namespace {
 constinit const std::vector<int64_t> kNoRows;
 
 constexpr int64_t kSide = 2048;  // number of rows and columns of the compressed triangle
-// In mode 6, the mask has this many rows below the triangle. Their left half is kept and their right half is dropped.
+// In mode 6, the mask has this many rows below the triangle. The left half of these rows is kept, and the right half is
+// dropped.
 constexpr int64_t kPrefixRows = 1024;
 
 // A row of 2048 kept columns and then 2048 dropped ones. Every row of a compressed mask is a part of this row.

@@ -18,7 +18,7 @@ int64_t RowsOfBits(const PairMask::Contents& contents, int64_t rows) {
 }
 
 /// Keeps the tiles of a group whose bits lie at `words`.
-/// @param rows  the rows of bits
+/// @param rows  the number of rows of bits
 void KeepGroup(const uint64_t* words, int64_t rows, int64_t keys, uint8_t* kinds, PairTiles::Group& group) {
   FindKinds(words, PairTileLayout::kGroupWords, rows, keys, kinds);
   const int64_t tiles = core::CeilDiv(keys, PairTileLayout::kTile);

@@ -16,10 +16,10 @@ namespace fa {
 /// The contents of a PairMask. Planes follow one another, batch element after batch element.
 struct PairMask::Contents {
   Dims shape;
-  ops::PairTileLayout layout;  ///< without the planes of sequences, which each call has for itself
+  ops::PairTileLayout layout;  ///< without `plane`, which each call has for itself
   std::vector<uint8_t> kinds;
-  std::vector<ops::PairTiles::Group> groups;  ///< whose words belong to this object
-  std::vector<uint8_t> made;                  ///< whether a tile row is there; empty once all are
+  std::vector<ops::PairTiles::Group> groups;  ///< this object owns the words of the groups
+  std::vector<uint8_t> made;                  ///< whether each tile row has been made; empty once all have been made
   int row_shift = 0;                          ///< as PairTiles::row_shift
   PairTileCounts counts;
   int64_t bytes = 0;
@@ -35,18 +35,18 @@ struct PairMask::Contents {
 namespace ops {
 
 /// Writes the bits of the rows and keys of a plane, (batch, head, rows, keys, words, stride). If rows share their bits,
-/// only the first of them is written. A set bit drops its pair, and bits behind the last key are 0. The keys begin at a
-/// multiple of PairTileLayout::kGroupKeys. The first key of a row has the lowest bit of the row's first word. Rows of
-/// bits are `stride` words apart.
+/// the bits are written for the first of these rows only. A set bit drops its pair, and bits behind the last key are 0.
+/// The keys begin at a multiple of PairTileLayout::kGroupKeys. The first key of a row has the lowest bit of the row's
+/// first word. Rows of bits are `stride` words apart.
 using PairSource = core::FunctionRef<void(int64_t, int64_t, tiling::Interval, tiling::Interval, uint64_t*, int64_t)>;
 
 /// Tile rows of some planes of a mask.
 struct PairRegion {
-  int64_t batch = 0, head = 0, tile_row = 0;  ///< the first ones
+  int64_t batch = 0, head = 0, tile_row = 0;  ///< the region's first batch element, head and tile row
   int64_t batches, heads, tile_rows;
 
   [[nodiscard]] int64_t size() const { return batches * heads * tile_rows; }
-  /// Call number i, which is below size(), is for this batch element, head and tile row of the mask.
+  /// These functions return the batch element, head and tile row of the region's tile row number i, 0 <= i < size().
   [[nodiscard]] int64_t BatchOf(int64_t i) const { return batch + i / (heads * tile_rows); }
   [[nodiscard]] int64_t HeadOf(int64_t i) const { return head + i / tile_rows % heads; }
   [[nodiscard]] int64_t TileRowOf(int64_t i) const { return tile_row + i % tile_rows; }
@@ -59,7 +59,7 @@ inline constexpr int64_t kMostPairs = int64_t{1} << 60;
 [[nodiscard]] std::shared_ptr<PairMask::Contents> MakeContents(const Dims& shape, int row_shift = 0);
 /// Returns the tiles of contents, for reading.
 [[nodiscard]] PairTiles TilesOf(const PairMask::Contents& contents, const PairTileLayout& where);
-/// Returns the number of a tile row among those of all planes.
+/// Returns the number of a tile row among the tile rows of all planes.
 [[nodiscard]] int64_t NumberOfTileRow(const PairMask::Contents& contents, int64_t batch, int64_t head,
                                       int64_t tile_row);
 /// Makes the tiles of a region from a source, in parallel. The source is called once per tile row and group of tiles.

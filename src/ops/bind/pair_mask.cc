@@ -38,7 +38,8 @@ float NumberAt(const std::byte* from, DType dtype) {
   }
 }
 
-/// Returns the words of dropped pairs of numbers, and sets `adds` if a kept number is not 0.
+/// Returns a function that makes a word of dropped pairs from numbers. A number drops its pair if it is at most half
+/// the lowest number of the type. The function sets `adds` if a kept number is not 0.
 template <typename T>
 auto DroppedByNumbers(DType dtype, std::atomic<bool>& adds) {
   constexpr float kMostOfF16 = 65504;
@@ -58,7 +59,7 @@ auto DroppedByNumbers(DType dtype, std::atomic<bool>& adds) {
   };
 }
 
-/// The wrong entry of lists that comes first, for the error.
+/// Finds the wrong entry that comes first in the lists, which the error names. Threads may add entries in any order.
 class FirstWrongEntry {
  public:
   void Add(int64_t entry) {
@@ -73,7 +74,7 @@ class FirstWrongEntry {
   std::atomic<int64_t> entry_{kNone};
 };
 
-/// Clears the bits of these keys, which count from the first bit.
+/// Clears the bits of these keys. The first bit belongs to key 0.
 void Keep(uint64_t* words, Interval keys) {
   for (int64_t key = keys.begin; key < keys.end;) {
     const int64_t bit = key % PairTileLayout::kWordBits,
@@ -83,7 +84,7 @@ void Keep(uint64_t* words, Interval keys) {
   }
 }
 
-/// Keeps the keys of a block of keys that lie among `keys`. The bits of `keys` begin at `words`.
+/// Keeps those keys of a block that lie among `keys`. The bits of `keys` begin at `words`.
 void KeepBlock(uint64_t* words, const PairLists& lists, int64_t block, Interval keys) {
   const int64_t first = block * lists.block_keys, end = std::min(first + lists.block_keys, lists.keys);
   Keep(words, {std::max(first, keys.begin) - keys.begin, std::min(end, keys.end) - keys.begin});
@@ -95,8 +96,8 @@ int RowShiftOf(const PairLists& lists) {
   return std::countr_zero(static_cast<uint64_t>(lists.block_rows | PairTileLayout::kTile));
 }
 
-/// Writes the bits of some rows. All bits of a row are set, then keep(list, words) clears bits. It is called once for
-/// all rows of a list.
+/// Writes the bits of some rows. All bits of a row are set, then keep(list, words) clears bits. `keep` is called once
+/// for all rows of a list.
 template <typename KeepOfList>
 void WriteLists(const PairLists& lists, Interval rows, Interval keys, uint64_t* words, int64_t stride,
                 const KeepOfList& keep) {
@@ -188,7 +189,7 @@ Status WrongEntry(const ListSource& source, const PairSourceView& view, const Pa
       ", want < " + std::to_string(core::CeilDiv(lists.keys, lists.block_keys)) + " (" + Arg("keys") + ")");
 }
 
-/// Sets the bits of the pairs that a mask drops. A dimension of 1 stands for all.
+/// Sets the bits of the pairs that a mask drops. A dimension of size 1 stands for all batch elements, heads or rows.
 void AddDropped(const PairMask::Contents& contents, int64_t batch, int64_t head, Interval rows, Interval keys,
                 uint64_t* words, int64_t stride) {
   const Dims& shape = contents.shape;

@@ -28,7 +28,7 @@ struct PairSourceView {
 
 /// Checks a source of a PairMask, and returns it with four dimensions.
 /// @param types  the text of the wanted types
-/// @param last   the text of its last two dimensions: "Sq,Sk"
+/// @param last   the text of the last two dimensions: "Sq,Sk"
 [[nodiscard]] Result<PairSourceView> BindPairSource(const char* name, const TensorView& tensor,
                                                     std::initializer_list<DType> dtypes, const char* types,
                                                     const char* last);

@@ -14,9 +14,9 @@ struct PairTileLayout {
   static constexpr int64_t kTile = 128, kWordBits = 64, kTileWords = kTile / kWordBits, kGroupTiles = 64;
   static constexpr int64_t kGroupKeys = kTile * kGroupTiles, kGroupWords = kTileWords * kGroupTiles;
 
-  int64_t rows = 0, keys = 0;       ///< of a plane, which is the mask of one batch element and head
+  int64_t rows = 0, keys = 0;       ///< sizes of a plane, which is the mask of one batch element and head
   int64_t heads_per_plane = 1;      ///< query heads that share a plane
-  bool one_row = false;             ///< whether one row stands for all rows
+  bool one_row = false;             ///< whether one row of the mask stands for all rows
   std::vector<int64_t> plane = {};  ///< the first plane of each sequence
 
   [[nodiscard]] int64_t tile_rows() const { return core::CeilDiv(rows, kTile); }
@@ -24,9 +24,10 @@ struct PairTileLayout {
   [[nodiscard]] int64_t groups_of_row() const { return core::CeilDiv(keys, kGroupKeys); }
 };
 
-/// A mask of pairs as tiles, for reading. Tiles of `kTile` rows form a tile row; tile row t of a plane p has the number
-/// p * tile_rows() + t. Each tile has a byte of kinds: its kind and, if it has
-/// bits, its place among the tiles of its group of `kGroupTiles` that have bits.
+/// A mask of pairs as tiles, for reading. Tiles of `kTile` rows form a tile row. Tile row t of a plane p has the number
+/// p * tile_rows() + t. Every kGroupTiles tiles of a tile row form a group. Each tile has a byte in `kinds`. The byte
+/// holds the tile's kind. If the tile has bits, the byte also holds the tile's place among the tiles with bits of its
+/// group.
 struct PairTiles {
   enum Kind : uint8_t { kEmpty = 0, kFull = 1, kPartial = 2 };
   static constexpr int kPlaceShift = 2;
@@ -45,15 +46,15 @@ struct PairTiles {
   const uint8_t* kinds = nullptr;
   const Group* groups = nullptr;
   const PairTileLayout* where = nullptr;
-  int row_shift =
-      0;  ///< 2^row_shift rows of a tile share their bits: row r has those at words[(r >> row_shift) * stride]
+  /// 2^row_shift rows of a tile share their bits. Row r of a tile has its bits at words[(r >> row_shift) * stride].
+  int row_shift = 0;
 
   /// Returns the tile row of a row.
   [[nodiscard]] int64_t TileRow(int64_t sequence, int64_t head, int64_t row) const {
     const int64_t plane = where->plane[static_cast<size_t>(sequence)] + head / where->heads_per_plane;
     return plane * where->tile_rows() + (where->one_row ? 0 : row / PairTileLayout::kTile);
   }
-  /// Returns which row of bits of its tile a row has.
+  /// Returns which of its tile's rows of bits a row has.
   [[nodiscard]] int64_t RowInTile(int64_t row) const {
     return where->one_row ? 0 : row % PairTileLayout::kTile >> row_shift;
   }

@@ -10,13 +10,13 @@
 
 namespace fa::ops {
 
-/// A member of an operator's arguments that holds a tensor. If it is not `required`, null data means that the tensor is
-/// absent.
+/// A member of an operator's arguments that holds a tensor. If the tensor is not `required`, null data means that the
+/// tensor is absent.
 template <typename Args>
 struct TensorMember {
-  const char* name = nullptr;                 ///< the name in errors
-  TensorView Args::*input = nullptr;          ///< the member if it is an input, else null
-  MutableTensorView Args::*output = nullptr;  ///< the member if it is an output, else null
+  const char* name = nullptr;                 ///< the tensor's name in errors
+  TensorView Args::*input = nullptr;          ///< the member if the tensor is an input, else null
+  MutableTensorView Args::*output = nullptr;  ///< the member if the tensor is an output, else null
   bool required = false;
 };
 
@@ -60,7 +60,7 @@ inline constexpr std::array kGradientInputs = {
     FA_REQUIRED_INPUT(softmax_sum), FA_REQUIRED_OUTPUT(dq),   FA_REQUIRED_OUTPUT(dk),
 };
 
-/// The indexer's inputs, as a loss or the call for its statistics reads them.
+/// The indexer's inputs, for a loss and for the operator that computes the statistics of scores.
 template <typename Args>
 inline constexpr std::array kIndexerInputs = {FA_REQUIRED_INPUT(q_index), FA_REQUIRED_INPUT(k_index),
                                               FA_REQUIRED_INPUT(weights)};
@@ -221,6 +221,19 @@ constexpr auto TensorMembers<DenseIndexerLossArgs>() {
                 std::array{FA_REQUIRED_INPUT(softmax_max), FA_REQUIRED_INPUT(softmax_sum),
                            FA_REQUIRED_INPUT(softmax_max_index), FA_REQUIRED_INPUT(softmax_sum_index)},
                 kLossOutputs<Args>);
+}
+
+template <>
+constexpr auto TensorMembers<IndexerKLLossArgs>() {
+  using Args = IndexerKLLossArgs;
+  return std::array{FA_REQUIRED_INPUT(target), FA_REQUIRED_INPUT(probabilities), FA_REQUIRED_OUTPUT(loss)};
+}
+
+template <>
+constexpr auto TensorMembers<MsaIndexScoreArgs>() {
+  using Args = MsaIndexScoreArgs;
+  return std::array{FA_REQUIRED_INPUT(q), FA_REQUIRED_INPUT(k), FA_INPUT(k_scale), FA_INPUT(block_table),
+                    FA_REQUIRED_OUTPUT(score)};
 }
 
 // The lists lse and local_out are left out.

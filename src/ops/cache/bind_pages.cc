@@ -128,7 +128,8 @@ Result<BoundPages> BindPages(const NamedTensor& rows, const NamedTensor& cache, 
   }
   const auto row_bytes = static_cast<int64_t>(SizeOf(rows.tensor.dtype));
   const auto cache_bytes = static_cast<int64_t>(SizeOf(cache.tensor.dtype));
-  // A product that overflows belongs to a dimension of one index or to a tensor without elements, so nothing reads it.
+  // A product that overflows belongs to a dimension of one index or to a tensor without elements, so nothing reads the
+  // product.
   const auto dim = [&](int64_t size, int64_t of_rows, int64_t of_cache) {
     const int64_t row = core::SaturatedProduct(row_bytes, of_rows),
                   place = core::SaturatedProduct(cache_bytes, of_cache);

@@ -24,7 +24,7 @@ struct BoundPages {
   int64_t page_stride = 0, page_row_stride = 0;
   int64_t row_bytes = 0;
   std::array<RowDim, RowCopy::kLoops> dims;  ///< heads, chunks of a head, columns of a chunk
-  RowCopy copy;                              ///< without meaning if the types differ
+  RowCopy copy;                              ///< unused if the types differ
 
   /// Returns the offset of a row of a page.
   [[nodiscard]] int64_t PlaceOf(int64_t page, int64_t row) const { return page * page_stride + row * page_row_stride; }

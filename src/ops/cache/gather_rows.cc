@@ -1,5 +1,5 @@
-// Copies the rows of sequences out of a paged cache, one sequence after another. A task has a range of output rows. It
-// finds their sequences by adding up the lengths, which are few and lie in one place.
+// Copies the rows of sequences out of a paged cache, one sequence after another. A task has a range of output rows. The
+// task finds the sequences of its rows by adding up the lengths, which are few and lie in one place.
 #include <algorithm>
 #include <string>
 #include <utility>
@@ -167,7 +167,7 @@ void GatherSequence(const Sequences& sequences, const GatheredRows& keys, const 
 /// Copies the output's rows of an interval.
 void GatherInterval(const Sequences& sequences, const GatheredRows& keys, const GatheredRows& values,
                     tiling::Interval rows) {
-  int64_t start = 0;  // the output's row at which sequence b begins; lengths are clipped, so it cannot overflow
+  int64_t start = 0;  // the output's row at which sequence b begins; no overflow, as lengths are clipped
   for (int64_t b = 0; b < sequences.bound.sequences && start < rows.end; ++b) {
     const int64_t length = std::min(sequences.Length(b), rows.end - start);
     if (start + length > rows.begin) {

@@ -77,15 +77,14 @@ void ForEachPieceOfHead(const RowQuantizer& by, const Visit& visit) {
 template <DType kFrom>
 void Load(const std::byte* from, int64_t step, int64_t count, float* numbers) {
   constexpr auto kBytes = static_cast<int64_t>(SizeOf(kFrom));
-  if (step == kBytes) {  // a step that the compiler knows
+  if (step == kBytes) {  // a constant step, for which the compiler emits faster code
     for (int64_t i = 0; i < count; ++i) numbers[i] = LoadFloat<kFrom>(from + i * kBytes);
   } else {
     for (int64_t i = 0; i < count; ++i) numbers[i] = LoadFloat<kFrom>(from + i * step);
   }
 }
 
-/// Returns the magnitude of the largest number of a head, as bits. The bits of what is not finite are at least
-/// kInfinity.
+/// Returns the magnitude of the largest number of a head, as bits. The bits of infinity and NaN are at least kInfinity.
 template <DType kFrom>
 uint32_t LargestOfHead(const RowQuantizer& by, const std::byte* from) {
   float numbers[kPieceColumns];
@@ -135,10 +134,10 @@ void QuantizeRowFrom(const RowQuantizer& by, const QuantizedRow& row) {
                              : QuantizeRowOf<kFrom, DType::kF8E4M3>(by, row);
 }
 
-/// Converts a stride of f32. One that overflows belongs to a dimension of one index.
+/// Converts a stride of f32 to bytes. A stride that overflows belongs to a dimension of one index, so it is never used.
 int64_t InBytes(int64_t stride) { return core::SaturatedProduct(static_cast<int64_t>(sizeof(float)), stride); }
 
-/// Returns whether an optional tensor is given. An empty one may have null data.
+/// Returns whether an optional tensor is given. A given tensor without elements may have null data.
 bool HasTensor(const TensorView& tensor) {
   return tensor.data != nullptr || std::find(tensor.shape.begin(), tensor.shape.end(), 0) != tensor.shape.end();
 }

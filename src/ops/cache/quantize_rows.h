@@ -15,8 +15,8 @@ namespace fa::ops {
 /// Returns whether rows of this type are quantised when they are written into a cache of that type.
 [[nodiscard]] bool Quantizes(DType rows, DType cache);
 
-/// How rows of floats become elements of 8 bits. One of two scales is there: a given one, or one per place and head,
-/// which is written next to the row.
+/// How rows of floats become elements of 8 bits. Either the caller gives the scale, or each head of each row gets a
+/// scale of its own, which is written to the cache of scales.
 struct RowQuantizer {
   DType from = DType::kF32, to = DType::kI8;
   std::array<RowDim, RowCopy::kLoops> dims;  ///< heads, chunks of a head, columns of a chunk; strides in bytes
@@ -32,7 +32,7 @@ struct QuantizedTensors {
   NamedTensor scale_cache;  ///< f32 [Bn, N, Bs, 1], or absent
 };
 
-/// Checks that one of the two scales is there and that it has the right shape.
+/// Checks that exactly one of the two scales is given and that it has the right shape.
 [[nodiscard]] Result<RowQuantizer> BindQuantizer(const QuantizedTensors& tensors, const BoundPages& pages);
 
 /// Checks that no scale is there, because the rows are copied.
@@ -41,7 +41,8 @@ struct QuantizedTensors {
 /// Checks that the numbers of a given scale are positive and finite.
 [[nodiscard]] Status CheckGivenScale(const NamedTensor& scale);
 
-/// Where a row lies, where it goes, and its scales. They are given, or else the row's own scales are written.
+/// Where a row lies, where it goes, and where its scales lie: `given` if the caller gives them, otherwise `own`, to
+/// which they are written.
 struct QuantizedRow {
   const std::byte* from = nullptr;
   std::byte* to = nullptr;

@@ -31,7 +31,7 @@ namespace {
 
 // A share of the places has at least this many bytes, so that copying them takes longer than starting a task.
 constexpr int64_t kShareBytes = 1 << 16;
-// Neighbouring places belong to one task, because in a cache in chunks they share cache lines.
+// Neighbouring places belong to one task, because they share cache lines if the cache stores rows in chunks.
 constexpr int64_t kNeighbours = 16;
 // Rows are copied in pieces of a cache line.
 constexpr int64_t kLineOfRow = 64;
@@ -48,7 +48,7 @@ struct BoundScatter {
   [[nodiscard]] int64_t bytes() const { return rows * (key.row_bytes + (has_value ? value.row_bytes : 0)); }
 };
 
-/// Returns whether an optional tensor is given. An empty one may have null data.
+/// Returns whether an optional tensor is given. A given tensor without elements may have null data.
 bool IsGiven(const TensorView& tensor) {
   return tensor.data != nullptr || std::find(tensor.shape.begin(), tensor.shape.end(), 0) != tensor.shape.end();
 }
@@ -224,7 +224,7 @@ struct PlainRows {
   int64_t from_row, to_row, bytes;
 };
 
-/// Asks for the first lines of a place. The place need not exist.
+/// Prefetches the first cache lines of a place. The place need not exist.
 template <int64_t kBytes>
 void FetchPlace(const PlainRows& rows, int64_t slot) {
   constexpr int64_t kMostFetched = 8 * kLineOfRow;
@@ -236,7 +236,7 @@ void FetchPlace(const PlainRows& rows, int64_t slot) {
   }
 }
 
-/// Copies one row of at least kLineOfRow bytes. Its last line overlaps the line before it if the row has no whole
+/// Copies one row of at least kLineOfRow bytes. The row's last line overlaps the preceding line if the row has no whole
 /// number of lines.
 template <int64_t kBytes>
 void CopyPlainRow(const PlainRows& rows, int64_t row, int64_t slot) {
@@ -248,7 +248,8 @@ void CopyPlainRow(const PlainRows& rows, int64_t row, int64_t slot) {
   if (at < bytes) std::memcpy(to + bytes - kLineOfRow, from + bytes - kLineOfRow, kLineOfRow);
 }
 
-/// Returns how many of the first places follow one another. With shares, all of them belong to one.
+/// Returns how many of the first places follow one another. If there are several shares, the places that are counted
+/// belong to one share.
 template <typename Slot>
 int64_t RunLength(std::span<const Slot> slots, int64_t shares) {
   const auto first = static_cast<int64_t>(slots[0]);
@@ -259,14 +260,14 @@ int64_t RunLength(std::span<const Slot> slots, int64_t shares) {
   return rows;
 }
 
-/// Copies rows that lie without gaps to places that do.
+/// Copies consecutive rows to consecutive places; there are no gaps between the rows or between the places.
 void CopyPlainRun(const PlainRows& rows, int64_t row, int64_t slot, int64_t count) {
   std::memcpy(rows.to + slot * rows.to_row, rows.from + row * rows.from_row, static_cast<size_t>(count * rows.bytes));
 }
 
 /// Copies the rows of a share of the places, one after the other. Places are known long before rows reach them, so
 /// their lines are fetched in time: a CPU writes in order, and would wait for each line that is in no cache.
-/// @tparam kBytes  bytes per row of all tensors, or 0: as the tensors say
+/// @tparam kBytes  bytes per row of all tensors, or 0 if only the tensors tell
 template <int64_t kBytes, typename Slot>
 void ScatterPlainRows(std::span<const PlainRows> tensors, std::span<const Slot> slots, int64_t share, int64_t shares) {
   constexpr int64_t kAhead = 16;
@@ -317,7 +318,7 @@ void ScatterShare(const BoundScatter& bound, const ScatterRowsArgs& args, int64_
   const ops::IndexTensor slots = Indices(args.slot_mapping);
   const ops::IndexTensor sources = args.source_rows.data == nullptr ? ops::IndexTensor() : Indices(args.source_rows);
   const ops::QuantizedTensors keys = KeyTensors(args), values = ValueTensors(args);
-  int64_t row = 0, slot = 0, count = 0;  // rows that follow one another, as do their places; not written yet
+  int64_t row = 0, slot = 0, count = 0;  // rows not written yet, which follow one another, as do their places
   const auto write_run = [&] {
     WriteRun(bound.key_quantizer, bound.key, keys, args.key_cache, row, slot, count);
     if (!bound.has_value) return;

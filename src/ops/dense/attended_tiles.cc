@@ -17,10 +17,11 @@ using tiling::Interval;
 constexpr int64_t kAttendedKeys = TileAttendArgs::kKeys;
 constexpr int64_t kAttendedLanes = 32;
 
-// The probabilities of a row are relative to a score of its own, so its sum is at least 1 up to rounding. A larger sum
-// than this says that the reference is a bad one; f32 could hold much more.
+// The probabilities of a row are relative to one of the row's scores, the reference. So the row's sum is at least 1 up
+// to rounding. A sum above kMostSum shows that the reference is too low, long before f32 overflows.
 constexpr float kMostSum = 0x1p64f, kLeastSum = 0x1p-1f;
-// A sink weighs e^(sink - reference). So far above the reference, its reciprocal is still a normal number.
+// The weight of a sink is e^(sink - reference). If the sink is at most this much above the reference, the weight's
+// reciprocal is a normal number.
 constexpr float kMostAboveReference = 80;
 
 // K and V of larger heads do not stay in the 2 MiB of L2 of the cores with a tile unit. On an Emerald Rapids, groups of
@@ -35,7 +36,7 @@ struct Edits {
   float* staging;
 };
 
-/// TileAttendArgs::edit.
+/// Implements TileAttendArgs::edit.
 void Edit(const void* context, int64_t index, int64_t chunk, float* s) {
   const auto& edits = *static_cast<const Edits*>(context);
   const RunningStrip& strip = edits.strips[index];
@@ -180,7 +181,7 @@ void AttendedTiles::Restore(const KeyTiles& keys, const TileScratch& scratch, Fo
     if (!strip.skips_masked) continue;
     const bool meets = MeetsReplaced(keys, strip);
     for (int64_t lane = 0; lane < strip.lanes.count; ++lane) {
-      // A row that sees an element that is not finite has an output that is not finite.
+      // If a row sees an element of V that is not finite, its output is not finite.
       if ((strip.good_lanes >> lane & 1) == 0 || (meets && !IsFinite(strip, lane))) {
         if (strip.largest == nullptr) continue;
         strip.largest[lane] = strip.row_max[lane];

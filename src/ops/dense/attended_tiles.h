@@ -23,7 +23,7 @@ class AttendedTiles {
   /// Returns whether the kernels have the loop for heads of these sizes.
   [[nodiscard]] static bool Takes(const core::kernels::KernelTable& table, const tiling::AttentionProblem& problem);
 
-  /// Visits all keys of strips that ForwardStrips has opened. Their row_max are references, not maxima.
+  /// Visits all keys of strips that ForwardStrips has opened. The strips' row_max are then references, not maxima.
   void Visit(const KeyTiles& keys, const TileScratch& scratch, ForwardStrips::Strips& strips) const;
   /// Opens each strip again that has a row for which the loop's result may be wrong. There are two causes. The row's
   /// reference was bad, so a sum, an output or a sink's weight left the range of f32. Or the strip visits an element of
@@ -31,8 +31,9 @@ class AttendedTiles {
   /// kernels, without masked pairs.
   /// @return whether there is such a strip
   [[nodiscard]] bool Reopen(const KeyTiles& keys, const TileScratch& scratch, ForwardStrips::Strips& strips) const;
-  /// Gives rows of the strips that visited their keys anew what the loop has computed, where it does. That depends on
-  /// the row alone, so its bits do not depend on the strip.
+  /// Must be called after the reopened strips have visited their keys again. Gives the loop's result back to every row
+  /// for which that result is right. Whether it is right depends on the row alone, so a row's bits do not depend on its
+  /// strip.
   void Restore(const KeyTiles& keys, const TileScratch& scratch, ForwardStrips::Strips& strips) const;
 
  private:

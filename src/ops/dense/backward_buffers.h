@@ -1,6 +1,7 @@
 #ifndef FA_OPS_BACKWARD_BUFFERS_H_
 #define FA_OPS_BACKWARD_BUFFERS_H_
 
+#include <algorithm>
 #include <cassert>
 #include <cstddef>
 #include <cstdint>
@@ -9,6 +10,7 @@
 
 #include "core/integer.h"
 #include "core/kernels/kernel_types.h"
+#include "core/saturating.h"
 #include "ops/bind/bind_attention_grad.h"
 #include "ops/plan/carver.h"
 #include "ops/tile/grad_strip.h"
@@ -25,13 +27,13 @@ struct BackwardSlot {
   float* dq_panel = nullptr;  ///< strips of dQ, [d + d_rope][width]
   float* shift = nullptr;     ///< base-2 logarithm of the row's softmax denominator; +inf for a row without keys
   float* delta = nullptr;     ///< rowsum(d_out * out)
-  float* q = nullptr;         ///< one panel of pack_rows for each tile of rows
+  float* q = nullptr;         ///< Q as pack_rows writes it, one panel per tile of rows
   float* q_rope = nullptr;    ///< panels of pack_rows
   float* d_out = nullptr;     ///< panels of pack_rows
-  float* dk = nullptr;        ///< rows [d + d_rope], or KeyColumns of them
-  float* dv = nullptr;        ///< rows [dv], or KeyColumns of them
-  /// Rows [d + d_rope], or columns with copies for kernels of pairs (BackwardBuffers::KeyOffset). Unused if kernels
-  /// read the caller's rows.
+  float* dk = nullptr;        ///< rows [d + d_rope], which lie as KeyColumns says
+  float* dv = nullptr;        ///< rows [dv], which lie as KeyColumns says
+  /// K as rows [d + d_rope] or, for kernels of pairs, in the form of BackwardBuffers::KeyOffset. Unused if kernels read
+  /// the caller's rows.
   float* k = nullptr;
   float* v = nullptr;  ///< rows [dv]; unused if kernels read the caller's rows
 };
@@ -40,8 +42,8 @@ struct BackwardSlot {
 /// by 32 columns is contiguous, as the products of the tile unit want it.
 struct KeyColumns {
   static constexpr int64_t kGroup = 32;
-  int64_t row = 0;    ///< floats from a key to the next
-  int64_t group = 0;  ///< floats from 32 columns to the next
+  int64_t row = 0;    ///< floats from a key to the next key
+  int64_t group = 0;  ///< floats from a group of 32 columns to the next group
 
   [[nodiscard]] bool grouped() const { return group != kGroup; }
   /// Returns the offset of a key's column, which is a multiple of 32 if columns are grouped.
@@ -55,7 +57,25 @@ struct BackwardScratch {
   GradTiles tiles;
   float* capped = nullptr;  ///< one strip's capped scores
   float* bias = nullptr;    ///< staged rows of a compressed pse
-  char* loop = nullptr;     ///< GradientColumn::memory
+  char* loop = nullptr;     ///< memory for GradientColumn::memory
+};
+
+/// Returns whether dpse is a sum over heads, which share the bias.
+[[nodiscard]] inline bool SharesHeads(const PseRows& dpse) {
+  return !dpse.sequences.empty() && dpse.sequences[0].head == 0;
+}
+
+/// The sizes of the sums of a bias gradient that batch elements or heads share.
+struct PairBiasSizes {
+  int64_t batch = 0, heads = 0, rows = 0, keys = 0;
+
+  explicit PairBiasSizes(const BoundAttentionGrad& bound);
+
+  [[nodiscard]] int64_t count() const { return core::SaturatedProduct(batch, heads, rows, keys); }
+  /// Returns the offset of the values of row `row`.
+  [[nodiscard]] int64_t Offset(int64_t b, int64_t n, int64_t row) const {
+    return ((std::min(b, batch - 1) * heads + std::min(n, heads - 1)) * rows + row) * keys;
+  }
 };
 
 /// The offsets of a backward plan's buffers in its workspace.
@@ -89,13 +109,14 @@ class BackwardBuffers {
     return std::string(table.widest().name) + (loops_ ? "_gradient_tiles" : "");
   }
   /// Returns the offset, in floats, of key `begin` in BackwardSlot::k or KeySums::k. With kernels of pairs, `begin` is
-  /// the first key of a column. There lie pairs of rows of K and, for `gradient_tiles`, tiles of K and then of V.
+  /// the first key of a column. There, a column has pairs of rows of K and, for `gradient_tiles`, then tiles of K and
+  /// of V.
   [[nodiscard]] int64_t KeyOffset(int64_t begin) const {
     assert(begin >= 0 && (!pairs_ || begin % 2 == 0));
     if (!pairs_) return begin * columns_qk_;
     return begin / 2 * (columns_qk_ + (loops_ ? columns_qk_ + columns_v_ : 0));
   }
-  /// Return the floats from a column's pairs of K to its tiles of K and of V.
+  /// Return the offsets, in floats, of a column's tiles of K and tiles of V from the column's pairs of K.
   [[nodiscard]] int64_t KeyTiles() const { return block_k_ / 2 * columns_qk_; }
   [[nodiscard]] int64_t ValueTiles() const { return 2 * KeyTiles(); }
 
@@ -103,7 +124,9 @@ class BackwardBuffers {
   [[nodiscard]] float* RowDelta(std::byte* workspace) const { return At(workspace, row_delta_); }  ///< [b][n][sq]
   [[nodiscard]] float* RowSlope(std::byte* workspace) const { return At(workspace, row_slope_); }  ///< [b][n][sq]
   [[nodiscard]] float* KeyBias(std::byte* workspace) const { return At(workspace, key_bias_); }    ///< [b][n][sk]
-  [[nodiscard]] float* PairBias(std::byte* workspace) const { return At(workspace, pair_bias_); }  ///< [n][sq][sk]
+  [[nodiscard]] float* PairBias(std::byte* workspace) const { return At(workspace, pair_bias_); }
+  /// Returns the layout of PairBias: [b][n][sq][sk], with a size of 1 if batch elements or heads share a bias.
+  [[nodiscard]] const PairBiasSizes& pair_bias() const { return pair_bias_sizes_; }
   /// RowBase returns the offset of sequence b in RowDelta and RowSlope; KeyBase returns its offset in KeyBias. The
   /// heads of the sequence follow one another from there on, each with the sequence's own number of rows or keys.
   [[nodiscard]] int64_t RowBase(int64_t b) const { return row_base_[static_cast<size_t>(b)]; }
@@ -126,6 +149,7 @@ class BackwardBuffers {
   bool groups_sums_;  ///< whether dK and dV in slots have grouped columns
   size_t run_state_, slots_, slot_bytes_, scratch_, scratch_bytes_;
   size_t row_delta_ = kAbsent, row_slope_ = kAbsent, key_bias_ = kAbsent, pair_bias_ = kAbsent;
+  PairBiasSizes pair_bias_sizes_;
   std::vector<int64_t> row_base_, key_base_;
 };
 

@@ -26,8 +26,7 @@ class BackwardProgram {
   [[nodiscard]] const BackwardBuffers& buffers() const { return buffers_; }
   /// Adds a buffer of the operator to the layout of the workspace. @return the buffer's offset
   size_t Book(const char* name, size_t bytes) { return workspace_.Book(name, bytes); }
-  /// Runs the backward on checked arguments. It computes all gradients except those that are sums over rows, keys or
-  /// the batch.
+  /// Runs the backward on checked arguments. Run computes all gradients except sums over rows, keys or the batch.
   [[nodiscard]] Status Run(const GraphRunner& runner, const GradRows& rows, std::byte* workspace) const;
   /// Writes, after Run, the gradients that are sums over rows, keys or the batch: dsink, dslopes, and a shared dpse.
   void WriteSums(const GradRows& rows, std::byte* workspace) const;

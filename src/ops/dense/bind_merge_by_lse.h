@@ -23,8 +23,8 @@ struct BoundMergeByLse {
   std::vector<int64_t> lse;           ///< stride of each part's lse
   std::vector<RowStrides> local_out;  ///< strides of each part
   RowStrides out;
-  int64_t lse_out = 0;                                        ///< stride
-  std::vector<PlannedTensor> planned;                         ///< outputs, as TensorsOf lists them
+  int64_t lse_out = 0;                                        ///< stride of the result's lse
+  std::vector<PlannedTensor> planned;                         ///< the planned outputs, as TensorsOf lists them
   std::vector<PlannedTensor> planned_lse, planned_local_out;  ///< what the plan keeps about the tensors of each part
 };
 

@@ -13,8 +13,8 @@
 namespace fa::ops {
 namespace {
 
-/// Returns the kernels of a call. Compressed keys are widened to f32, so strips over them multiply f32. The kernels of
-/// few rows are those for the type of the queries, as in the forward. Whole rows have none.
+/// Returns the kernels of a call. If keys are compressed, strips multiply keys that were widened to f32. But the
+/// kernels of few rows stay those for the queries' type. With whole rows there are no kernels of few rows.
 core::kernels::KernelTable TableOf(const Context& context, const BoundAttention& bound) {
   const core::kernels::KernelTable& own = KernelsOf(context, bound.problem.dtype);
   if (!core::kernels::IsCompressed(bound.k.dtype)) return own;
@@ -25,9 +25,9 @@ core::kernels::KernelTable TableOf(const Context& context, const BoundAttention&
 }
 
 /// Sets k_in_place, v_in_place and packs_tiles. Kernels of pairs read K in place, because a pair is two neighbouring
-/// columns of a row. V must be packed, because there a pair is the rows of two keys. The loop of the tile unit takes
-/// both packed, but it has no dropout. With a bias or slopes, a row's first keys often have far lower scores than later
-/// ones. The loop would compute most rows twice.
+/// columns of a row. V must be packed, because a pair of V is one column of two neighbouring keys. The loop of the tile
+/// unit takes both packed, but it has no dropout. With a bias or slopes, a row's first keys often have far lower scores
+/// than later ones, and the loop would compute most rows twice.
 BoundAttention ReadBy(const core::kernels::KernelTable& table, BoundAttention bound) {
   if (table.pairs()) {
     bound.problem.packs_tiles = AttendedTiles::Takes(table, bound.problem) && !bound.has_drop_mask &&

@@ -8,7 +8,7 @@
 //   O = O^T / sum, transposed once per tile; if the state is by rows (docs/kernels.md), no transposition is needed.
 //
 // Tiles whose keys are packed for the tile unit run all of this in one loop of the kernels (AttendedTiles). Rows for
-// which it may not do are then computed as above.
+// which the loop's result may be wrong are then computed again as above.
 //
 // Memory: K and V are read once per tile from memory, and from L2 by the strips after the first. S^T and P^T never
 // leave the cache. Q is read once, and O is written once. A block's keys are clipped, in steps of 8, to the interval
@@ -156,7 +156,7 @@ void ForwardTile::VisitKeys(const tiling::ForwardItem& item, const TileScratch& 
 }
 
 /// Visits the only key block of a short sequence (IsShort), and prefetches O of this tile and Q, K and V of the next
-/// tile. These are too short for the hardware's prefetchers.
+/// tile. The tiles of a short sequence are too short for the hardware's prefetchers.
 void ForwardTile::VisitShort(const tiling::ForwardItem& item, const tiling::ForwardItem* next,
                              const TileScratch& scratch, ForwardStrips::Strips& strips) const {
   TileFetch fetch;
@@ -174,7 +174,7 @@ void ForwardTile::VisitShort(const tiling::ForwardItem& item, const tiling::Forw
 }
 
 /// Stores the state of this part of the keys. The part that finishes last merges the states of all parts, in their
-/// order. Returns whether this call has done so. No task waits, and no bit depends on which task is the last.
+/// order. Returns whether this call has merged them. No task waits, and no bit depends on which task is the last.
 bool ForwardTile::MergeParts(const tiling::ForwardItem& item, RunningStrip* strips, int64_t count) const {
   const int64_t dv = problem_.dv;
   auto* states = reinterpret_cast<float*>(workspace_ + buffers_.states);

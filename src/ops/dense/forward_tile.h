@@ -17,15 +17,15 @@ namespace fa::ops {
 
 /// The offsets of a forward plan's buffers in the workspace.
 struct ForwardBuffers {
-  size_t run_state = 0;      ///< state of the executor
+  size_t run_state = 0;      ///< state of the executor during a run
   size_t slots = 0;          ///< packed K and V
-  size_t scratch = 0;        ///< one piece per worker
-  size_t scratch_bytes = 0;  ///< bytes of one worker
+  size_t scratch = 0;        ///< memory of all workers, one piece per worker
+  size_t scratch_bytes = 0;  ///< bytes of scratch per worker
   /// Whether scratch has memory for converted keys, and for staged rows of a compressed pse.
   bool converts_keys = false, stages_bias = false;
   /// One int32_t per merge: the number of parts that have stored their state; 0 before and after a run.
   size_t arrivals = 0;
-  size_t states = 0;        ///< states of parts of keys
+  size_t states = 0;        ///< online-softmax states of parts of keys
   size_t state_floats = 0;  ///< floats of one part's state
 };
 
@@ -39,9 +39,9 @@ struct ForwardBuffers {
 /// by rows is 2 % slower with D = 64 and 20 % slower with D = 128.
 [[nodiscard]] bool IsShort(const tiling::AttentionProblem& problem, int64_t block_k, int32_t sequence);
 
-/// Returns the kernels for the first strip of `rows` rows of a sequence. They are the kernels of few rows if all rows
-/// of the sequence and group are few. Because their bits differ from those of other kernels, the choice depends on the
-/// sequence alone.
+/// Returns the kernels for the first strip of `rows` rows of a sequence. If all rows of the sequence and group are few,
+/// the result is the kernels of few rows. Kernels of few rows give other bits than other kernels, so the choice depends
+/// on the sequence alone.
 [[nodiscard]] const core::kernels::StripKernels& ForwardKernels(const core::kernels::KernelTable& table,
                                                                 const tiling::AttentionProblem& problem,
                                                                 int64_t block_k, int32_t sequence, int64_t rows);

@@ -25,7 +25,7 @@ struct ColumnEdits {
   const ColumnStrip* const* strips;
 };
 
-/// TileGradientArgs::edit.
+/// Implements TileGradientArgs::edit.
 void EditScores(const void* context, int64_t index, int64_t chunk, float* s) {
   const auto& edits = *static_cast<const ColumnEdits*>(context);
   const GradientColumn& column = edits.column;
@@ -73,7 +73,7 @@ void GradientTiles::Visit(const GradientColumn& column, const ColumnStrips& stri
   const int64_t columns = problem_.d + problem_.d_rope;
   StripArray<TileGradientStrip, kMaxTileStrips> visited;
   StripArray<const ColumnStrip*, kMaxTileStrips> owners;
-  int64_t blocks = 0;  // of 32 x 32 sums
+  int64_t blocks = 0;  // number of products of 32 x 32 sums
   for (int64_t i = 0; i < strips.size(); ++i) {
     const ColumnStrip& strip = strips[i];
     if (strip.keys.empty() || strip.kernels->tile_loops == nullptr) continue;

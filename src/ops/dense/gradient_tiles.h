@@ -22,14 +22,15 @@ using ColumnStrips = StripArray<ColumnStrip, kMaxTileStrips>;
 /// What GradientTiles::Visit needs to know about a tile of the backward.
 struct GradientColumn {
   tiling::Interval keys;
-  const float *k_pairs = nullptr, *k = nullptr, *v = nullptr;  ///< as pair_rows and as pack_key_tiles write them
+  const float *k_pairs = nullptr, *k = nullptr,
+              *v = nullptr;  ///< k_pairs is written by pair_rows, k and v by pack_key_tiles
   const GradInputs& inputs;
   int64_t q_offset = 0;
-  bool accumulate = false;                    ///< whether dQ is added to what the strips have
-  float* staging = nullptr;                   ///< as ScoreTile::Fill takes it
-  char* memory = nullptr;                     ///< TileGradientArgs::kMemoryBytes
+  bool accumulate = false;                    ///< whether the strips' dQ is added to; otherwise overwritten
+  float* staging = nullptr;                   ///< memory for ScoreTile::Fill
+  char* memory = nullptr;                     ///< TileGradientArgs::kMemoryBytes bytes for the loop
   core::kernels::FetchList* fetch = nullptr;  ///< lines to prefetch, or null
-  int64_t lines = 0;                          ///< how many lines that list has
+  int64_t lines = 0;                          ///< how many lines `fetch` has
 };
 
 /// Computes P, dS and dQ of a tile's strips with the kernels' loop `gradient_tiles`. The loop applies every pass and

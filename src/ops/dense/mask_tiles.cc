@@ -31,8 +31,8 @@ MaskTiles::MaskTiles(const BoundAttention& bound, int workers) {
   plan_ = tiling::MakeRowsPlan(static_cast<int64_t>(tile_rows()), 1, workers);
 }
 
-/// Sequences that share a mask share its planes; with TND all sequences do. A plane holds no more than their rows and
-/// keys: with left padding or trees of drafts, the planes of short sequences end early.
+/// Sequences that share a mask share its planes; with TND all sequences do. A plane holds no more rows and keys than
+/// the sequences that share it: with left padding or trees of drafts, the planes of short sequences end early.
 void MaskTiles::AddPlanes(const BoundAttention& bound, size_t b) {
   const std::vector<PairRows::PerSequence>& bytes = bound.dense_mask.sequences;
   const auto same = [&](const PairRows::PerSequence& x) { return x.offset == bytes[b].offset; };

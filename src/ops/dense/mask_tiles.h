@@ -14,9 +14,10 @@
 
 namespace fa::ops {
 
-/// The dense mask of a call as the tiles that a PairMask has, made from its bytes before the call's tiles run. They lie
-/// in the workspace, so every tile has room for its bits. A call's tiles read their part of the mask once per head, and
-/// to find keys that they need not visit. A call with few rows keeps the bytes, because its tiles read each byte once.
+/// Turns the dense mask of a call from bytes into the tiles that a PairMask has, before the call's own tiles run. A
+/// call's tiles read the mask once per head, and the mask's tiles also show which keys need no visit. A call with few
+/// rows keeps the bytes, because it reads each byte once. The workspace has room for the bits of all mask tiles,
+/// because the mask's contents are not known while planning.
 class MaskTiles {
  public:
   /// `bound` must outlive the object.
@@ -37,10 +38,10 @@ class MaskTiles {
  private:
   /// The mask of a batch element and a head, or of several that share it.
   struct Plane {
-    int64_t from, stride;         ///< the first byte, and the bytes between rows
-    int64_t rows, keys;           ///< the most rows and keys of these sequences, beyond which nothing may be read
-    const tiling::RowRule* rule;  ///< the rule of all sequences that read the plane, or null if their rules differ
-    size_t words;                 ///< the number of words of all planes before it
+    int64_t from, stride;  ///< the first byte, and the bytes between rows
+    int64_t rows, keys;    ///< the most rows and keys of the sequences that read the plane; nothing beyond may be read
+    const tiling::RowRule* rule;  ///< the rule of all sequences that read the plane; null if the rules differ
+    size_t words;                 ///< number of words of all planes before this plane
   };
 
   /// Adds the planes of the mask of sequence b.
@@ -53,7 +54,7 @@ class MaskTiles {
 
   std::vector<Plane> planes_;
   PairTileLayout layout_;
-  tiling::RowsPlan plan_;  ///< of tile rows
+  tiling::RowsPlan plan_;  ///< plan of the tasks, which take tile rows of the mask
   size_t words_ = 0, words_at_ = 0, kinds_at_ = 0, groups_at_ = 0, state_at_ = 0;
 };
 

@@ -85,7 +85,7 @@ class Merger {
   const ops::BoundMerge& merge_;
 };
 
-// The number of elements per task. They take about 64 KB per tensor and some tens of microseconds.
+// The number of elements per task. These elements take about 64 KB per tensor and some tens of microseconds.
 constexpr int64_t kTaskElements = 1 << 14;
 
 class MergePlanImpl final : public Plan::ImplFor<MergeArgs> {

@@ -22,9 +22,10 @@
 namespace fa {
 namespace {
 
-// The number of columns that are summed at a time. Longer rows take the exponentials again for each such block.
+// The number of columns that are summed at a time. Longer rows compute the exponentials again for each block of so many
+// columns.
 constexpr int64_t kColumns = 512;
-// The number of elements of all parts per task. They take some tens of microseconds.
+// The number of elements of all parts per task. A task then takes some tens of microseconds.
 constexpr int64_t kElementsOfATask = 1 << 15;
 
 class LseMerger {
@@ -51,7 +52,7 @@ class LseMerger {
     return static_cast<const float*>(args_.lse[part].data)[row * merge_.lse[part]];
   }
 
-  /// Returns the maximum over the parts that have keys: -inf without any, NaN if there is a NaN.
+  /// Returns the largest finite lse of the parts: -inf if no part has keys, or NaN if an lse is NaN.
   [[nodiscard]] float MaxOf(int64_t row) const {
     float max = -INFINITY;
     for (size_t part = 0; part < merge_.lse.size(); ++part) {

@@ -9,7 +9,7 @@ namespace fa::ops {
 
 /// Returns the tile that a backward's worker most likely takes after the tile `task`, or null if unknown. The result is
 /// the first successor of the task: the next tile of the column or, after the column's last tile, the next tile of the
-/// row group. If that successor is a join, the result is the first tile that reuses the slot.
+/// row group. If that successor is a join, the result is the first tile that waits for the join.
 [[nodiscard]] const tiling::BackwardItem* NextTile(const tiling::BackwardPlan& plan, int32_t task);
 
 /// What a tile prefetches, during its products, for the next tile.

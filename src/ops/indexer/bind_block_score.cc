@@ -1,7 +1,5 @@
 #include "ops/indexer/bind_block_score.h"
 
-#include <algorithm>
-#include <array>
 #include <string>
 #include <utility>
 
@@ -11,43 +9,27 @@
 namespace fa::ops {
 namespace {
 
-CallTensors BlockScoreTensors(const MsaIndexScoreArgs& args) {
-  const auto input = [](const char* name, const TensorView& view, bool required) {
-    return CallTensor{name, view.data, view.dtype, &view.shape, &view.stride, required, /*output=*/false};
-  };
-  const MutableTensorView& score = args.score;
-  return std::array{
-      input("q", args.q, true), input("k", args.k, true), input("block_table", args.block_table, false),
-      CallTensor{"score", score.data, score.dtype, &score.shape, &score.stride, /*required=*/true, /*output=*/true}};
-}
-
 Status CheckAtLeast(const std::string& name, int64_t number) {
   if (number >= 0) return Status::Ok();
   return Status::InvalidArgument(Arg(name).Is(std::to_string(number)) + ", want at least 0");
 }
 
-/// Checks start_loc, or fills in its default.
+/// Checks start_loc and keeps it.
 Status BindStartLoc(std::span<const int64_t> given, BoundBlockScore& bound) {
   const std::vector<SparseSequence>& sequences = bound.shape.sequences.list;
-  if (given.empty()) {
-    for (const SparseSequence& sequence : sequences) {
-      bound.start_loc.push_back(std::max<int64_t>(sequence.sk - sequence.sq, 0));
-    }
-    return Status::Ok();
-  }
+  if (given.empty()) return Status::Ok();
   if (given.size() != sequences.size()) {
     return Status::InvalidArgument(Arg("start_loc").Has(std::to_string(given.size())) + " entries, want " +
                                    std::to_string(sequences.size()) + " (one per sequence)");
   }
   for (size_t b = 0; b < given.size(); ++b) {
-    // Sums with row numbers stay in 64 bits below this limit.
+    // Up to this limit, start_loc plus 1 fits in 64 bits.
     constexpr int64_t kMost = int64_t{1} << 60;
     if (given[b] >= 0 && given[b] <= kMost) continue;
     return Status::InvalidArgument(Arg("start_loc", {}, At(static_cast<int64_t>(b))).Is(std::to_string(given[b])) +
                                    ", want 0..2^60");
   }
   bound.start_loc.assign(given.begin(), given.end());
-  bound.given_start_loc = bound.start_loc;
   return Status::Ok();
 }
 
@@ -93,6 +75,7 @@ Result<BoundBlockScore> BindBlockScore(const MsaIndexScoreArgs& args, const MsaI
                                  .lengths_kv = args.lengths_kv,
                                  .layout = Layout::kTND,
                                  .mask = options.mask,
+                                 .k_scale = args.k_scale,
                                  .score_block = kMsaBlockSize},
                                 tensors);
   if (!shape.ok()) return shape.status();
@@ -110,20 +93,23 @@ Result<BoundBlockScore> BindBlockScore(const MsaIndexScoreArgs& args, const MsaI
   bound.init_blocks = options.init_blocks;
   bound.local_blocks = options.local_blocks;
   FA_RETURN_IF_ERROR(BindScore(args.score, bound));
-  bound.planned = KeepPlanned(BlockScoreTensors(args));
+  bound.planned = KeepPlanned(TensorsOf(args));
   return bound;
 }
 
 Status CheckIndexerRunArgs(const BoundBlockScore& bound, const MsaIndexScoreArgs& args) {
-  FA_RETURN_IF_ERROR(CheckSparseTensors(BlockScoreTensors(args), bound.planned));
+  FA_RETURN_IF_ERROR(CheckSparseTensors(TensorsOf(args), bound.planned));
   FA_RETURN_IF_ERROR(CheckSparseLengths(bound.shape.sequences, args));
-  FA_RETURN_IF_ERROR(CheckPlannedLengths("start_loc", args.start_loc, bound.given_start_loc));
+  FA_RETURN_IF_ERROR(CheckPlannedLengths("start_loc", args.start_loc, bound.start_loc));
   return bound.paged ? CheckSparsePages(BlockScoreTable(bound, args.block_table), bound.shape.sequences) : Status::Ok();
 }
 
 BlockScoreRows RowsOf(const BoundBlockScore& bound, const MsaIndexScoreArgs& args) {
   BlockScoreRows rows{.in = bound.shape.RowsOf(args.q, args.k, {}), .score = {args.score.data, bound.score}};
   rows.in.k.table = BlockScoreTable(bound, args.block_table);
+  if (args.k_scale.data != nullptr) {
+    rows.in.k_scale = {.view = {args.k_scale.data, bound.shape.k_scale}, .table = rows.in.k.table};
+  }
   return rows;
 }
 

@@ -14,14 +14,14 @@ namespace fa::ops {
 /// The sizes and options of scores of blocks.
 struct BlockScoreProblem {
   const IndexerShape& shape;
-  const std::vector<int64_t>& start_loc;  ///< one number per sequence
+  const std::vector<int64_t>& start_loc;  ///< per sequence: the block that counts as its tokens' own; or empty
   int64_t columns, init_blocks, local_blocks;
 };
 
 /// A validated call for the scores of blocks.
 struct BoundBlockScore {
   IndexerShape shape;
-  std::vector<int64_t> start_loc, given_start_loc;  ///< with defaults filled in, and as the caller gave them
+  std::vector<int64_t> start_loc;  ///< as the caller gave it
   layout::Rows score;
   int64_t columns = 0, init_blocks = 0, local_blocks = 0;
   bool paged = false;

@@ -24,7 +24,7 @@ Status BindIndexOffset(const TensorView& offset, const SparseTensors& tensors, B
   return Status::Ok();
 }
 
-/// Checks that no index, with its offset, is negative or needs more than 31 bits.
+/// Checks that each index is in 0..2^31 - 1 after its offset is added.
 Status CheckIndexOffsets(const BoundIndexer& bound, const TensorView& offset) {
   if (offset.data == nullptr) return Status::Ok();
   const layout::RowsView view{offset.data, bound.index_offset};
@@ -46,7 +46,7 @@ Status CheckIndexOffsets(const BoundIndexer& bound, const TensorView& offset) {
   return Status::Ok();
 }
 
-/// Returns the type of values, or of weights, that a call with this tensor may have besides f32.
+/// Returns the type that a tensor of values or weights must have: the tensor's own type if that type is allowed.
 DType FloatTypeOf(const TensorView& tensor, const IndexerShape& shape) {
   if (shape.quantized && (tensor.dtype == DType::kF16 || tensor.dtype == DType::kBF16)) return tensor.dtype;
   return tensor.dtype == DType::kF32 || shape.quantized ? DType::kF32 : shape.dtype;
@@ -69,6 +69,26 @@ Status BindOutputs(const LightningIndexerArgs& args, const SparseTensors& tensor
   return Status::Ok();
 }
 
+/// Binds the scales that quantised queries and keys have.
+Status BindScales(const IndexerInputs& inputs, const WantedSize& heads, const SparseTensors& tensors,
+                  IndexerShape& shape) {
+  const bool blocks = inputs.score_block != 0;
+  const bool has_scales = blocks ? inputs.k.dtype == DType::kI8 : shape.q_quantized;
+  if ((inputs.k_scale.data != nullptr) != has_scales) {
+    const char* said = has_scales ? "missing, want it with " : "given, want none without ";
+    const ErrorText partner = blocks ? Arg(inputs.k_name, ".dtype").Is("i8") : Arg("q_scale");
+    return Status::InvalidArgument(Arg("k_scale").Says(said) + partner);
+  }
+  if (!has_scales) return Status::Ok();
+  if (!blocks) {
+    FA_RETURN_IF_ERROR(tensors.CheckFloatQuerySide("q_scale", inputs.q_scale, {heads}));
+    shape.q_scale = SparseValuesOf(inputs.q_scale, tensors.packed());
+  }
+  FA_RETURN_IF_ERROR(tensors.CheckKeyValues("k_scale", inputs.k_scale));
+  shape.k_scale = SparseValuesOf(inputs.k_scale, tensors.packed() && !tensors.paged());
+  return Status::Ok();
+}
+
 layout::BlockTable TableOf(const BoundIndexer& bound, const TensorView& block_table) {
   layout::BlockTable table = bound.table;
   if (bound.paged) table.entries = static_cast<const int32_t*>(block_table.data);
@@ -79,27 +99,22 @@ layout::BlockTable TableOf(const BoundIndexer& bound, const TensorView& block_ta
 
 Result<IndexerShape> BindIndexerShape(const IndexerInputs& inputs, SparseTensors& tensors) {
   IndexerShape shape;
-  const bool quantized = inputs.q_scale.data != nullptr;
-  FA_RETURN_IF_ERROR(tensors.BindQuery(inputs.q_name, inputs.q, quantized));
+  const bool blocks = inputs.score_block != 0;
+  const bool k_alone = blocks && inputs.k.dtype == DType::kI8;
+  shape.q_quantized = blocks ? inputs.q.dtype == DType::kF8E4M3 : inputs.q_scale.data != nullptr;
+  FA_RETURN_IF_ERROR(tensors.BindQuery(inputs.q_name, inputs.q, shape.q_quantized));
   FA_RETURN_IF_ERROR(tensors.BindBlockTable(inputs.block_table));
   FA_RETURN_IF_ERROR(tensors.BindKey(inputs.k_name, inputs.k, {1, {"one key head"}},
-                                     {tensors.head_size(), {inputs.q_name, tensors.leading() + 1}}, tensors.dtype()));
+                                     {tensors.head_size(), {inputs.q_name, tensors.leading() + 1}},
+                                     k_alone ? DType::kI8 : tensors.dtype()));
   const WantedSize heads{tensors.heads(), {inputs.q_name, tensors.leading()}};
-  shape.dtype = tensors.dtype();
-  if (quantized) {
-    // bf16 has every i8 and every f8e4m3, so kernels of bf16 multiply them without rounding.
-    shape.dtype = DType::kBF16;
-    shape.quantized = QuantizedRow{.dtype = tensors.dtype(), .columns = tensors.head_size()};
-    FA_RETURN_IF_ERROR(tensors.CheckFloatQuerySide("q_scale", inputs.q_scale, {heads}));
-    if (inputs.k_scale.data == nullptr) {
-      return Status::InvalidArgument(Arg("k_scale").Says("missing, want it with ") + Arg("q_scale"));
-    }
-    FA_RETURN_IF_ERROR(tensors.CheckKeyValues("k_scale", inputs.k_scale));
-    shape.q_scale = SparseValuesOf(inputs.q_scale, tensors.packed());
-    shape.k_scale = SparseValuesOf(inputs.k_scale, tensors.packed() && !tensors.paged());
-  } else if (inputs.k_scale.data != nullptr) {
-    return Status::InvalidArgument(Arg("k_scale").Says("given, want none without ") + Arg("q_scale"));
+  // bf16 has every i8 and every f8e4m3, so kernels of bf16 multiply them without rounding. So has every float type, for
+  // keys of i8 next to queries of that type.
+  shape.dtype = shape.q_quantized ? DType::kBF16 : tensors.dtype();
+  if (shape.q_quantized || k_alone) {
+    shape.quantized = QuantizedRow{.dtype = inputs.k.dtype, .columns = tensors.head_size()};
   }
+  FA_RETURN_IF_ERROR(BindScales(inputs, heads, tensors, shape));
   if (inputs.score_block == 0) {
     FA_RETURN_IF_ERROR(tensors.CheckQuerySide("weights", inputs.weights, FloatTypeOf(inputs.weights, shape), {heads}));
     shape.weights = SparseValuesOf(inputs.weights, tensors.packed());
@@ -177,7 +192,7 @@ SelectionRows RowsOf(const BoundIndexer& bound, const LightningIndexerArgs& args
                      .values = {args.sparse_values.data, bound.values},
                      .index_offset = {args.index_offset.data, bound.index_offset}};
   rows.in.k.table = TableOf(bound, args.block_table);
-  if (bound.shape.quantized) {
+  if (bound.shape.q_quantized) {
     rows.in.q_scale = {args.q_scale.data, bound.shape.q_scale};
     rows.in.k_scale = {.view = {args.k_scale.data, bound.shape.k_scale}, .table = rows.in.k.table};
   }

@@ -29,19 +29,20 @@ struct IndexerInputs {
   std::span<const int64_t> lengths_q, lengths_kv;
   Layout layout;
   SparseMask mask;
-  // Only the forward that selects keys has the scales. The sparse loss has the other members too.
+  // LightningIndexer has both scales. MsaIndexScore has k_scale for keys of i8, and no scales for q and k of f8e4m3.
+  // The members below also come from the sparse loss.
   TensorView q_scale = {}, k_scale = {};
   std::span<const int64_t> used_q = {}, used_kv = {}, residual_kv = {};
   int64_t cmp_ratio = 1;
-  int64_t score_block = 0;  ///< IndexerShape::score_block; if it is not 0, weights are not read
+  int64_t score_block = 0;  ///< as IndexerShape::score_block; if above 0, weights are not read
 };
 
 /// The inputs of an indexer in a run, with their layouts and addresses.
 struct IndexerRows {
   layout::RowsView q, weights;
   layout::StoredRows k;
-  layout::RowsView q_scale = {};    ///< null data: q and k are not quantised
-  layout::StoredRows k_scale = {};  ///< one number per row
+  layout::RowsView q_scale = {};    ///< null data: queries have no scales
+  layout::StoredRows k_scale = {};  ///< one number per row; null data: keys have no scales
 };
 
 /// The checked inputs of an indexer, without addresses. The forward and the gradients share them.
@@ -50,10 +51,11 @@ struct IndexerShape {
   DType dtype = DType::kF32;  ///< the type for which kernels are chosen; bf16 if q and k are quantised
   int64_t heads = 0, d = 0;
   layout::Rows q, k;
-  std::optional<QuantizedRow> quantized;  ///< how rows of q and k are stored if they are quantised
+  std::optional<QuantizedRow> quantized;  ///< how rows of k, and with q_quantized rows of q, are stored if quantised
+  bool q_quantized = false;
   layout::Rows q_scale, k_scale;
-  /// If it is not 0, products get no weights and are not summed over the heads. A token's row then has, per head, the
-  /// largest product of each block of so many keys.
+  /// If above 0, the inner products q k get no weights and are not summed over the heads. Per token and head, the call
+  /// then keeps the largest inner product of each block of `score_block` keys.
   int64_t score_block = 0;
   layout::Rows weights;  ///< layout of the weights; the weights of a query token are the row at (b, 0, s)
 
@@ -68,7 +70,7 @@ struct IndexerShape {
                    float* to) const {
     kernels.widen({of.At(token.sequence, 0, sequences.Row(token)), of.rows.dtype, heads}, 1, heads, to, heads);
   }
-  /// Returns the type of q and k.
+  /// Returns the type of k.
   [[nodiscard]] DType stored_dtype() const { return quantized ? quantized->dtype : dtype; }
   [[nodiscard]] KeyPlace Place(int64_t sequence) const {
     return {sequence, sequences.list[static_cast<size_t>(sequence)].k_offset};
@@ -80,7 +82,7 @@ struct IndexerShape {
   }
 };
 
-/// Returns the inputs of an operator that calls the indexer's tensors q_index and k_index.
+/// Returns the indexer's inputs for an operator whose arguments name them q_index and k_index.
 template <typename Args, typename Options>
 [[nodiscard]] IndexerInputs IndexInputsOf(const Args& args, const Options& options) {
   IndexerInputs inputs{.q_name = "q_index",

@@ -10,11 +10,12 @@
 namespace fa::ops {
 namespace {
 
-// Vectors of four, because every level has them. This file would need one source per level for longer ones, and the
-// maxima take a sixth of the time of a call with 16 heads of 128 (bf16, Zen 4).
+// Every instruction set has vectors of four floats. Longer vectors would need one source file per instruction set. The
+// maxima take only a sixth of the time of a call with 16 heads of 128 columns (bf16, Zen 4).
 typedef float FourScores __attribute__((vector_size(16)));
 typedef int32_t FourFlags __attribute__((vector_size(16)));
-constexpr int64_t kVectors = 4, kSideBySide = 4 * kVectors;  // independent maxima hide the latency of each
+// Four vectors of maxima do not depend on each other, so their latencies overlap.
+constexpr int64_t kVectors = 4, kSideBySide = 4 * kVectors;
 
 /// Returns the larger number, or NaN if either is NaN.
 float LargerOrNan(float max, float score) {
@@ -27,7 +28,7 @@ float LargestOrNan(float max, const float* scores, int64_t n) {
   if (max != max) return max;
   int64_t i = 0;
   if (n >= kSideBySide) {
-    // A lane's maximum may forget a NaN, which its flag keeps.
+    // A later score may replace a NaN in `largest`, so `nans` records that the lane has met a NaN.
     FourScores largest[kVectors];
     FourFlags nans = {};
     for (FourScores& lanes : largest) lanes = FourScores{max, max, max, max};

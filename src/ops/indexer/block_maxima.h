@@ -8,17 +8,17 @@
 
 namespace fa::ops {
 
-/// The maxima of a token's products, float [head][blocks], while its keys go by. NaN counts as larger than any number.
+/// The largest inner products q k of a token so far, float [head][blocks]. NaN counts as larger than any number.
 struct BlockMaxima {
   float* maxima;
   int64_t block_size;  ///< keys per block
   int64_t blocks;      ///< maxima per head
 
-  /// Begins the maxima of the blocks of these keys.
+  /// Initialises the maxima of the blocks of these keys.
   void Start(int64_t heads, tiling::Interval keys) const;
-  /// Takes the products of these keys, with keys along the lanes: s[head][width].
+  /// Updates the maxima with the inner products of these keys, which lie along the lanes: s[head][width].
   void TakeKeysAlongLanes(const float* s, int64_t heads, int64_t width, tiling::Interval keys) const;
-  /// Takes the products of these keys, with heads along the lanes, as HeadStrips::Scores writes them.
+  /// Updates the maxima with the inner products that HeadStrips::Scores has written to s for these keys.
   void TakeHeadsAlongLanes(const HeadStrips& strips, const float* s, tiling::Interval keys) const;
 
  private:

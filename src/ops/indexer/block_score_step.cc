@@ -8,11 +8,19 @@
 namespace fa::ops {
 namespace {
 
-// The scores of blocks that are always selected, as on the device: they are above all products of models.
+// The scores of blocks that are always selected. vLLM's plugin for Ascend has the same scores, which are above all
+// inner products that occur in models.
 constexpr float kInitScore = 1e30F, kLocalScore = 1e29F;
 constexpr float kNoKeyScore = -std::numeric_limits<float>::infinity();
 
 }  // namespace
+
+int64_t BlockScoreStep::OwnBlock(const SparseToken& token) const {
+  const auto b = static_cast<size_t>(token.sequence);
+  if (!problem_.start_loc.empty()) return problem_.start_loc[b];
+  const SparseSequence& sequence = problem_.shape.sequences.list[b];
+  return (std::max<int64_t>(sequence.sk - sequence.sq, 0) + token.row) / problem_.shape.score_block;
+}
 
 void BlockScoreStep::operator()(const SparseToken& token, float* scores, std::byte* /*scratch*/) const {
   const SparseSequences& sequences = problem_.shape.sequences;
@@ -21,13 +29,14 @@ void BlockScoreStep::operator()(const SparseToken& token, float* scores, std::by
   const int64_t blocks = core::CeilDiv(sequences.list[b].sk, size);
   const int64_t seen = core::CeilDiv(sequences.Limit(token), size);
   const int64_t init = std::min(problem_.init_blocks, blocks);
-  const int64_t loc = (problem_.start_loc[b] + token.row) / size;
+  const int64_t loc = OwnBlock(token);
   const int64_t local_end = std::min(loc + 1, blocks);
-  // A large local_blocks begins below block 0. The sum could not be formed if local_blocks were subtracted from loc.
+  // The first local block is block 0 at the earliest. `loc + 1 - local_blocks` could overflow, so local_blocks is
+  // bounded before the subtraction.
   const int64_t local_begin = loc + 1 - std::min(problem_.local_blocks, loc + 1);
   for (int64_t head = 0; head < problem_.shape.heads; ++head, scores += problem_.shape.BlocksPerHead()) {
     float* out = Row(head, sequences.Row(token));
-    // Adding 0 makes -0, which one order of equal products could give and another not, +0.
+    // Adding 0 turns -0 into +0. If products are +0 and -0, the sign of their maximum depends on their order.
     for (int64_t c = 0; c < seen; ++c) out[c] = scores[c] + 0.0F;
     std::fill(out + seen, out + problem_.columns, kNoKeyScore);
     std::fill(out, out + init, kInitScore);

@@ -14,7 +14,7 @@ namespace fa::ops {
 /// Writes the scores of a token's blocks, with the constants of the blocks that are always selected.
 class BlockScoreStep final : public TokenStep {
  public:
-  static constexpr const char* kOp = "msa index score";
+  static constexpr const char* kOp = "index score";
 
   BlockScoreStep(const BlockScoreProblem& problem, const core::kernels::KernelTable& /*table*/,
                  const BlockScoreRows& rows)
@@ -34,6 +34,8 @@ class BlockScoreStep final : public TokenStep {
   void WriteUnusedRows(std::byte* scratch) const;
 
  private:
+  /// Returns the block to which the token's local blocks lead.
+  [[nodiscard]] int64_t OwnBlock(const SparseToken& token) const;
   [[nodiscard]] float* Row(int64_t head, int64_t row) const {
     return reinterpret_cast<float*>(rows_.score.At(0, head, row));
   }

@@ -55,16 +55,16 @@ class IndexerGradient {
     Token() = default;
     Token(Carver& carver, const IndexerGradient& gradient, int64_t block);
     float* panel = nullptr;   ///< q, packed for the scores
-    float* q_rows = nullptr;  ///< q, packed for `outer`
+    float* q_rows = nullptr;  ///< q, packed for the product `outer`
     float* weights = nullptr;
     float* d_weights = nullptr;
-    float* dq = nullptr;     ///< strip after strip, [d][width]
-    float* pairs = nullptr;  ///< for kernels of pairs: one strip's E in pairs of keys
+    float* dq = nullptr;     ///< dQ, strip after strip, each [d][width]
+    float* pairs = nullptr;  ///< for kernels of bf16 pairs: one strip's E in bf16, two keys per word
   };
 
   [[nodiscard]] const HeadStrips& strips() const { return strips_; }
   [[nodiscard]] const core::kernels::IndexerKernels& kernels() const { return kernels_; }
-  /// Returns how the rows of `block` keys at a time are gathered.
+  /// Returns how rows of K are gathered, in blocks of `block` keys.
   [[nodiscard]] GatherShape Gather(int64_t block) const;
 
   /// Packs the queries and weights of a token, and clears its sums.
@@ -80,15 +80,15 @@ class IndexerGradient {
   /// which AddQuerySide has overwritten s.
   /// @param dk  the address of each key's sum
   void AddKeySide(const float* e, int64_t keys, int64_t begin, int64_t end, float* const* dk, const Token& token) const;
-  /// A block of a query token's selected keys. AddSelected adds its terms to dw and dq and, in the order of tokens, to
-  /// dk.
+  /// A block of a query token's selected keys. AddSelected adds the block's terms to dw and dq and, in the order of
+  /// tokens, to dk.
   struct SelectedBlock {
     const SelectedKeys& selected;
     int64_t first, count;          ///< the keys [first, first + count) among the selected ones
     core::kernels::RowBlock rows;  ///< gathered rows of K, packed for `product`
     const float* d_scores;
     float* s;         ///< products of all heads with the keys, in the tile layout of HeadStrips
-    float** targets;  ///< room for `count` addresses
+    float** targets;  ///< memory for the addresses of the keys' sums of dk, `count` pointers
   };
   void AddSelected(const SelectedBlock& block, const Token& token, const KeySumTasks::Run& sums, int64_t sequence,
                    OrderedCommit::Turn& turn) const;

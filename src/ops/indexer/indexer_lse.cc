@@ -1,4 +1,4 @@
-// The operator DenseLightningIndexerSoftmaxLse. A call is bound, planned and run. Plan and scores are those of
+// The operator DenseLightningIndexerSoftmaxLse. A call is bound, planned and run. Plan and scores are the same as for
 // LightningIndexer. A query token's row of scores is contiguous, even if its keys are cut into parts. So a row is
 // summed in one order.
 

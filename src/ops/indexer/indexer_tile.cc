@@ -33,6 +33,15 @@ void ScaleScores(const float* scales, int64_t count, float* scores) {
   for (int64_t i = 0; i < count; ++i) scores[i] *= scales[i];
 }
 
+/// Multiplies the products of each key, with heads along the lanes, by the key's scale, if keys have scales.
+void ScaleRows(const float* scales, int64_t keys, const HeadStrips& strips, float* products) {
+  if (scales == nullptr) return;
+  for (int64_t row = 0; row < strips.strips() * keys; ++row, products += strips.width()) {
+    const float scale = scales[row % keys];
+    for (int64_t lane = 0; lane < strips.width(); ++lane) products[lane] *= scale;
+  }
+}
+
 // The number of keys of a tile if heads lie along the lanes. With 64 heads the tile takes 16 KB, half of L1.
 constexpr int64_t kBlockKeys = 64;
 static_assert(kBlockKeys % 2 == 0, "GatherShape::block is even: kernels of pairs take keys two by two");
@@ -46,7 +55,7 @@ IndexerProgram::IndexerProgram(const IndexerShape& bound_shape, const core::kern
       table(table_of_type),
       kernels(core::kernels::IndexerKernelsFor(table.isa)),
       strips(table, shape.heads),
-      widens(shape.quantized || KeyFormOf(table.widest(), shape.dtype) == KeyForm::kF32),
+      widens(shape.q_quantized || KeyFormOf(table.widest(), shape.dtype) == KeyForm::kF32),
       operand(table.pairs() ? DType::kBF16 : DType::kF32),
       gather{.dtype = shape.dtype,
              .form = shape.quantized ? WidenedFormOf(strips.kernels(), shape.dtype)
@@ -54,7 +63,7 @@ IndexerProgram::IndexerProgram(const IndexerShape& bound_shape, const core::kern
              .d = shape.d,
              .block = kBlockKeys,
              .quantized = shape.quantized},
-      // Parts of keys begin at blocks, so no two tasks take the maximum of one block.
+      // Parts of keys begin at block boundaries. So each block lies in one part, and one task computes its maximum.
       plan(tiling::MakeIndexerPlan(shape.sequences, shape.heads, shape.d,
                                    shape.score_block > 0 ? std::lcm(KeyWidth(), shape.score_block) : KeyWidth(),
                                    machine)),
@@ -117,15 +126,15 @@ void IndexerTile::operator()(int32_t task, int worker) const {
   for (int64_t i = 0; i < tokens; ++i) step_(Token(item, i), scores + i * row_floats, scratch.step);
 }
 
-/// Converts the tokens' weights to f32, and their queries if these are broadcast and the kernels cannot read their
-/// type.
+/// Converts the tokens' weights to f32. Widens queries that the kernels cannot read. Queries of one or two tokens are
+/// widened only if they are quantised, because packing them for the lanes converts any other type.
 void IndexerTile::ReadTokens(const tiling::IndexerItem& item, const Scratch& scratch) const {
   const IndexerShape& shape = program_.shape;
   const int64_t tokens = item.rows.end - item.rows.begin;
   for (int64_t i = 0; i < tokens; ++i) {
     const SparseToken token = Token(item, i);
     if (shape.score_block == 0) ReadScaledWeights(token, scratch, scratch.weights + i * shape.heads);
-    if (!program_.widens || (tokens < kManyTokens && !shape.quantized)) continue;
+    if (!program_.widens || (tokens < kManyTokens && !shape.q_quantized)) continue;
     WidenQueries(token, scratch, scratch.queries + i * shape.heads * shape.d * OperandBytes(program_));
   }
 }
@@ -133,7 +142,7 @@ void IndexerTile::ReadTokens(const tiling::IndexerItem& item, const Scratch& scr
 void IndexerTile::ReadScaledWeights(const SparseToken& token, const Scratch& scratch, float* weights) const {
   const IndexerShape& shape = program_.shape;
   shape.ReadWeights(*program_.table.rows, rows_.weights, token, weights);
-  if (!shape.quantized) return;
+  if (!shape.q_quantized) return;
   shape.ReadWeights(*program_.table.rows, rows_.q_scale, token, scratch.scales);
   for (int64_t head = 0; head < shape.heads; ++head) weights[head] *= scratch.scales[head];
 }
@@ -142,7 +151,7 @@ void IndexerTile::WidenQueries(const SparseToken& token, const Scratch& scratch,
   const IndexerShape& shape = program_.shape;
   const auto& kernels = *program_.table.rows;
   const RowBlock heads = shape.Heads(rows_.q, token);
-  if (!shape.quantized) {
+  if (!shape.q_quantized) {
     return kernels.widen(heads, shape.heads, shape.d, reinterpret_cast<float*>(to), shape.d);
   }
   const auto* from = static_cast<const std::byte*>(heads.data);
@@ -153,7 +162,7 @@ void IndexerTile::WidenQueries(const SparseToken& token, const Scratch& scratch,
 
 RowBlock IndexerTile::QueriesOf(const tiling::IndexerItem& item, int64_t i, const Scratch& scratch) const {
   const IndexerShape& shape = program_.shape;
-  const bool widened = program_.widens && (shape.quantized || item.rows.size() >= kManyTokens);
+  const bool widened = program_.widens && (shape.q_quantized || item.rows.size() >= kManyTokens);
   if (!widened) return shape.Heads(rows_.q, Token(item, i));
   return {scratch.queries + i * shape.heads * shape.d * OperandBytes(program_), program_.operand, shape.d};
 }
@@ -164,7 +173,7 @@ BlockMaxima IndexerTile::MaximaOf(int64_t i, float* scores) const {
 }
 
 const float* IndexerTile::KeyScales(const KeyPlace& place, int64_t key, int64_t count, const Scratch& scratch) const {
-  if (!program_.shape.quantized) return nullptr;
+  if (rows_.k_scale.view.data == nullptr) return nullptr;
   const layout::HeadRows scales = place.RowsOf(rows_.k_scale);
   for (int64_t at = key; at < key + count;) {
     const int64_t end = scales.stride == 1 ? scales.RunEnd(at, key + count, 0) : at + 1;
@@ -201,6 +210,7 @@ void IndexerTile::ScoreKeysAlongLanes(const tiling::IndexerItem& item, const Scr
       if (shape.sequences.Limit(token) <= key) continue;
       kernels.scores(QueriesOf(item, i, scratch), shape.heads, scratch.panel, shape.d, false, scratch.tile, nullptr);
       if (shape.score_block > 0) {
+        for (int64_t n = 0; n < shape.heads; ++n) ScaleScores(scales, count, scratch.tile + n * kernels.width);
         const int64_t end = std::min(key + count, shape.sequences.Limit(token));
         MaximaOf(i, scores).TakeKeysAlongLanes(scratch.tile, shape.heads, kernels.width, {key, end});
         continue;
@@ -237,6 +247,7 @@ void IndexerTile::ScoreHeadsAlongLanes(const tiling::IndexerItem& item, const Sc
       const int64_t count = std::min(kBlockKeys, end - key);
       strips.Scores(KeyRows(place, key, count, scratch), count, scratch.panel, shape.d, false, scratch.tile);
       if (shape.score_block > 0) {
+        ScaleRows(KeyScales(place, key, count, scratch), count, strips, scratch.tile);
         MaximaOf(i, scores).TakeHeadsAlongLanes(strips, scratch.tile, {key, key + count});
         continue;
       }

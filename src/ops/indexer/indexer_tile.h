@@ -74,10 +74,10 @@ class IndexerTile {
     float* scores;  ///< scores of an item's tokens; if keys are cut into parts, the workspace has the scores instead
     float* panel;   ///< a packed strip of keys, or the packed heads of a token
     std::byte* queries;  ///< widened queries [token][head][d]
-    float* weights;      ///< [token][head]; with scales, times the scale of the query
+    float* weights;      ///< weights [token][head], multiplied by the scales of queries if there are scales
     float* scales;       ///< scales of a token's queries, or of a block of keys
     float* tile;         ///< scores of each head, before they are summed over the heads
-    int32_t* block;      ///< the keys of a block, by number
+    int32_t* block;      ///< the key numbers of a block that is gathered
     GatherPanels gathered;
     std::byte* step;
   };

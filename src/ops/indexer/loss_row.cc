@@ -11,7 +11,7 @@
 namespace fa::ops {
 namespace {
 
-// In the loss, but not in the gradients, a smaller p or y counts as this value. The device uses the same value.
+// In the loss, but not in the gradients, a smaller p or y counts as this value. The NPU uses the same value.
 constexpr float kSmallest = 1e-8F;
 
 /// Computes y = exp(scores - max).
@@ -51,7 +51,7 @@ RowStatistics TakeStatistics(const core::kernels::RowKernels& kernels, int64_t n
 double RowLoss(const float* p, int64_t n, double weight, float* y) {
   double loss = 0;
   for (int64_t i = 0; i < n; ++i) {
-    // std::max returns its first argument if that is NaN.
+    // std::max returns a first argument that is NaN, so a NaN in p or y reaches the loss.
     const float target = std::max(p[i], kSmallest);
     loss += target * std::log(static_cast<double>(target) / std::max(y[i], kSmallest));
     y[i] = static_cast<float>(y[i] * weight) - p[i];
@@ -66,7 +66,8 @@ double RowSum(const float* p, int64_t n) {
 }
 
 void NormaliseRow(double sum, int64_t n, float* p) {
-  // The factor is a double, because the sum may be subnormal if the given statistics are not those of this row's keys.
+  // The factor is a double, because 1 / sum overflows f32 if the sum is subnormal. The sum may be subnormal if the
+  // given statistics do not belong to this row's keys.
   const double factor = sum == 0 ? 0 : 1 / sum;
   for (int64_t i = 0; i < n; ++i) p[i] = static_cast<float>(p[i] * factor);
 }

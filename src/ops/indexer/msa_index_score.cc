@@ -1,5 +1,5 @@
-// The operator MsaIndexScore. A call is bound, planned and run. Plan and products are those of LightningIndexer. A
-// token's row has the maxima of its heads' products per block, in place of a score per key.
+// The operator MsaIndexScore. A call is bound, planned and run. Plan and products are the same as for LightningIndexer.
+// A token's row has the maxima of its heads' products per block, in place of a score per key.
 #include "fa/msa_index_score.h"
 
 #include "ops/indexer/bind_block_score.h"

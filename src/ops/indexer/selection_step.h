@@ -26,7 +26,7 @@ class SelectionStep final : public TokenStep {
   [[nodiscard]] static size_t ScratchBytes(const SelectionProblem& problem, const core::kernels::KernelTable& table);
 
   void operator()(const SparseToken& token, float* scores, std::byte* scratch) const override;
-  /// Writes the rows of tokens that no sequence uses. They get index -1 and value -inf.
+  /// Writes the rows of tokens that no sequence uses. All entries of these rows get index -1 and value -inf.
   void WriteUnusedRows(std::byte* scratch) const;
 
  private:

@@ -32,8 +32,8 @@ constexpr int64_t kSamples = 512;
 // bucket. With twice as many buckets, adding up their counters costs more than smaller buckets save.
 constexpr int kBucketBits = 12;
 constexpr int32_t kBuckets = 1 << kBucketBits;
-// The first bucket holds all candidates that are at least 2^16 times as far above the cut as the middle candidate. So
-// one far score does not widen the other buckets.
+// The first bucket holds all candidates whose distance from the cut is at least 2^16 times that distance of the middle
+// candidate. So a single very large score does not widen the other buckets.
 constexpr int32_t kReach = 16 << 23;
 
 // Up to this number of entries, std::sort is faster than clearing and adding up the counters of a counting sort.
@@ -59,7 +59,7 @@ uint64_t Entry(uint32_t key, int32_t index) {
 class ScoreSample {
  public:
   ScoreSample(const IndexerKernels& kernels, const float* scores, int64_t count) : kernels_(kernels) {
-    // The distance is odd. So if scores repeat after a power of two, the sample still takes all parts of the pattern.
+    // The distance is odd. So if scores have a period that is a power of two, the sample still covers the whole period.
     const int64_t distance = core::CeilDiv(count, kSamples) | 1;
     std::array<float, kSamples> values;
     for (int64_t i = 0; i < count; i += distance) values[static_cast<size_t>(size_++)] = scores[i];
@@ -160,7 +160,7 @@ int64_t TopK::Select(const float* scores, int64_t count, int32_t* indices) const
   }
   const int64_t sorted = std::min(below, wanted);
   Sort(below, sorted, sample, cut, indices);
-  // These entries have the score of the cut. They are written in the order of their indices.
+  // These entries have the score of the cut, and are written in the order of their indices.
   std::copy(indices_ + sorted, indices_ + wanted, indices + sorted);
   return wanted;
 }

@@ -32,7 +32,7 @@ class TopK {
   uint32_t* keys_;     // keys of the candidates
   int32_t* indices_;   // indices of the candidates
   uint16_t* bucket_;   // buckets of the candidates
-  uint64_t* entries_;  // key << 32 | index, by buckets
+  uint64_t* entries_;  // key << 32 | index, bucket after bucket
   int32_t* ends_;      // end of each bucket
   uint16_t* crowded_;  // buckets with more than kRun entries
 };

@@ -98,14 +98,15 @@ struct Operand {
   int64_t columns;
 };
 
-/// Checks one dimension of a scale. Its size must be `want`, or 1 if one number holds for all indices of the dimension.
+/// Checks one dimension of a scale. The dimension's size must be `want`, or 1 if one number holds for all indices of
+/// the dimension.
 Status CheckOneOr(const char* name, const TensorView& tensor, int dim, int64_t want, bool or_more, const char* of) {
   const int64_t size = tensor.shape[dim];
   if (size == 1 || size == want || (or_more && size > want)) return Status::Ok();
   return WrongSize(name, dim, size, "want 1 or " + std::to_string(want) + " (" + of + ")");
 }
 
-/// Returns whether scales per key belong to the rows of pages. If not, they belong to the keys of each batch element.
+/// Returns whether scales per key are indexed by page and row. If not, they are indexed by batch element and key.
 bool OfPages(const DecodeBinding& call) { return call.paged() && call.options.antiquant != Antiquant::kPerToken; }
 
 Status CheckScale(const DecodeBinding& call, const Operand& operand) {
@@ -156,7 +157,7 @@ Status BindOperand(const DecodeBinding& call, const Operand& operand, BoundAntiq
   return Status::Ok();
 }
 
-/// Checks that there are no scales and offsets or, if `combined`, only antiquant_scale and antiquant_offset.
+/// Checks that no scales and offsets are given. If `combined`, antiquant_scale and antiquant_offset may be given.
 Status CheckNone(const DecodeBinding& call, bool combined) {
   const DecodeAttentionArgs& args = call.args;
   const std::pair<const char*, const TensorView*> all[] = {{"k_scale", &args.k_scale},
@@ -177,7 +178,7 @@ Status CheckNone(const DecodeBinding& call, bool combined) {
   return Status::Ok();
 }
 
-/// Checks that the heads of i4x8 keys and values are whole elements.
+/// Checks that each head of i4x8 keys and values fills whole elements of 8 columns.
 Status CheckWholeElements(const DecodeBinding& call) {
   const int64_t size = call.QueryHeadSize();
   if (size == 0) return Status::Ok();  // BindDense refuses the query
@@ -224,7 +225,8 @@ Status BindAntiquant(DecodeBinding& call) {
     FA_RETURN_IF_ERROR(CheckNone(call, /*combined=*/true));
     return BindCombined(call);
   }
-  // Faces with combined scales only have keys of these two types.
+  // Some public interfaces serve only keys of i8 and i4x8, and have antiquant_scale but no k_scale and v_scale. So
+  // errors about keys of these two types name antiquant_scale.
   const bool of_faces = args.k[0].dtype == DType::kI8 || args.k[0].dtype == DType::kI4x8;
   if (args.antiquant_offset.data != nullptr ||
       (of_faces && args.k_scale.data == nullptr && args.v_scale.data == nullptr)) {

@@ -1,6 +1,6 @@
-// A decode is bound as an equivalent dense call. That call has one tensor of keys and one of values, in the layout of
-// the decode, as long as the longest batch element. The calls differ only in where the rows of keys and values lie
-// (KeyStorage).
+// A decode is bound as an equivalent dense call. The dense call has one tensor of keys and one of values, in the layout
+// of the decode. Both tensors have as many rows as the longest batch element has keys. The calls differ only in where
+// the rows of keys and values lie (KeyStorage).
 #include "ops/inference/bind_decode.h"
 
 #include <algorithm>
@@ -63,7 +63,8 @@ Status CheckTypes(const DecodeBinding& call) {
   return Status::Ok();
 }
 
-// Checks the rope tensors. They need keys of the query's type and have it too, or have any float type with q_scale.
+// Checks the rope tensors. Without q_scale, keys and rope tensors must have the query's type. With q_scale, rope
+// tensors may have any float type.
 Status CheckRope(const DecodeBinding& call) {
   const bool has_q = call.args.q_rope.data != nullptr, has_k = !call.args.k_rope.empty();
   if (!has_q && !has_k) return Status::Ok();
@@ -199,7 +200,8 @@ Status Bind(DecodeBinding& call) {
     return Status::InvalidArgument(Arg("layout").Is("TND, want BNSD, BSND, BSH, SBH or BNSD_BSND (without ") +
                                    Arg("block_table") + ")");
   }
-  // A query whose rank is not the layout's is refused later, by BindDense. So are the layouts of fused inference.
+  // BindDense refuses both kinds of calls: q does not have the rank of the layout, or only fused inference serves the
+  // layout.
   const bool own_layout = call.fused != nullptr || call.options.layout <= Layout::kBNSD_BSND;
   if (call.args.q.shape.rank() != call.axes.rank || !own_layout) {
     call.k = call.v = call.args.q;
@@ -234,7 +236,7 @@ Status Bind(DecodeBinding& call) {
   FA_RETURN_IF_ERROR(BindAntiquant(call));
   FA_RETURN_IF_ERROR(BindQueryScale(call));
   FA_RETURN_IF_ERROR(BindOutput(call));
-  KeepTensors(call);  // fused inference keeps more
+  KeepTensors(call);  // fused inference then replaces `planned` by the longer list of its own tensors
   return Status::Ok();
 }
 
@@ -245,7 +247,8 @@ std::string NameInList(const char* list, std::span<const TensorView> tensors, si
 }
 
 Status BindDense(DecodeBinding& call, std::span<const int64_t> lengths_kv) {
-  // k_rope is present exactly if q_rope is. Its address is known only in a run.
+  // k_rope is present exactly if q_rope is. Only a run knows the address of k_rope, so the address of q_rope marks
+  // k_rope as present.
   if (call.has_rope()) call.k_rope.data = call.args.q_rope.data;
   const FusedDecode fused = call.fused != nullptr ? *call.fused : FusedDecode{};
   TensorView q = call.args.q, q_rope = call.args.q_rope;
@@ -333,7 +336,8 @@ Status CheckApartFromAll(const BoundDecode& bound, const DecodeAttentionArgs& ar
 }
 
 /// Returns the pages whose rows the result depends on. A task that packs floats, or that reads pairs of bf16, may also
-/// read some rows before them. The result does not depend on these, and HeadRows::Page clamps their page numbers.
+/// read some rows before these pages. The result does not depend on such rows, and HeadRows::Page clamps their page
+/// numbers.
 tiling::Interval UsedPages(const tiling::Sequence& sequence, int64_t page_rows) {
   if (sequence.sq == 0) return {};
   const tiling::Interval keys = sequence.rule.KeysOfRows({0, sequence.sq});

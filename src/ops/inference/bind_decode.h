@@ -33,10 +33,11 @@ struct BoundAntiquants {
 
 /// The layout of a decode's keys and values.
 struct KeyStorage {
-  /// The layouts of the tensors, if each batch element has its own. Otherwise, and with pages, the lists are empty.
+  /// The layouts of the tensors, if each batch element has its own tensors. Otherwise, and with pages, the lists are
+  /// empty.
   std::vector<layout::Rows> k, k_rope, v;
   layout::BlockTable table;  ///< layout of the pages, without the table's entries
-  /// If pages are NZ: elements from piece to piece of a row, as HeadRows::piece_stride.
+  /// In NZ pages a row lies in pieces of 32 bytes: elements from piece to piece, as HeadRows::piece_stride.
   int64_t k_pieces = layout::kWholeRows, k_rope_pieces = layout::kWholeRows, v_pieces = layout::kWholeRows;
   bool quantized = false;  ///< whether keys are compressed, and so widened
   BoundAntiquants k_antiquants, v_antiquants;
@@ -44,16 +45,16 @@ struct KeyStorage {
   [[nodiscard]] bool paged() const { return table.page_rows > 0; }
 };
 
-/// The layout of the scales of queries of 8 bits, and the factor of probabilities that a call without quant_scale1 has.
+/// The layout of the scales of 8-bit queries, and the factor that multiplies probabilities if quant_scale1 is absent.
 struct BoundQueryScale {
-  bool used = false;  ///< whether the call has such queries
+  bool used = false;  ///< whether queries of 8 bits have scales
   layout::Stats scale;
   float p_factor = 1;
 };
 
 /// A validated decode: the equivalent dense call, and the layout of its keys.
 struct BoundDecode {
-  BoundAttention attention;  ///< the dense call; with pages, the batch strides of k and v are those from page to page
+  BoundAttention attention;  ///< the dense call; with pages, the batch strides of k and v lead from page to page
   KeyStorage storage;
   BoundQueryScale query_scale = {};
   BoundOutputScales scales = {};
@@ -62,12 +63,12 @@ struct BoundDecode {
   std::vector<int64_t> lengths_q, lengths_kv;  ///< the planned lengths, as the caller gave them
 };
 
-/// What fused inference adds to a decode. Packed queries may be without pages, any layout is served, and pages may be
-/// NZ.
+/// What fused inference adds to a decode. With packed queries, keys need not lie in pages. Every layout is served, and
+/// pages may have the NZ form.
 struct FusedDecode {
   std::span<const int64_t> cu_kv = {};
-  int64_t prefix_rows = 0;               ///< Inference::prefix_rows
-  int64_t block_size = 0, heads_kv = 0;  ///< they tell the form of pages of four dimensions
+  int64_t prefix_rows = 0;               ///< as Inference::prefix_rows
+  int64_t block_size = 0, heads_kv = 0;  ///< options that tell the form of pages with four dimensions; 0: not given
   TensorView q_scale = {};
 };
 
@@ -82,7 +83,7 @@ struct FusedDecode {
 
 /// Checks in Run that the tensors and lengths are the planned ones, and that no output shares an element with another
 /// tensor. Also checks that every used entry of block_table is a page.
-/// @param tensors  TensorsOf the arguments of the call
+/// @param tensors  the result of TensorsOf for the arguments of the call
 [[nodiscard]] Status CheckDecodeRunArgs(const BoundDecode& bound, const DecodeAttentionArgs& args,
                                         const CallTensors& tensors);
 

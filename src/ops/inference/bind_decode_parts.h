@@ -20,9 +20,9 @@ struct DecodeBinding {
   const DecodeAttentionOptions& options;
   BoundDecode& bound;
   layout::Axes axes;  ///< the axes of the call's layout
-  // The tensors that have another form in the equivalent dense call. k, k_rope and v have no memory there.
+  // The tensors that have another form in the equivalent dense call. In the dense call k, k_rope and v have no memory.
   TensorView k = {}, k_rope = {}, v = {}, pse = {}, dense_mask = {};
-  /// args.k and args.v with one element per column, as the elements of i4x8 have eight.
+  /// args.k and args.v with one element per column. (An element of i4x8 has eight columns.)
   std::vector<TensorView> keys = {}, values = {};
   const FusedDecode* fused = nullptr;  ///< what fused inference adds; null for a decode
   bool own_types = false;              ///< whether the types of query, keys, values and out have been checked
@@ -63,7 +63,8 @@ struct DecodeBinding {
 [[nodiscard]] Status CheckCompressed(const DecodeBinding& call);
 /// Checks the types of a call with q_scale.
 [[nodiscard]] Status CheckScaledTypes(const DecodeBinding& call);
-/// Binds q_scale and the factor of probabilities, if the call has q_scale. Scales of keys must be bound.
+/// If the call has q_scale, binds q_scale and the factor that multiplies probabilities. Call BindAntiquant first, which
+/// binds the scales of keys.
 [[nodiscard]] Status BindQueryScale(DecodeBinding& call);
 [[nodiscard]] Status BindAntiquant(DecodeBinding& call);  ///< binds scales and offsets of compressed keys and values
 

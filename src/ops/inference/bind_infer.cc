@@ -30,7 +30,7 @@ struct InferBinding {
   [[nodiscard]] bool packed() const { return layout::IsPacked(options.layout); }
   [[nodiscard]] bool paged() const { return args.block_table.data != nullptr; }
   [[nodiscard]] bool has_rope() const { return args.q_rope.data != nullptr; }
-  /// Returns the rows of q in a dimension S, or 0 if q has another number of dimensions.
+  /// Returns the size of q's dimension S, or 0 if q does not have the layout's number of dimensions.
   [[nodiscard]] int64_t q_rows() const { return args.q.shape.rank() == axes.rank ? args.q.shape[axes.seq] : 0; }
 };
 
@@ -63,11 +63,11 @@ Status CheckOptions(const InferBinding& call) {
   return Status::Ok();
 }
 
-// Returns whether every row is the only one of its batch element, in a dimension S. The device then ignores the mode's
-// rule. With q_rope it reads the mode.
+// Returns whether the NPU ignores the band of mode 0 and the triangle of modes 2 and 3: dimension S of q is 1, and
+// q_rope is absent.
 bool IgnoresRules(const InferBinding& call) { return !call.packed() && !call.has_rope() && call.q_rows() == 1; }
 
-// Turns the mask of modes 2 to 4 into a rule. The tensor is only checked.
+// Sets the causal mask or band that modes 2 to 4 stand for. The tensor dense_mask is checked, but not applied.
 Status TakeCompressedMask(InferBinding& call) {
   const TensorView& mask = call.args.dense_mask;
   const int64_t mode = call.options.sparse_mode;
@@ -98,13 +98,13 @@ Status TakeMask(InferBinding& call) {
     if (mask.data != nullptr) return Status::Ok();
     return Status::InvalidArgument(Arg("dense_mask").Says("missing (") + Arg("sparse_mode") + " 9)");
   }
-  // With left padding the device ignores the band.
+  // With left padding the NPU ignores the band of mode 0.
   const bool padded = call.args.q_padding.data != nullptr || call.args.kv_padding.data != nullptr;
   const bool has_mask = mask.data != nullptr || call.args.pair_mask != nullptr;
   if (mode == 0 && has_mask && !padded && !IgnoresRules(call)) {
     call.decode_options.mask = Mask::BandTopLeft(call.options.pre, call.options.next);
   }
-  // [B, Sk] for single rows.
+  // If q has one row per batch element, the mask may be [B, Sk].
   if (mask.shape.rank() != 2 || call.packed() || call.q_rows() != 1) return Status::Ok();
   const Dims stride = FilledStride(mask.shape, mask.stride);
   call.decode.dense_mask.shape = {mask.shape[0], 1, 1, mask.shape[1]};
@@ -127,7 +127,7 @@ Status CheckPadding(const InferBinding& call, const char* name, const TensorView
   return Status::InvalidArgument(Arg(lengths).Says("missing (") + Arg(name) + " is given)");
 }
 
-// Refuses a prefix where the device has none.
+// Refuses a prefix in the calls in which the NPU refuses a prefix.
 Status CheckPrefixPlace(const InferBinding& call) {
   if (call.paged()) return Refuse("k_prefix", Arg("block_table").Says("given"));
   if (call.packed()) return Refuse("k_prefix", Arg("layout") + " " + Name(call.options.layout));
@@ -140,7 +140,7 @@ Status CheckPrefixPlace(const InferBinding& call) {
 Status CheckPrefixTensor(const InferBinding& call, const char* name, const TensorView& prefix, const char* own_name,
                          const TensorView& own) {
   const layout::Axes& axes = call.axes;
-  if (SizeOf(own.dtype) == 0) return Status::Ok();  // the decode refuses it
+  if (SizeOf(own.dtype) == 0) return Status::Ok();  // the decode refuses own.dtype
   if (prefix.dtype != own.dtype) return WrongType(name, prefix.dtype, TypeOf(own_name, own.dtype));
   if (prefix.shape.rank() != axes.rank) {
     return Status::InvalidArgument(
@@ -148,7 +148,7 @@ Status CheckPrefixTensor(const InferBinding& call, const char* name, const Tenso
               std::to_string(axes.rank) + " dimensions (" + Name(call.options.layout) + ")"));
   }
   FA_RETURN_IF_ERROR(CheckView(name, prefix));
-  if (own.shape.rank() != axes.rank) return Status::Ok();  // the decode refuses it
+  if (own.shape.rank() != axes.rank) return Status::Ok();  // the decode refuses own.shape
   for (int dim = 0; dim < axes.rank; ++dim) {
     if (dim == axes.seq) continue;
     if (dim == axes.batch) {
@@ -172,7 +172,7 @@ Status TakePrefix(InferBinding& call) {
     return length.empty() ? Status::Ok() : Refuse("length_prefix", Arg("k_prefix").Says("missing"));
   }
   FA_RETURN_IF_ERROR(CheckPrefixPlace(call));
-  if (call.args.v.size() != 1) return Status::Ok();  // the decode refuses it
+  if (call.args.v.size() != 1) return Status::Ok();  // the decode refuses v
   FA_RETURN_IF_ERROR(CheckPrefixTensor(call, "k_prefix", k, "k", call.args.k[0]));
   FA_RETURN_IF_ERROR(CheckPrefixTensor(call, "v_prefix", v, "v", call.args.v[0]));
   const int seq = call.axes.seq;
@@ -191,7 +191,7 @@ Status TakePrefix(InferBinding& call) {
   return Status::Ok();
 }
 
-// Sinks per row of the dense forward have no place here. A sink of 16 bits is widened in a run.
+// The dense forward takes sinks per row, but a fused inference does not. A sink of 16 bits is widened in a run.
 Status TakeSink(InferBinding& call) {
   TensorView& sink = call.decode.sink;
   if (sink.data == nullptr) return Status::Ok();
@@ -209,8 +209,8 @@ Status TakeSink(InferBinding& call) {
   return Status::Ok();
 }
 
-// Refuses scales per key if the first key is not the first row of the own tensor. The device does not say which row of
-// scales it has.
+// Refuses scales per key with a prefix or left padding. Key 0 is then not row 0 of the tensor of keys, and the NPU's
+// documentation does not say which scale belongs to which key.
 Status CheckScalesPerKey(const InferBinding& call) {
   const KeyStorage& storage = call.bound.decode.storage;
   if (!storage.k_antiquants.per_row && !storage.v_antiquants.per_row) return Status::Ok();
@@ -222,7 +222,8 @@ Status CheckScalesPerKey(const InferBinding& call) {
   return Refuse(name, Arg(scale).Says("one per key"));
 }
 
-// Lets the rows in use lie at the end of the tensors, as if the padding were 0.
+// Binds the offsets of rows in use for a left padding of 0: the rows in use are then the last rows of the tensors. A
+// run reads the padding and moves the tensors' addresses by it.
 void BindPaddedRows(InferBinding& call) {
   BoundInfer& bound = call.bound;
   BoundAttention& attention = bound.decode.attention;
@@ -277,10 +278,11 @@ Status BindTree(InferBinding& call) {
                               .to = to,
                               .rows = sequence.sq,
                               .keys = sequence.sk});
-    // Rows 0 bytes apart would be one row for all.
+    // The row stride is at least 1, because a stride of 0 would mean that all query rows share one row of the mask.
     attention.dense_mask.sequences.push_back({.offset = to, .head = 0, .row = std::max<int64_t>(sequence.sk, 1)});
     from += sequence.sq * sequence.sq;
-    to += std::max<int64_t>(sequence.sq * sequence.sk, 1);  // sequences at one place count as having one mask
+    // Two sequences at one offset would count as having the same mask.
+    to += std::max<int64_t>(sequence.sq * sequence.sk, 1);
   }
   if (call.packed() && mask.shape[0] != from) return TreeShape(call, "[" + std::to_string(from) + "]");
   tree.bytes = static_cast<size_t>(to);

@@ -1,5 +1,5 @@
 // Binds keys and values that are lists, with one tensor per batch element. The dense call has one tensor of keys and
-// one of values, each as long as the longest in its list.
+// one of values. Each of the two has as many rows as the longest tensor of its list.
 #include <algorithm>
 #include <string>
 #include <vector>

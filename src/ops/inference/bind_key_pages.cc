@@ -1,5 +1,5 @@
-// Binds keys and values in pages. The dense call has one tensor of keys and one of values, each as long as the longest
-// batch element or packed sequence. Their strides between rows and between heads are those of a page.
+// Binds keys and values in pages. The dense call has one tensor of keys and one of values. Both tensors have as many
+// rows as the longest batch element or packed sequence. Their strides of rows and heads are those of a page.
 #include <algorithm>
 #include <limits>
 #include <string>
@@ -27,8 +27,8 @@ struct PageForm {
   }
 };
 
-// Pages of four dimensions follow the layout of a decode. In fused inference they are [pages, Nkv, page size, D],
-// unless only the other form has the sizes that the options tell.
+// Returns whether pages of four dimensions are [pages, page size, Nkv, D], not [pages, Nkv, page size, D]. In a decode
+// the layout decides. In fused inference the first form is chosen if only that form fits heads_kv and block_size.
 bool RowsBeforeHeads(const DecodeBinding& call, const Dims& shape) {
   if (call.fused == nullptr) return call.options.layout == Layout::kBSND || call.options.layout == Layout::kTND;
   const int64_t heads = call.fused->heads_kv, rows = call.fused->block_size;
@@ -99,8 +99,8 @@ Status CheckKeyPages(const DecodeBinding& call, const char* name, const TensorVi
   return CheckPieces(name, pages, form);
 }
 
-// Returns the pages as a tensor of the call's layout, with `heads` heads of `size`, and with as many rows as the
-// longest batch element.
+// Returns the pages as a tensor of the call's layout, with `heads` heads of `size` columns, and with as many rows as
+// the longest batch element.
 TensorView PagesAsRows(const DecodeBinding& call, const TensorView& pages, const PageForm& form, int64_t heads,
                        int64_t size, int64_t rows) {
   const Dims stride = layout::FilledStride(pages.shape, pages.stride);
@@ -120,7 +120,7 @@ TensorView PagesAsRows(const DecodeBinding& call, const TensorView& pages, const
   return tensor;
 }
 
-// Sets the strides of bound rows to those of the pages. The batch stride is that from page to page.
+// Sets the strides of bound rows to those of the pages. The batch stride leads from page to page.
 void SetStrides(layout::Rows& rows, const TensorView& pages, const PageForm& form, int64_t head_size) {
   const Dims stride = layout::FilledStride(pages.shape, pages.stride);
   rows.batch = stride[0];

@@ -20,7 +20,7 @@ struct BoundPrompt {
 /// Does what CheckRunArgs does, for the tensors of a prompt call, and checks its lengths. Called by the plan's Run.
 [[nodiscard]] Status CheckPromptRunArgs(const BoundAttention& bound, const PromptAttentionArgs& args);
 
-/// Returns the tensors of checked arguments. They point into `bound`.
+/// Returns the tensors of checked arguments. The tensors point into `bound`.
 [[nodiscard]] ForwardRows RowsOf(const BoundAttention& bound, const PromptAttentionArgs& args);
 
 }  // namespace fa::ops

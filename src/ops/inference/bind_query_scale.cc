@@ -1,4 +1,4 @@
-// Binds the scales of queries of 8 bits, and checks what such calls may not have.
+// Binds the scales of queries of 8 bits, and refuses what calls with these scales may not have.
 #include <algorithm>
 #include <string>
 #include <utility>
@@ -12,7 +12,8 @@ Status RefuseWith(const char* name, const ErrorText& why) {
   return Status::InvalidArgument(Arg(name).Says("given, want none (") + why + ")");
 }
 
-// Returns the axes of q_scale: those of q without D. A dimension that heads share with D has room for the heads alone.
+// Returns the axes of q_scale: the axes of q without D. If heads and D share a dimension of q, that dimension of
+// q_scale has one element per head.
 layout::Axes ScaleAxes(layout::Axes axes) {
   if (axes.fused()) axes.head = axes.dim;
   return axes;
@@ -30,7 +31,8 @@ Dims ShapeOfQueryScale(const DecodeBinding& call, const layout::Axes& axes) {
   return shape;
 }
 
-/// Returns whether each key has its own scale. The shape alone does not say so where no sequence has a second key.
+/// Returns whether each key has its own scale. If no sequence has a second key, the shape of the scales does not tell,
+/// and the option antiquant decides.
 bool HasScalesOfKeys(const DecodeBinding& call) {
   return call.bound.storage.k_antiquants.per_row || call.options.antiquant == Antiquant::kPerToken;
 }
@@ -41,7 +43,7 @@ bool MayHaveScalesOfKeys(const DecodeBinding& call) {
   return HasScalesOfKeys(call) || std::ranges::all_of(sequences, [](const auto& of) { return of.sk <= 1; });
 }
 
-// Binds the factor of probabilities. Only one scale per key leaves the choice to the caller.
+// Binds the factor of probabilities. The caller may choose the factor only if each key has a scale.
 Status BindProbabilityFactor(DecodeBinding& call) {
   const TensorView& factor = call.args.quant_scale1;
   const bool integers = call.args.q.dtype == DType::kI8, per_key = HasScalesOfKeys(call);

@@ -1,5 +1,5 @@
-// The operator InferAttention. A call is bound as a decode, planned and run. The tile program is the forward's, or that
-// of int8 operands.
+// The operator InferAttention. A call is bound as a decode, planned and run. The tile program is the forward's, or the
+// tile program of int8 operands.
 
 #include <algorithm>
 #include <cmath>
@@ -73,8 +73,8 @@ class InferPlanImpl final : public Plan::ImplFor<InferAttentionArgs> {
   }
 
  private:
-  /// Runs the call with 0 keys for the batch elements whose keys do not fit. Only a run knows them, so it makes another
-  /// plan.
+  /// Runs the call with 0 keys for the batch elements whose keys do not fit. Only a run knows these elements, so it
+  /// makes another plan.
   [[nodiscard]] Status RunWithoutDroppedKeys(const InferAttentionArgs& args, const ops::LeftPadding& padding) const {
     std::vector<int64_t> lengths;
     for (const tiling::Sequence& sequence : bound_.decode.attention.problem.sequences) {
@@ -97,8 +97,9 @@ bool MultipliesInt8(const InferAttentionArgs& args) {
   return args.q.dtype == DType::kI8 && args.q_scale.data == nullptr;
 }
 
-/// Returns the bytes of the largest buffers of several plans, each of which is the largest of its name. Slots of packed
-/// keys and states of parts share the keys (LargestCalls).
+/// Returns the bytes of a workspace whose buffers are each as large as the largest buffer of that name in any plan.
+/// Slots of packed keys and states of parts are counted together: each key lies in a slot or in a part, not in both
+/// (LargestCalls).
 size_t LargestBuffers(std::span<const tiling::WorkspacePlan> plans, const ops::LargestCalls& of) {
   std::map<std::string, size_t> largest;
   for (const tiling::WorkspacePlan& plan : plans) {
@@ -123,7 +124,7 @@ Result<size_t> MaxWorkspace(const InferAttentionArgs& args, const InferAttention
   const int64_t strip_rows = core::kernels::Kernels(context.isa(), multiplied).widest().rows;
   const ops::LargestCalls largest = ops::LargestCallsOf(*bound, args, strip_rows);
   size_t most = 0;
-  std::vector<tiling::WorkspacePlan> plans;  // of large tiles, then of smaller ones
+  std::vector<tiling::WorkspacePlan> plans;  // plans of the calls with large tiles come first
   for (const std::vector<ops::BoundInfer>& calls : largest.of_tiles) {
     const auto before = std::ssize(plans);
     for (const ops::BoundInfer& call : calls) plans.push_back(InferPlanImpl<Program>(context, call).workspace());

@@ -1,5 +1,6 @@
-// What a run of a fused inference reads before the tiles begin: left padding, trees of masks, sinks of 16 bits. Left
-// padding moves the addresses of the tensors, so that tiles find rows in use where they lie without padding.
+// Reads what a fused inference needs before its tiles begin: left padding, masks of trees, sinks of 16 bits. The
+// addresses of the tensors are moved back by the left padding. Then the row offsets that are bound for a padding of 0
+// lead to the rows in use.
 #include <algorithm>
 #include <cstring>
 #include <string>

@@ -27,7 +27,8 @@ class Int8Panels {
   static size_t SlotBytes(const tiling::AttentionProblem& problem, const tiling::ForwardPlan& plan,
                           const core::kernels::Int8Table& kernels);
 
-  /// A worker's memory for kKeyStep rows of K and of V. Rows of two pages are copied there, one after the other.
+  /// A worker's memory for kKeyStep rows of K and of V. Rows at the border of two pages are copied there, because the
+  /// kernels that pack rows need evenly spaced rows.
   struct Staging {
     std::byte *k, *v;
   };
@@ -47,14 +48,14 @@ class Int8Panels {
     assert(key >= 0 && key < plan_.slot_rows && key % kernels_.group == 0);
     return SlotV(slot) + key / kernels_.group * kernels_.columns;
   }
-  /// Returns the words per row of K.
+  /// Returns the number of 32-bit words per row of K.
   [[nodiscard]] int64_t words() const { return kernels_.Words(problem_.d); }
-  /// Returns the words from one block of columns of V to the next.
+  /// Returns the number of 32-bit words from one block of columns of V to the next.
   [[nodiscard]] int64_t v_stride() const { return BlockWords(plan_.slot_rows, kernels_); }
 
  private:
-  /// Returns the words of a block of columns of V. Blocks for the tile unit have one column, and one more cache line.
-  /// Without it, blocks that lie a power of two apart would share a few sets of L1.
+  /// Returns the number of 32-bit words of a block of columns of V. A block for the tile unit (AMX) is one column, with
+  /// an unused cache line behind it. Without that line, blocks a power of two apart would share a few sets of L1.
   [[nodiscard]] static int64_t BlockWords(int64_t slot_rows, const core::kernels::Int8Table& kernels) {
     constexpr int64_t kLineWords = 16;
     return slot_rows / kernels.group * kernels.columns + (kernels.columns == 1 ? kLineWords : 0);

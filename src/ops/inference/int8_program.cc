@@ -12,7 +12,7 @@
 namespace fa::ops {
 namespace {
 
-// Returns the machine for which the planner cuts tiles: strips have the widths of the kernels that multiply words.
+// Returns the machine for which the planner cuts tiles. Its strips have the width of the widest int8 kernel.
 tiling::Machine MachineFor(const Context& context, const Int8Kernels& kernels) {
   tiling::Machine machine = MachineOf(context, kernels.passes);
   machine.isa = kernels.words.isa;

@@ -2,7 +2,7 @@
 //
 //   for each strip of queries (along the vector lanes):
 //     S^T[key][q]  = K (broadcast words) x Q^T panel        exact in int32, stored as f32
-//     passes: pse, masks                                    those of the forward
+//     passes: pse, masks                                    as in the forward
 //     P8^T         = min(rint(quant 2^(S^T - max)), limit)  max of the whole row; over the scores, in words
 //     O^T[c][q]    = V (broadcast words) x P8^T             exact in int32, rows of more than 65536 keys in int64
 //   O = O^T deq_scale2 / sum.
@@ -31,8 +31,8 @@ using tiling::Interval;
 // strips are used, which have half of the scores.
 constexpr int64_t kWideStripKeys = 4096;
 
-// Returns whether some strip of pairs or of f32, at the same level or the level below, has the width of these kernels
-// of words. Int8KernelsOf takes the passes of that strip.
+// Returns whether the kernels that this level uses for bf16 have a strip of the width of these int8 kernels. PassesOf
+// takes the passes of that strip.
 constexpr bool HasPasses(const core::kernels::Int8Facts& words) {
   const core::kernels::LevelFacts passes = core::kernels::FactsOf(words.isa, DType::kBF16);
   return std::any_of(passes.strips, passes.strips + passes.strip_count,
@@ -71,14 +71,14 @@ const core::kernels::Int8Kernels& Int8Kernels::ForRows(int64_t rows, int64_t sk)
 const core::kernels::StripKernels& Int8Kernels::PassesOf(const core::kernels::Int8Kernels& strip) const {
   const auto* end = passes.strips + passes.strip_count;
   const auto* found = std::find_if(passes.strips, end, [&](const auto& of) { return of.width == strip.width; });
-  assert(found != end);  // a static_assert above ensures it
+  assert(found != end);  // a static_assert above ensures that a strip is found
   return *found;
 }
 
 Int8Kernels Int8KernelsOf(const Context& context) {
   const core::kernels::Int8Table& words = core::kernels::Int8KernelsFor(context.isa());
-  // The passes take f32 scores, so the passes of any type's strips serve. At a level with a tile unit, strips of pairs
-  // have the widths of the strips of words.
+  // The passes take f32 scores, so the passes of any type's strips serve. The strips of bf16 are chosen, because at a
+  // level with a tile unit they have the widths of the int8 strips.
   return {words, core::kernels::Kernels(words.isa, DType::kBF16)};
 }
 

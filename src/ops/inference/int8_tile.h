@@ -15,7 +15,7 @@
 
 namespace fa::ops {
 
-/// The kernels of a call: products of words, and passes over f32 scores with strips of the same widths.
+/// The kernels of a call: `words` has the int8 products, and `passes` has passes over f32 scores for the same widths.
 struct Int8Kernels {
   const core::kernels::Int8Table& words;
   const core::kernels::KernelTable& passes;
@@ -30,17 +30,17 @@ struct Int8Kernels {
 /// Offsets of an int8 plan's buffers in the workspace.
 struct Int8Buffers {
   size_t run_state = 0, slots = 0, scratch = 0;
-  size_t scratch_bytes = 0;  ///< bytes of one worker
+  size_t scratch_bytes = 0;  ///< bytes of scratch per worker
 };
 
 /// A worker's own memory for one strip.
 struct Int8Scratch {
   uint32_t* panel = nullptr;   ///< packed queries [word][width]
   float* scores = nullptr;     ///< [sk][width]: scores, then quantized probabilities
-  int32_t* product = nullptr;  ///< [dv][width]
+  int32_t* product = nullptr;  ///< [dv][width]: exact product of V and the probabilities
   int64_t* total = nullptr;    ///< [dv][width]: sums over several products, if one product cannot take all keys
-  float* state = nullptr;      ///< [dv][width]
-  float* staging = nullptr;    ///< [width][dv]
+  float* state = nullptr;      ///< [dv][width]: the product over all keys, rounded to f32
+  float* staging = nullptr;    ///< [width][dv]: the strip as rows, for an int8 output
 
   static size_t Bytes(const tiling::AttentionProblem& problem, DType out, int64_t slot_rows,
                       const core::kernels::Int8Table& kernels);

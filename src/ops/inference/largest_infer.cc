@@ -1,6 +1,7 @@
-// The lengths that need the most workspace. Where sequences share their rows or keys, two calls bound the buffers: one
-// sequence has everything, which makes the largest tensors, or all have some more than their share, which makes the
-// most tiles. AttentionProblem::tile_eighths lets a plan count what fewer rows and keys may need besides.
+// Finds the lengths that need the most workspace. In packed layouts, sequences share a total of rows, and perhaps of
+// keys. Then two calls bound the buffers. In one call, a single sequence has all rows and keys, which makes the largest
+// tensors. In the other, every sequence has somewhat more than an equal share, which makes the most tiles.
+// With AttentionProblem::tile_eighths, the buffers of a plan are as large as any shorter sequences would need.
 #include <algorithm>
 
 #include "core/integer.h"
@@ -16,8 +17,8 @@
 namespace fa::ops {
 namespace {
 
-/// Sequences that share rows or keys are given this many more than their share. No tile has more rows, and no part of
-/// keys is smaller.
+/// A sequence that shares rows or keys gets up to this many more than an equal share. No tile has more rows than this
+/// number. No part of a sequence's keys, except the last part, has fewer keys than this number.
 constexpr int64_t kMore = 512;
 static_assert(kMore >= tiling::kMaxBlockQ);
 
@@ -53,7 +54,8 @@ BoundInfer WithLengths(const BoundInfer& bound, Lengths first, Lengths other, Le
     sequences[b] = tiling::Sequence();
     sequences[b].sq = lengths.rows;
     sequences[b].sk = lengths.keys;
-    // With left padding, sequences of equal lengths may have one mask, and others have one each.
+    // With left padding, a sequence's length decides where its mask begins. Sequences of different lengths have
+    // different masks, which need more memory than one shared mask. So each sequence gets a mask of its own here.
     const bool apart = attention.has_dense_mask && call.absolute_mask;
     if (apart) attention.dense_mask.sequences[b].offset = static_cast<int64_t>(b);
     const int64_t row = std::max<int64_t>(lengths.keys, 1);
@@ -65,10 +67,11 @@ BoundInfer WithLengths(const BoundInfer& bound, Lengths first, Lengths other, Le
   return call;
 }
 
-/// Returns how many of `all` rows or keys each of some sequences is given.
+/// Returns how many of `all` rows or keys each of `sequences` sequences gets.
 int64_t Share(int64_t all, int64_t sequences) { return std::min(all, core::CeilDiv(all, sequences) + kMore); }
 
-/// Sets the shares of slots and states where the keys of sequences that are cut are not packed.
+/// Sets slots_then and states_then for the case in which as many sequences as possible are cut into two parts. The keys
+/// of these sequences are not packed.
 void SetShares(const Lengths& most, int64_t sequences, LargestCalls& calls) {
   const std::vector<tiling::Sequence>& shared = calls.of_tiles[0][0].decode.attention.problem.sequences;
   double parts = 0;
@@ -94,7 +97,7 @@ LargestCalls LargestCallsOf(const BoundInfer& bound, const InferAttentionArgs& a
   const bool packed = layout::IsPacked(bound.options.layout);
   const Lengths most{bound.q_rows, MostKeys(bound, args)};
   const bool packed_keys = packed && !bound.decode.storage.paged();
-  // No more sequences of packed keys have a row and keys of more than one part.
+  // At most most.rows sequences have a row. At most most.keys / kMore sequences have packed keys in several parts.
   const int64_t with_rows = packed ? std::clamp<int64_t>(most.rows, 1, sequences) : sequences;
   const Lengths with{with_rows, packed_keys ? std::clamp<int64_t>(most.keys / kMore, 1, with_rows) : sequences};
   const Lengths shared{packed ? Share(most.rows, sequences) : most.rows,
@@ -106,11 +109,12 @@ LargestCalls LargestCallsOf(const BoundInfer& bound, const InferAttentionArgs& a
     calls.reserve(2);
     BoundInfer& call = calls.emplace_back(WithLengths(bound, shared, shared, with, eighths));
     if (!packed) continue;
-    // Masks are as large as the longest sequence, and trees together no larger than a tree of all rows.
+    // The call `one` has the largest masks and trees. A mask is as large as the longest sequence, and all trees
+    // together are no larger than one tree of all rows.
     call.decode.attention.has_dense_mask = false;
     call.tree = {};
     BoundInfer& one = calls.emplace_back(WithLengths(bound, most, {}, {sequences, sequences}, eighths));
-    // Further sequences may have packed heads beside those of the longest, if they have enough rows.
+    // Next to the longest sequence, further sequences with enough rows may have heads whose keys are packed.
     if (packed_keys && !problem.sequences.empty()) {
       const auto count = static_cast<size_t>(std::clamp<int64_t>(most.rows / fewest, 1, sequences));
       one.decode.attention.problem.sequences.resize(count);

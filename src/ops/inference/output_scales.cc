@@ -34,8 +34,8 @@ void Pack(const TensorView& tensor, int64_t count, std::byte* to) {
   }
 }
 
-/// Returns whether the rule leaves a row without keys. Without a rule, or with a diagonal from the top left, that
-/// happens only in sequences without keys. The device accepts those, so the result is false.
+/// Returns whether `mask` leaves a row of the sequence without keys. Without a mask, or with a causal mask from the top
+/// left, only a sequence without keys has such rows. The NPU accepts this sequence, so the result is then false.
 bool HasEmptyRow(const Mask& mask, const tiling::Sequence& sequence) {
   const bool never = mask.kind() == Mask::Kind::kNone || mask.kind() == Mask::Kind::kCausalTopLeft;
   return !never && sequence.rule.HasEmptyRow();

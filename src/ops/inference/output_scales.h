@@ -30,8 +30,8 @@ struct BoundOutputScales {
 /// and strides; its values are read in the order of its shape.
 [[nodiscard]] Result<BoundOutputScales> BindOutputScales(const OutputScales& args, int64_t columns);
 
-/// Refuses an offset if the mask's rule leaves rows without keys, as the device does: with an offset, such rows would
-/// not be 0.
+/// Refuses an offset, as the NPU does, if `mask` leaves rows without keys. With an offset, rows without keys would not
+/// be 0.
 [[nodiscard]] Status CheckOffsetRows(const TensorView& offset, const Mask& mask,
                                      const tiling::AttentionProblem& problem);
 

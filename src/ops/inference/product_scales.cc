@@ -87,8 +87,9 @@ Result<ProductScales> ReadProductScales(const ProductScaleTensors& tensors, floa
                                    ", want a value that stays finite when multiplied by " + Arg("scale") + "=" +
                                    Text(scale));
   }
-  // A negative quant_scale1 is applied as a positive one, and `product` gets its sign. That is exact because rounding
-  // to even is symmetric. The integers are at most 127, or 128 if they stand for negative ones.
+  // A negative quant_scale1 is applied as its absolute value, and `product` gets its sign. The change of signs is
+  // exact, because rounding to even is symmetric. Probabilities are then limited to 128 instead of 127, because i8
+  // reaches from -128 to 127.
   const bool negative = quant < 0;
   return ProductScales{.scores = deq1 * scale,
                        .quant = std::fabs(quant),

@@ -22,12 +22,12 @@ template <typename Args>
 /// The factors of an int8 call, read in a run.
 struct ProductScales {
   float scores = 1;   ///< factor of the exact inner products: deq_scale1 * scale
-  float quant = 1;    ///< factor of the probabilities, not negative; its sign is in `product`
+  float quant = 1;    ///< factor of the probabilities; `product` has the factor's sign
   float limit = 127;  ///< bound of the quantized probabilities
   float product = 1;  ///< factor of the exact product of the quantized probabilities and V
 };
 
-/// Checks the output's type. The output has the queries' type or i8. With i8 queries it has f16 or i8.
+/// Checks the output's type. The output has the queries' type or i8. With i8 queries the output has f16 or i8.
 [[nodiscard]] Status CheckOutputType(DType q, DType out);
 
 /// With i8 queries, refuses the options that Int8Tile lacks, and every tensor in `given` (name, whether it is present)

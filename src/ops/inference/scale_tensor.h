@@ -16,7 +16,7 @@ struct WantedScale {
   const char* name;
   const TensorView& tensor;
   Need need;
-  const ErrorText& reason;  ///< why the call needs it: "q.dtype=f16"
+  const ErrorText& reason;  ///< why the call needs the tensor: "q.dtype=f16"
 };
 
 [[nodiscard]] Status CheckPresence(const WantedScale& want);

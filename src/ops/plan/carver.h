@@ -8,8 +8,8 @@
 
 namespace fa::ops {
 
-/// Hands out 64-byte aligned pieces of a block of memory, in order. With null memory it only counts the bytes. A count
-/// beyond 63 bits saturates.
+/// Hands out 64-byte aligned pieces of a block of memory, in order. With null memory the carver only counts the bytes.
+/// A count beyond 63 bits saturates.
 class Carver {
  public:
   explicit Carver(std::byte* memory) : memory_(memory) {}

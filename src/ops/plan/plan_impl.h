@@ -58,8 +58,8 @@ class Plan::Impl : public ops::GraphRunner {
   Context& context_;
 };
 
-/// The implementation of a plan for calls with `Args`. A PlanFor<Args> is made only from it, so RunAny gets arguments
-/// of this type.
+/// The implementation of a plan for calls with `Args`. A PlanFor<Args> is made only from this class, so RunAny gets
+/// arguments of the right type.
 template <typename ArgsOfCall>
 class Plan::ImplFor : public Plan::Impl {
  public:

@@ -56,7 +56,7 @@ void Report(const Plan::Impl& plan, const Status& status, double milliseconds) n
   try {
     std::fputs(LineOf(plan, status, milliseconds).c_str(), stderr);
   } catch (const std::exception&) {
-    // Without memory for the line, no line is written. The run's result does not depend on it.
+    // Without memory for the line, no line is written, and the run's result stays as it is.
   }
 }
 

@@ -13,8 +13,8 @@ void SetVerbose(bool verbose) noexcept;
 
 /// Writes one line on stderr about a run that took this time:
 ///     fa: forward, f32: 1 sequences, ..., dv 64; causal; avx512; f32_8x48_avx512; 2 threads; 0.412 ms
-/// The line has operator, types, sizes, mask, level of the context, kernels and threads. It ends with the time, or with
-/// the reason why the run failed.
+/// The line has operator, types, sizes, mask, level of the context, kernels and threads. The line ends with the time,
+/// or with the reason why the run failed.
 void Report(const Plan::Impl& plan, const Status& status, double milliseconds) noexcept;
 
 }  // namespace fa::ops

@@ -29,8 +29,8 @@ namespace {
 // In f32, a sum has up to 200 terms. Each addition has an error of up to 2^-24 times a sum that is up to 8 times the
 // largest output.
 constexpr double kFloatTolerance = 0x1p-13;
-// In 16 bits, P, dS and outputs are each rounded by up to 2^-9 of their value. The terms of a sum are up to 8 times the
-// largest output.
+// In 16 bits, P, dS and outputs are each rounded by up to 2^-9 of their value. The magnitudes of a sum's terms add up
+// to at most 8 times the largest output, and 8 * 2^-9 = 2^-6.
 constexpr double kHalfTolerance = 0x1p-6;
 
 /// Returns element i of the input tensor with number `of`.
@@ -46,7 +46,7 @@ void Put(std::byte* to, DType dtype, float value) {
     case DType::kF16: return put(F16FromF32(value));
     case DType::kI8: return put(static_cast<int8_t>(value * 120));
     case DType::kI32: return put(static_cast<int32_t>(value));
-    // Codes of numbers up to 1 in size. A NaN stays NaN.
+    // Bits up to 56 (0x38) stand for magnitudes of at most 1 in both types. 0x7f stands for NaN.
     case DType::kF8E4M3:
     case DType::kF8E5M2: {
       const int sign = std::signbit(value) ? 0x80 : 0;
@@ -85,13 +85,14 @@ class Calls {
   void Dense(DType dtype, int64_t d, int64_t dv, bool features) {
     DenseOf(dtype, d, dv, features, /*rows=*/61, /*gradients=*/true);
   }
-  /// Runs forwards of so many rows that a tile unit takes its own loop, with and without statistics.
+  /// Runs forwards with enough rows for the forward loop that only levels with a tile unit have. One forward has
+  /// statistics and a backward, the other has neither.
   void LongDense(DType dtype) {
     DenseOf(dtype, 64, 64, /*features=*/false, /*rows=*/120, /*gradients=*/true);
     DenseOf(dtype, 64, 64, /*features=*/false, /*rows=*/120, /*gradients=*/false);
   }
 
-  /// Runs a decode of one row of `heads` heads over one head of keys, in pages of 16 keys.
+  /// Runs a decode of one row with `heads` query heads and one KV head, in pages of 16 keys.
   void Decode(DType dtype, DType dtype_kv, int64_t heads) {
     constexpr int64_t kPage = 16, kPages = 10, kLength = 150, kColumns = 64;
     DecodeAttentionArgs args;
@@ -143,7 +144,7 @@ class Calls {
   std::vector<CheckedOutput> outputs;
 
  private:
-  /// Runs a forward of 2 heads over one head of keys, and its backward.
+  /// Runs a forward of 2 query heads and one KV head, and the forward's backward.
   /// @param gradients  if false, there are neither statistics nor a backward
   void DenseOf(DType dtype, int64_t d, int64_t dv, bool features, int64_t rows, bool gradients) {
     constexpr int64_t kKeys = 170;

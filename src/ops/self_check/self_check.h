@@ -10,8 +10,8 @@
 #include "fa/context.h"
 #include "fa/status.h"
 
-/// The self-check tries a level's kernels on this CPU. It makes a few small calls of operators at the level and at the
-/// level below it, and compares their outputs.
+/// The self-check tries a level's kernels on this CPU. The self-check makes a few small calls of operators at the level
+/// and at the level below it, and compares their outputs.
 namespace fa::ops {
 
 /// One output of the calls that the self-check runs.
@@ -32,8 +32,8 @@ struct CheckedOutput {
 
 /// The next lower level of the same family that the library has. The level under portable is portable.
 [[nodiscard]] Isa LevelBelow(Isa level);
-/// Returns words that say which output of two levels differs: "neon's dk of f32 is not portable's on this CPU". If a
-/// call fails at `level`, the words are "neon's call failed: ...". They are empty if nothing differs.
+/// Returns a text that says which output of two levels differs: "neon's dk of f32 is not portable's on this CPU". If a
+/// call fails at `level`, the text is "neon's call failed: ...". If nothing differs, the text is empty.
 [[nodiscard]] std::string DifferenceOf(Isa level, Isa below);
 /// Works like DifferenceOf above, with `outputs` in place of CheckedOutputs.
 [[nodiscard]] std::string DifferenceOf(Isa level, Isa below, std::vector<CheckedOutput> (*outputs)(Isa));
@@ -41,10 +41,10 @@ struct CheckedOutput {
 /// Returns whether the level has run only in emulators so far, never on real hardware.
 [[nodiscard]] bool IsUnproven(Isa isa);
 
-/// A level and what is known against the level above it.
+/// The highest level that the self-check finds right, and what is wrong with the level above it.
 struct ProvenIsa {
   Isa isa = Isa::kPortable;
-  std::string wrong = {};  ///< the words that say what is wrong with the level above `isa`; empty if nothing is
+  std::string wrong = {};  ///< the text that says what is wrong with the level above `isa`, or ""
 };
 /// Compares every unproven level up to `wanted`, from low to high, with the level below it. Returns `wanted`, or the
 /// level below the first level that differs.

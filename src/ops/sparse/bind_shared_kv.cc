@@ -16,10 +16,11 @@
 namespace fa::ops {
 namespace {
 
-/// Limits of windows and ratios. With them no position, and no sum of a position and a limit, leaves 64 bits.
+/// Limits of windows and ratios. Within these limits no position, and no sum of a position and a limit, overflows 64
+/// bits.
 constexpr int64_t kMostTokensOfWindow = int64_t{1} << 40, kMostRatio = int64_t{1} << 30;
 
-/// The arguments of one of the two ranges of keys, with the names of the arguments.
+/// The arguments for the original keys or for the compressed keys, with the names of the arguments.
 struct KeyRangeArgs {
   struct {
     const char *kv, *indices, *topk_length, *table, *cu, *used;
@@ -96,7 +97,7 @@ class SharedKvBinding {
     KeyLists* lists;
     bool* paged;
     layout::BlockTable* table;
-    int64_t* entries;  ///< SharedKeys::first_entries or second_entries
+    int64_t* entries;  ///< where to store SharedKeys::first_entries or second_entries
   };
 
   Status CheckOptions() const;
@@ -109,6 +110,8 @@ class SharedKvBinding {
   Status BindSequences(std::span<const int64_t> cu_q, std::span<const int64_t> used_q,
                        std::span<const int64_t> residual);
   Status BindLse(const TensorView& lse, layout::Stats& to) const;
+  Status BindMean(const char* name, const MutableTensorView& tensor, const KeyRangeArgs& range, int64_t entries,
+                  BoundMean& mean) const;
 
   [[nodiscard]] tiling::AttentionProblem& problem() { return bound_.attention.problem; }
   [[nodiscard]] bool packed() const { return q().packed(); }
@@ -182,7 +185,7 @@ Status SharedKvBinding::BindInputs(const Args& args) {
                                 .paged = &bound_.paged,
                                 .table = &bound_.table,
                                 .entries = &keys.first_entries}));
-  // Sorted rows of pages would be in the order of the pages, and so would be the sums.
+  // If entries are rows of pages, sorting them would let the order of sums depend on where pages lie.
   bound_.lists.sorted = !options_.ori_indices_are_slots;
   FA_RETURN_IF_ERROR(BindRange(cmp_, cmp_tensors_,
                                {.k = &bound_.second.k,
@@ -385,32 +388,43 @@ Status SharedKvBinding::BindForward(const SharedKvArgs& args) {
   return CheckWritable("lse", args.lse);
 }
 
+/// Binds the means of the probabilities of a range's keys: one per entry of a list or, without a list, per key.
+Status SharedKvBinding::BindMean(const char* name, const MutableTensorView& tensor, const KeyRangeArgs& range,
+                                 int64_t entries, BoundMean& mean) const {
+  if (tensor.data == nullptr) return Status::Ok();
+  if (!range.given()) return UnwantedWithout(name, range.name.kv);
+  const int last = LastQuery();
+  SizeSource source{range.name.indices, last};
+  if (!range.listed()) {
+    int64_t most = 0;
+    for (const SparseSequence& sequence : bound_.sequences.list) {
+      most = std::max(most, &range == &ori_ ? sequence.first() : sequence.second);
+    }
+    entries = tensor.shape.rank() == last + 1 ? tensor.shape[last] : most;
+    if (entries < most) {
+      return WrongSize(name, last, entries, "want at least " + std::to_string(most) + " (keys in use)");
+    }
+    source = {"keys"};
+  }
+  FA_RETURN_IF_ERROR(q().CheckQueryOutput(name, tensor, DType::kF32, {{1, {"one list per token"}}, {entries, source}}));
+  mean = {.rows = SparseValuesOf(tensor, packed()), .entries = entries, .given = true};
+  return Status::Ok();
+}
+
 Status SharedKvBinding::BindBackward(const SharedKvGradArgs& args, BoundSparseGrad& grad) {
   const DType dtype = problem().dtype;
   BoundAttention& attention = bound_.attention;
   FA_RETURN_IF_ERROR(BindLse(args.lse, grad.lse));
   grad.has_gradients = args.dq.data != nullptr;
   grad.has_dsink = args.dsink.data != nullptr;
-  const auto bind_mean = [&](const char* name, const MutableTensorView& tensor, const KeyRangeArgs& range,
-                             const KeyLists& lists, bool* has, layout::Rows* to) -> Status {
-    *has = tensor.data != nullptr;
-    if (!*has) return Status::Ok();
-    if (!range.listed()) return UnwantedWithout(name, range.name.indices);
-    FA_RETURN_IF_ERROR(q().CheckQueryOutput(
-        name, tensor, DType::kF32, {{1, {"one list per token"}}, {lists.entries, {range.name.indices, LastQuery()}}}));
-    *to = SparseValuesOf(tensor, packed());
-    return Status::Ok();
-  };
-  FA_RETURN_IF_ERROR(
-      bind_mean("ori_l1_norm", args.ori_l1_norm, ori_, bound_.lists, &grad.has_first_mean, &grad.first_mean));
-  FA_RETURN_IF_ERROR(
-      bind_mean("cmp_l1_norm", args.cmp_l1_norm, cmp_, bound_.second.lists, &grad.has_second_mean, &grad.second_mean));
+  FA_RETURN_IF_ERROR(BindMean("ori_l1_norm", args.ori_l1_norm, ori_, bound_.lists.entries, grad.first_mean));
+  FA_RETURN_IF_ERROR(BindMean("cmp_l1_norm", args.cmp_l1_norm, cmp_, bound_.second.lists.entries, grad.second_mean));
   if (!grad.has_gradients) {
     for (const auto& [name, tensor] :
          {std::pair{"d_ori_kv", &args.d_ori_kv}, {"d_cmp_kv", &args.d_cmp_kv}, {"dsink", &args.dsink}}) {
       if (tensor->data != nullptr) return UnwantedWithout(name, "dq");
     }
-    if (grad.has_first_mean || grad.has_second_mean) return Status::Ok();
+    if (grad.has_means()) return Status::Ok();
     return Status::InvalidArgument(Arg("dq").Says("missing, want it, ") + Arg("ori_l1_norm") + " or " +
                                    Arg("cmp_l1_norm"));
   }

@@ -11,10 +11,10 @@
 
 namespace fa::ops {
 
-/// The parts of a validated call of attention over original and compressed keys that only such calls have.
+/// What a validated call of attention over original and compressed keys has beyond other sparse calls.
 struct SharedKvParts {
   layout::Rows ori_topk_length, cmp_topk_length;
-  /// If entries of lists are rows of pages: a table that names the pages in order, for all batch elements.
+  /// If entries of ori_indices are rows of pages: the block table 0, 1, 2, ..., which all batch elements share.
   std::vector<int32_t> every_page;
   /// The lengths as the caller gave them, with their names.
   std::vector<std::pair<const char*, std::vector<int64_t>>> lengths;
@@ -32,11 +32,11 @@ struct BoundSharedKvGrad : BoundSparseGrad {
 [[nodiscard]] Result<BoundSharedKv> BindSharedKv(const SharedKvArgs& args, const SharedKvOptions& options);
 [[nodiscard]] Result<BoundSharedKvGrad> BindSharedKvGrad(const SharedKvGradArgs& args, const SharedKvOptions& options);
 
-/// Do what CheckSparseRunArgs and CheckSparseGradRunArgs do.
+/// Check in Run what the functions of the same names in bind_sparse.h check.
 [[nodiscard]] Status CheckSparseRunArgs(const BoundSharedKv& bound, const SharedKvArgs& args);
 [[nodiscard]] Status CheckSparseGradRunArgs(const BoundSharedKvGrad& bound, const SharedKvGradArgs& args);
 
-/// Returns the tensors of checked arguments. They point into `bound`.
+/// Returns the tensors of checked arguments. The tensors point into `bound`.
 [[nodiscard]] SparseRows RowsOf(const BoundSharedKv& bound, const SharedKvArgs& args);
 [[nodiscard]] SparseGradRows RowsOf(const BoundSharedKvGrad& bound, const SharedKvGradArgs& args);
 

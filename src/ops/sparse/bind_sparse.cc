@@ -47,7 +47,8 @@ class SparseBinding {
   [[nodiscard]] tiling::AttentionProblem& problem() { return bound_.attention.problem; }
   [[nodiscard]] bool packed() const { return tensors_.packed(); }
   [[nodiscard]] layout::Rows RowsOf(const TensorView& tensor) const { return SparseRowsOf(tensor, packed()); }
-  /// LastQuery returns the last dimension of a tensor of queries, and LastKey that of a tensor of keys.
+  /// LastQuery returns the last dimension of a tensor of queries, and LastKey returns the last dimension of a tensor of
+  /// keys.
   [[nodiscard]] int LastQuery() const { return tensors_.leading() + 1; }
   /// Returns " (q.shape[3])".
   [[nodiscard]] ErrorText QueryColumns() const { return " (" + Arg("q", ".shape", At(LastQuery())) + ")"; }

@@ -53,16 +53,25 @@ struct BoundSparse {
   [[nodiscard]] tiling::SparseProblem Problem() const;
 };
 
+/// Means of the probabilities over the heads that a backward writes: per entry of a token's list or, without a list,
+/// per key.
+struct BoundMean {
+  layout::Rows rows;
+  int64_t entries = 0;  ///< length of a token's row
+  bool given = false;
+};
+
 /// A validated sparse backward.
 struct BoundSparseGrad {
   BoundSparse forward;  ///< the forward; its `planned` holds the tensors of the backward
   layout::Rows d_out, dq, dk, dv, dq_rope, dk_rope;
   layout::Rows second_dk;  ///< gradient of the second tensor of keys
   layout::Stats lse;       ///< only if keys lie in two tensors
-  layout::Rows first_mean, second_mean;
+  BoundMean first_mean, second_mean;
   bool has_dsink = false;
   bool has_gradients = true;  ///< false: the call computes means over the heads only
-  bool has_first_mean = false, has_second_mean = false;
+
+  [[nodiscard]] bool has_means() const { return first_mean.given || second_mean.given; }
 };
 
 /// Find every user error that does not depend on addresses or contents.
@@ -93,13 +102,14 @@ struct SparseGradRows {
   GradRows attention;
   TokenLists lists;
   layout::RowsView second = {};  ///< the second tensor of keys
-  layout::StatsView lse = {};    ///< if the call has it, instead of the statistics
+  layout::StatsView lse = {};    ///< if given, read instead of the statistics
   layout::MutableRowsView second_dk = {};
-  /// Means of the probabilities over the heads, f32 per entry of a list; null data if not wanted.
+  /// Means of the probabilities over the heads, f32 (BoundMean); null data if not wanted.
   layout::MutableRowsView first_mean = {}, second_mean = {};
+  int64_t first_entries = 0, second_entries = 0;  ///< lengths of their rows
 };
 
-/// Returns the tensors of checked arguments. They point into `bound`.
+/// Returns the tensors of checked arguments. The tensors point into `bound`.
 [[nodiscard]] SparseRows RowsOf(const BoundSparse& bound, const SparseAttentionArgs& args);
 [[nodiscard]] SparseGradRows RowsOf(const BoundSparseGrad& bound, const SparseAttentionGradArgs& args);
 

@@ -71,7 +71,8 @@ layout::BlockTable OriginalTable(const BoundSharedKv& bound, const SharedKvArgs&
   return TableOfRange(bound.paged, bound.table, every_page.empty() ? args.ori_block_table.data : every_page.data());
 }
 
-/// Checks the pages with keys that a token may have. Positions ascend, so the first token and the last have the bounds.
+/// Checks the pages of all keys that tokens may see. Positions of tokens ascend, so the first token sees the first of
+/// these keys, and the last token sees the last of them.
 Status CheckPagesOfRange(const layout::BlockTable& table, const tiling::SharedKeys& keys,
                          const SparseSequences& sequences, bool second) {
   if (table.entries == nullptr) return Status::Ok();
@@ -132,8 +133,10 @@ SparseGradRows RowsOf(const BoundSharedKvGrad& bound, const SharedKvGradArgs& ar
           .second = {args.cmp_kv.data, forward.second.k},
           .lse = {args.lse.data, bound.lse},
           .second_dk = {args.d_cmp_kv.data, bound.second_dk},
-          .first_mean = {args.ori_l1_norm.data, bound.first_mean},
-          .second_mean = {args.cmp_l1_norm.data, bound.second_mean}};
+          .first_mean = {args.ori_l1_norm.data, bound.first_mean.rows},
+          .second_mean = {args.cmp_l1_norm.data, bound.second_mean.rows},
+          .first_entries = bound.first_mean.entries,
+          .second_entries = bound.second_mean.entries};
 }
 
 }  // namespace fa::ops

@@ -19,7 +19,7 @@ int64_t PanelColumns(const core::kernels::KernelTable& table, int64_t columns) {
 }
 
 int64_t SumColumns(const BoundSparseGrad& bound) {
-  if (!bound.has_gradients) return kLineFloats;  // the sums are not used
+  if (!bound.has_gradients) return kLineFloats;  // without gradients there are no sums
   const tiling::SparseProblem sparse = bound.forward.Problem();
   const auto& problem = sparse.attention;
   const int64_t columns =
@@ -80,7 +80,7 @@ SparseBackwardBuffers::SparseBackwardBuffers(const BoundSparseGrad& bound, const
             .values_ahead = GatheredKeys::ValuesAhead(!forward.has_v)};
   Carver carver(nullptr);
   has_gradients = bound.has_gradients;
-  has_means = bound.has_first_mean || bound.has_second_mean;
+  has_means = bound.has_means();
   const tiling::SparseProblem sparse = forward.Problem();
   static_cast<void>(SparseBackwardScratch(carver, sparse, forward.Lists(), plan, table, gather, has_means));
   scratch_bytes = carver.used();

@@ -24,8 +24,8 @@ class SparseBackwardPlan final : public Plan::ImplFor<Args> {
         table_(ops::KernelsOf(context, bound_.forward.attention.problem.dtype)),
         machine_(ops::MachineOf(context, table_)),
         sparse_(bound_.forward.Problem()),
-        plan_(tiling::MakeSparseBackwardPlan(sparse_, machine_,
-                                             ops::HeadsInPlace(table_, sparse_.attention.heads) != nullptr)),
+        plan_(tiling::MakeSparseBackwardPlan(
+            sparse_, machine_, ops::HeadsInPlace(table_, sparse_.attention.heads) != nullptr, bound_.has_gradients)),
         buffers_(bound_, plan_, table_, machine_.workers, workspace_) {}
 
   [[nodiscard]] const tiling::WorkspacePlan& workspace() const override { return workspace_; }
@@ -48,7 +48,7 @@ class SparseBackwardPlan final : public Plan::ImplFor<Args> {
   Bound bound_;
   const core::kernels::KernelTable& table_;
   tiling::Machine machine_;
-  tiling::SparseProblem sparse_;  ///< refers to bound_
+  tiling::SparseProblem sparse_;  ///< sparse_ refers to bound_
   tiling::SparsePlan plan_;
   tiling::WorkspacePlan workspace_;
   ops::SparseBackwardBuffers buffers_;

@@ -1,8 +1,8 @@
 // One query token of the sparse backward: all its heads, along the vector lanes, against the keys of its list.
 //
 //   the list's keys, ascending; Q^T, dO^T and their rows packed, Delta = rowsum(dO * O)
-//   for each block of keys:  gather their rows of K (and V), widened to f32 where the kernels want it; with few heads
-//   and kernels of bf16 pairs read them in place
+//   for each block of keys:  gather their rows of K (and V), widened to f32 where the kernels want it; kernels of bf16
+//   pairs for few heads read the rows in place instead
 //     for each strip of heads:
 //       S^T = K Q^T,  dP^T = V dO^T,  P^T = 2^(S^T - shift),  dS^T = P^T (dP^T - Delta)
 //       dQ^T += K^T dS^T
@@ -13,8 +13,8 @@
 // The sums of dK and dV are f32, with one row per key. The first tasks of the run clear them, and the last tasks write
 // them. Without V, dK and dV are added to the same row. In that case scale is multiplied into dS instead of into the
 // finished sum. Tokens add to a key's sum in ascending order (OrderedCommit), and within a token one head after the
-// other. So no bit depends on the number of workers. A key that is selected twice stands twice in a row. A product
-// takes only runs of different keys, because it holds their sums in registers.
+// other. So no bit depends on the number of workers. If a key is selected twice, its copies are neighbours in the
+// ascending list. A product holds the sums of its keys in registers, so a product takes only runs of different keys.
 
 #include "ops/sparse/sparse_backward_tile.h"
 
@@ -173,8 +173,8 @@ void SparseBackwardTile::WriteMeans(const SparseToken& token, const SelectedKeys
     std::fill_n(mean, entries, 0.0f);
     for (int64_t i = of.begin; i < of.end; ++i) mean[keys.slots[i]] = scratch.sums[i] / heads;
   };
-  write(call_.first_mean, call_.lists.first.lists.entries, {0, keys.first});
-  write(call_.second_mean, call_.lists.second.lists.entries, {keys.first, keys.count});
+  write(call_.first_mean, call_.first_entries, {0, keys.first});
+  write(call_.second_mean, call_.second_entries, {keys.first, keys.count});
 }
 
 void SparseBackwardTile::WriteEmpty(const SparseToken& token) const {
@@ -246,7 +246,7 @@ void SparseBackwardTile::Accumulate(Tile& tile, int64_t begin) const {
   const std::span<const int32_t> block = tile.keys.span(begin, begin + plan_.block_k);
   const auto count = std::ssize(block);
   AimAt(tile, block);
-  // The keys' sums are listed for prefetching before the rows of the next block, because they are needed first.
+  // The list for prefetching has the keys' sums before the rows of the next block, because the sums are needed first.
   FetchRuns next(tile.scratch.runs);
   const bool has_gradients = buffers_.has_gradients;
   const auto sums = [&](float* const* rows_of, int64_t size) {
@@ -316,7 +316,7 @@ void SparseBackwardTile::StripGradients(Tile& tile, TokenStrip& strip, const Key
     std::fill_n(strip.dp, count * strip.lanes.width, 0.0f);
   }
   const float factor = passes.scale().exp2_factor, ds_multiplier = sparse_.has_v ? 1.0f : rows_.scores.scale;
-  // A mean adds probabilities in f32, so they are not packed at once.
+  // A mean adds probabilities in f32, so the probabilities are not packed right away.
   if (table_.pairs() && !tile.skips && !buffers_.has_means) {
     kernels.pairs.backward_pairs({.s = strip.s,
                                   .dp = strip.dp,
@@ -383,7 +383,7 @@ void SparseBackwardTile::KeyGradients(const Tile& tile, std::span<const int32_t>
     dv.b = scratch.d_out;
     dv.columns = problem.dv;
     dv.c_rows = scratch.dv_rows + keys.begin;
-    // Without V, dK and dV share their sums, so one loop cannot add to both.
+    // Without V, dK and dV are added to the same sums. One loop can then add both and load and store each sum once.
     const bool both = !tile.skips && table_.rows->outer_both != nullptr && !sparse_.has_v && problem.d == problem.dv &&
                       tile.heads <= kMostHeadsOfBoth;
     both ? table_.rows->outer_both(dk, dv) : outer(dk);
@@ -464,9 +464,9 @@ void WriteUnusedGradients(const tiling::SparseProblem& sparse, const SparseGradR
   if (rows.dq.data != nullptr) sequences.ForUnusedQueries(clear(rows.dq, problem.heads, problem.d));
   if (rows.dk.data != nullptr) sequences.ForUnusedKeys(clear(rows.dk, 1, problem.d));
   if (of_call.second_dk.data != nullptr) sequences.ForUnusedSecondKeys(clear(of_call.second_dk, 1, problem.d));
-  for (const auto& [tensor, lists] : {std::pair{&of_call.first_mean, &of_call.lists.first.lists},
-                                      std::pair{&of_call.second_mean, &of_call.lists.second.lists}}) {
-    if (tensor->data != nullptr) sequences.ForUnusedQueries(clear_means(*tensor, lists->entries));
+  for (const auto& [tensor, entries] :
+       {std::pair{&of_call.first_mean, of_call.first_entries}, {&of_call.second_mean, of_call.second_entries}}) {
+    if (tensor->data != nullptr) sequences.ForUnusedQueries(clear_means(*tensor, entries));
   }
   if (sparse.has_v) sequences.ForUnusedKeys(clear(rows.dv, 1, problem.dv));
   if (problem.d_rope == 0) return;

@@ -45,7 +45,7 @@ class SparseForwardPlan final : public Plan::ImplFor<Args> {
   Bound bound_;
   const core::kernels::KernelTable& table_;
   tiling::Machine machine_;
-  tiling::SparseProblem sparse_;  ///< refers to bound_
+  tiling::SparseProblem sparse_;  ///< sparse_ refers to bound_
   tiling::SparsePlan plan_;
   tiling::WorkspacePlan workspace_;
   ops::SparseForwardBuffers buffers_;

@@ -7,13 +7,14 @@
 //   one or two heads: for each block of 64 keys, scores in one loop with the product of the block before
 //   O = O^T / sum
 //
-// Memory: a token reads its keys' rows once, 2.4 MB for 2048 keys of 576 bf16, and multiplies them 2 * 1088 times per
-// head. The next block's rows are fetched into L2 while this block's rows are multiplied. Up to eight heads take the
-// kernels of few rows. Reading then takes all the time, so nothing is gathered, and rows are read in place. Kernels of
-// bf16 pairs also read rows in place for up to 16 heads: copying would be a large part of so little work.
+// Memory: a token reads its keys' rows once, 2.4 MB for 2048 keys of 576 bf16. With V of 512 columns, each key then
+// takes 2 * 1088 operations per head. The next block's rows are fetched into L2 while this block's rows are multiplied.
+// Up to eight heads take the kernels of few rows. Reading then takes all the time, so nothing is gathered, and rows are
+// read in place. Kernels of bf16 pairs also read rows in place for up to 16 heads: copying would be a large part of so
+// little work.
 //
 // Rows of quantised keys are widened when they are gathered, for any number of heads. Kernels and blocks are the same
-// as without quantisation. So are the bits, if the widened rows have the values of plain rows.
+// as without quantisation. If the widened rows have the values of plain rows, the bits are the same too.
 
 #include "ops/sparse/sparse_forward_tile.h"
 
@@ -170,7 +171,8 @@ void SparseForwardTile::VisitKeys(const Heads& heads, const SelectedKeys& keys, 
     }
     return;
   }
-  // Kernels that compute scores next to a product take half a block at a time. Without that they take the same blocks.
+  // Kernels that have `scores_beside` take half a block at a time if they read keys in place, as above. With gathered
+  // keys these kernels take blocks of the same size, so that the bits are the same.
   const bool halves = buffers_.few != nullptr && buffers_.few->few_rows.scores_beside != nullptr;
   const int64_t step = halves ? plan_.block_k / 2 : plan_.block_k;
   const auto runs_of = [&](int64_t begin) {

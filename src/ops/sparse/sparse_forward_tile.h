@@ -22,9 +22,9 @@ struct SparseForwardBuffers {
                        const core::kernels::KernelTable& table, tiling::WorkspacePlan& workspace);
 
   const core::kernels::StripKernels* few;  ///< the kernels for tokens with few heads; null if tokens have more heads
-  GatherShape gather;                      ///< `block` is 0 if the kernels read keys in place
+  GatherShape gather;                      ///< how keys are gathered; `block` is 0 if the kernels read keys in place
   size_t run_state, scratch;
-  size_t scratch_bytes;  ///< bytes of one worker
+  size_t scratch_bytes;  ///< bytes of scratch per worker
 };
 
 /// Runs any task of a sparse forward's plan. A run makes one object, which all workers share.

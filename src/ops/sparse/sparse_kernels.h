@@ -12,8 +12,8 @@
 namespace fa::ops {
 
 /// Returns the kernels that take all heads of a query token at once, or null if there are too many heads. Kernels of
-/// few rows are preferred, then the strip of pairs for few heads; both read keys in place. Otherwise the result is the
-/// narrowest strip, with its state by rows.
+/// few rows are preferred, then the strip of bf16 pairs for few heads (HeadsInPlace). Both read keys in place.
+/// Otherwise the result is the narrowest strip, with its state by rows.
 [[nodiscard]] const core::kernels::StripKernels* FewHeads(const core::kernels::KernelTable& table, int64_t heads);
 /// Returns the strip of pairs for few heads, or null if there are more heads or the level has no such strip.
 [[nodiscard]] const core::kernels::StripKernels* HeadsInPlace(const core::kernels::KernelTable& table, int64_t heads);

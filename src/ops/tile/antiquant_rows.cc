@@ -47,8 +47,8 @@ void CopyNumbers(const core::kernels::RowFunctions& kernels, const std::byte* fr
   }
 }
 
-/// Reads the scales or the offsets of rows of a head. If the numbers differ per row, all numbers of a group follow each
-/// other.
+/// Reads the scales or the offsets of rows of a head. If they differ per row, the result is [group][key]. Otherwise the
+/// result has one number per column, or a single number if there is one group.
 const float* Read(const Antiquants& of, const layout::HeadRows& head, int64_t group_stride,
                   const core::kernels::RowFunctions& kernels, Interval keys, int64_t columns, float* floats) {
   if (!of.per_row) {

@@ -9,7 +9,7 @@
 
 namespace fa::ops {
 
-/// The most scales that one call of ReadAntiquants may read. A head of compressed keys has at most as many columns.
+/// The most scales that one call of ReadAntiquants may read. A head of compressed keys has at most this many columns.
 inline constexpr int64_t kMostNumbers = 4096;
 
 /// Returns the scales and offsets of the rows `keys` of a head, as f32 for the kernels.

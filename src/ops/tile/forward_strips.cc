@@ -21,8 +21,8 @@ using core::kernels::kMaskedScore;
 using core::kernels::StripKernels;
 using tiling::Interval;
 
-/// The keys per part of whole rows. Each part has sums of its own in f32, which are added in f64. So errors do not grow
-/// with the number of keys, and bits do not depend on tiles.
+/// The keys per part in VisitWholeRows. Each part has sums of its own in f32, which are added in f64. So errors do not
+/// grow with the number of keys, and bits do not depend on tiles.
 constexpr int64_t kSummedKeys = 512;
 static_assert(kSummedKeys % kKeyStep == 0);
 
@@ -36,14 +36,14 @@ void WriteStatistic(const layout::MutableStatsView& to, int64_t b, int64_t n, in
   if (to.data != nullptr) to.Write(b, n, row, value);
 }
 
-/// Returns whether attend_compressed takes such scales of heads with `columns` columns.
+/// Returns whether attend_compressed takes these scales, of heads with `columns` columns.
 bool TakesNumbers(const Antiquants& of, int64_t columns) {
   static_assert(ForwardStrips::kAttendKeys * AttendArgs::kMostGroups <= kMostNumbers);
   if (!of.per_row || of.groups == 1) return true;
   return of.groups <= AttendArgs::kMostGroups && columns / of.groups % AttendArgs::kColumns == 0;
 }
 
-/// Lists addresses of rows that lie in runs, one run at a time. Past the last of `rows` rows it lists the last row.
+/// Lists addresses of rows that lie in runs, one run at a time. Past the last of `rows` rows, lists the last row again.
 void ListRows(const layout::HeadRows& head, Interval keys, int64_t rows, const void** to) {
   for (int64_t key = keys.begin; key < keys.end;) {
     const int64_t first = std::min(key, rows - 1);
@@ -57,8 +57,8 @@ void ListRows(const layout::HeadRows& head, Interval keys, int64_t rows, const v
 }  // namespace
 
 /// Ends the online softmax of one row.
-/// @param with_lse  if false, lse is not computed, which saves a logarithm: that takes as long as the rest of the
-///   function
+/// @param with_lse  if false, lse is not computed, which saves a logarithm: a logarithm takes as long as the rest of
+/// the function
 [[gnu::always_inline]] inline ForwardStrips::Statistics ForwardStrips::FinishRow(float row_max, float row_sum,
                                                                                  float unit, bool no_keys,
                                                                                  const float* sink, bool with_lse) {
@@ -87,7 +87,7 @@ void ForwardStrips::FinishPlainRows(const RunningStrip& strip, float* multiplier
   for (int64_t i = 0; i < strip.lanes.width; ++i) {
     const float sum = strip.row_sum[i];
     const int32_t number = sum == sum, empty = number & int32_t{strip.row_max[i] == kMaskedScore};
-    const float reciprocal = 1.0f / (sum + static_cast<float>(empty));  // an empty row divides by 0 + 1
+    const float reciprocal = 1.0f / (sum + static_cast<float>(empty));  // a row without keys divides by 1
     multiplier[i] = number != 0 ? reciprocal : std::numeric_limits<float>::quiet_NaN();
     zero[i] = unused | empty;
   }
@@ -184,8 +184,8 @@ int64_t ForwardStrips::AttendedEnd(const RunningStrip& strip, Interval keys) con
                        !passes.has_dropout() && TakesNumbers(rows_.k_antiquants, problem_.d) &&
                        TakesNumbers(rows_.v_antiquants, problem_.dv);
   if (!attends || keys.empty()) return keys.begin;
-  // `attend` sums keys in another order than the other kernels. So the keys that it takes must not depend on how rows
-  // are cut into tiles. If a tile lacks rows of the sequence, it gets the bounds of a tile with all rows.
+  // `attend` sums keys in another order than the other kernels. So the keys that `attend` takes must not depend on how
+  // rows are cut into tiles. A tile that lacks rows of the sequence gets the bounds of a tile with all rows.
   const auto& sequence = problem_.sequences[static_cast<size_t>(strip.lanes.sequence)];
   Interval full = strip.full, visited = keys;
   if (sequence.kept_by_all) {

@@ -21,18 +21,19 @@ struct RunningStrip : Strip {
   float* state = nullptr;
   float* row_max = nullptr;
   float* row_sum = nullptr;
-  /// If not null, row_max is a reference instead of the row's largest score, and row_sum a sum of rounded
-  /// probabilities. The largest score and the sum before rounding lie here.
+  /// If not null, `largest` holds the row's largest score, and `whole_sum` the sum of the probabilities before
+  /// rounding. Then row_max is only some score of the row, to which probabilities are relative, and row_sum adds the
+  /// rounded probabilities.
   float *largest = nullptr, *whole_sum = nullptr;
   bool started = false;     ///< whether `state` holds anything
   bool met_masked = false;  ///< whether a masked pair may have been multiplied with its value
-  /// Whether every block looks for masked pairs and leaves them out (ForwardStrips::Restart).
+  /// Whether the product of every block looks for masked pairs and leaves them out (ForwardStrips::Restart).
   bool skips_masked = false;
-  uint32_t good_lanes = 0;  ///< the lanes for which AttendedTiles has found a good reference
+  uint32_t good_lanes = 0;  ///< one bit per lane: whether AttendedTiles has a valid result for the lane
 };
 
-/// The block of a strip whose probabilities are not yet multiplied. One loop multiplies them and computes the scores of
-/// the next block (`scores_beside`).
+/// The block of a strip whose probabilities are not yet multiplied. One loop multiplies these probabilities and
+/// computes the scores of the next block (`scores_beside`).
 class BlockInFlight {
  public:
   /// @param scores  memory for two tiles of scores, `floats` floats each
@@ -45,12 +46,12 @@ class BlockInFlight {
   std::array<float*, 2> scores_;
   std::array<LaneArray<float>, 2> alpha_;
   size_t next_ = 0;                                       ///< index of the tile of scores that comes next
-  const core::kernels::StripKernels* kernels_ = nullptr;  ///< null: there is no such block
+  const core::kernels::StripKernels* kernels_ = nullptr;  ///< null: no block is in flight
   core::kernels::ProductArgs product_ = {};
 };
 
 /// Returns the kernels for a strip that begins `rows` rows before the end of a tile. With `row_state`, the strip's
-/// output state lies row by row, otherwise along the lanes. Both give the same bits.
+/// output state lies row by row, otherwise along the lanes. Both states give the same bits.
 [[nodiscard]] const core::kernels::StripKernels& StripFor(const core::kernels::KernelTable& table, int64_t rows,
                                                           bool row_state);
 
@@ -95,8 +96,9 @@ class ForwardStrips {
   /// before AttendedEnd.
   /// @param brings  AttendArgs::brings
   void Attend(RunningStrip& strip, tiling::Interval keys, int64_t head_kv, const KeyRows& rows, bool brings) const;
-  /// Does the work of VisitBlock for kernels with `scores_beside`, without dropout. When it returns, the block's
-  /// product is not yet computed. The block must have no masked pairs, and its values must be one run of rows.
+  /// Does the work of VisitBlock for kernels with `scores_beside`, without dropout. When the function returns, the
+  /// block's product is not yet computed. The block must have no masked pairs, and the block's values must be one run
+  /// of rows.
   void VisitBlockInFlight(RunningStrip& strip, tiling::Interval block, const KeyRows& rows, const TileScratch& scratch,
                           BlockInFlight& flight, float* raw_scores = nullptr) const;
   /// Computes the product that VisitBlockInFlight has left.
@@ -126,7 +128,7 @@ class ForwardStrips {
     bool zero;
   };
 
-  /// Returns the statistics of a row with `largest`.
+  /// Returns the statistics that the call receives for a row, if `largest` of its strip is not null.
   [[nodiscard]] Statistics ToldStatistics(const RunningStrip& strip, int64_t lane) const;
   // The function is inline: for a row of few keys, a call that returns five values takes as long as the rest.
   [[nodiscard]] inline Statistics FinalStatistics(const RunningStrip& strip, int64_t lane) const;
@@ -150,7 +152,7 @@ class ForwardStrips {
 
 /// Writes 0 to every output of the rows past the last packed sequence, and past the length of a padded batch element.
 void WriteUnusedRows(const tiling::AttentionProblem& problem, const ForwardRows& rows);
-/// Writes what WriteUnusedRows writes, to these rows of batch element b.
+/// Writes 0 to every output of the rows `unused` of batch element b.
 void WriteUnusedRows(const tiling::AttentionProblem& problem, const ForwardRows& rows, int64_t b,
                      tiling::Interval unused);
 

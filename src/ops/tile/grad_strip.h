@@ -29,15 +29,15 @@ struct GradTiles {
   /// @param pairs  whether the kernels take pairs  @param lanes  the number of lanes of all strips together
   GradTiles(Carver& carver, bool pairs, int64_t lanes, int64_t keys);
 
-  float *s, *dp;   ///< [row][keys]: s has scores, then P; dp has dP, then dS; with pairs only for one strip at a time
+  float *s, *dp;   ///< [row][keys]: s has scores, then P; dp has dP, then dS; with pairs, memory for one strip only
   float *p, *ds;   ///< P and dS for the product `outer`: s and dp themselves or, for kernels of pairs, [row][keys / 2]
   float* ds_keys;  ///< dS of the current strip in pairs of keys, if the kernels take pairs
 };
 
 /// The memory for the panels of a tile's strips, one strip after the other, beginning with row 0 of the tile.
 struct GradPanels {
-  float *q, *d_out, *dq;  ///< [row][d + d_rope], [row][dv], [row][d + d_rope]
-  float *shift, *delta;   ///< [row]
+  float *q, *d_out, *dq;  ///< q and dq: [row][d + d_rope]; d_out: [row][dv]
+  float *shift, *delta;   ///< one number per row
   GradTiles tiles;
   int64_t columns, dv, keys;
 };

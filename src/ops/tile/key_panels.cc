@@ -15,9 +15,9 @@ namespace {
 
 using core::kernels::TileAttendArgs;
 
-// Kernels of few rows read every row of keys once. They prefetch the row that lies this many rows ahead, also beyond
-// the end of a block. The hardware alone would not do: its prefetchers stop at every page of memory, and start again
-// whenever the kernel changes from K to V.
+// Kernels of few rows read every row of keys once. These kernels prefetch the row that lies this many rows ahead, also
+// beyond the end of a block. The hardware alone would not do: its prefetchers stop at every page of memory, and start
+// again whenever the kernel changes from K to V.
 constexpr int64_t kFewRowsFetchAhead = 32;
 
 // The fewest rows of a page whose values f32 strips read in place.
@@ -264,7 +264,7 @@ KeyTiles KeyPanels::Tiles(const tiling::ForwardItem& item) const {
 
 void KeyPanels::Pack(const tiling::PackItem& item, const TileScratch& scratch) const {
   const tiling::Interval rows{item.row_begin, item.row_end};
-  std::byte* memory = scratch.joined_k;  // one tensor after the other is joined there
+  std::byte* memory = scratch.joined_k;  // shared by K, its rope part and V, which are packed one after the other
   assert(rows.begin >= 0 && rows.end <= plan_.slot_rows);
   if (problem_.packs_tiles) return PackTiles(item, memory);
   if (plan_.pack_k) {
@@ -287,7 +287,8 @@ KeyRows KeyPanels::Block(const tiling::ForwardItem& item, tiling::Interval keys,
   const bool pairs = kernels.operands == core::kernels::Operands::kBF16Pairs;
   const bool quantized = core::kernels::IsCompressed(rows_.k.view.rows.dtype);
   const bool k_in_place = attended || (!quantized && (kernels.any_dtype || problem_.dtype == DType::kF32));
-  // A strip loads and stores its output state once per page of V.
+  // With short pages V is copied, because a strip loads and stores its output state once per run of rows, and so per
+  // page.
   const bool short_pages = rows_.v.paged() && rows_.v.table.page_rows < kFewestRowsOfV && !kernels.any_dtype;
   const bool v_in_place = attended || (k_in_place && !short_pages);
   const int64_t ahead = kernels.any_dtype ? kFewRowsFetchAhead : plan_.shape.block_k;
@@ -320,7 +321,7 @@ KeyRows KeyPanels::Block(const tiling::ForwardItem& item, tiling::Interval keys,
   rows.end = problem_.sequences[static_cast<size_t>(item.sequence)].sk;
   assert(keys.begin >= 0 && keys.begin < keys.end && keys.end <= rows.end);
   assert(problem_.whole_rows || keys.size() <= (attended ? kJoinedRows : plan_.shape.block_k));
-  const bool packed = item.slot >= 0 && !problem_.packs_tiles;  // these kernels do not take tiles
+  const bool packed = item.slot >= 0 && !problem_.packs_tiles;  // `kernels` cannot read a slot that holds tiles
   float* slot_v = packed && plan_.pack_v ? SlotV(item.slot) : nullptr;
   if (pairs) {
     rows.k = caller(K(), scratch.joined_k, &rows.k_runs);

@@ -16,9 +16,10 @@ namespace fa::ops {
 /// K and V of a head as pack_key_tiles and pack_value_tiles write them, beginning with key 0.
 struct KeyTiles {
   const char *k = nullptr, *v = nullptr;
-  int64_t value_chunks = 0;  ///< chunks from 32 columns of V to the next
-  /// Per chunk of 32 keys: whether V has elements there that are not finite. The tiles have 0 in their place. So a
-  /// masked pair adds 0 whatever its value is, and rows that see such an element have to be computed from V itself.
+  int64_t value_chunks = 0;  ///< number of chunks from a group of 32 columns of V to the next group
+  /// Per chunk of 32 keys: whether the chunk's rows of V have elements that are not finite. The tiles have 0 instead of
+  /// such elements. So a masked pair adds 0 whatever its value is, and rows that see such an element have to be
+  /// computed from V itself.
   const bool* replaced = nullptr;
 };
 
@@ -73,7 +74,7 @@ class KeyPanels {
   [[nodiscard]] float* SlotKRope(int32_t slot) const;
   [[nodiscard]] float* SlotV(int32_t slot) const;
   void PackTiles(const tiling::PackItem& item, std::byte* memory) const;
-  /// Of a slot with tiles: its chunks of keys, and the floats of a chunk of K.
+  /// Return the number of chunks of keys in a slot with tiles, and the number of floats of a chunk of K.
   [[nodiscard]] int64_t SlotChunks() const;
   [[nodiscard]] int64_t KeyChunkFloats() const;
   [[nodiscard]] float* SlotValueTiles(int32_t slot) const { return SlotK(slot) + SlotChunks() * KeyChunkFloats(); }

@@ -16,7 +16,7 @@ namespace fa::ops {
                                                      int64_t row) {
   return {tensor.At(b, n, row), tensor.rows.dtype, tensor.rows.row};
 }
-/// Returns the rows of the heads, beginning with head n.
+/// Returns row `row` of every head as a block of rows, one per head, beginning with head n.
 [[nodiscard]] inline core::kernels::RowBlock HeadsAt(const layout::RowsView& tensor, int64_t b, int64_t n,
                                                      int64_t row) {
   return {tensor.At(b, n, row), tensor.rows.dtype, tensor.rows.head};

@@ -10,7 +10,7 @@ namespace fa::ops {
 inline constexpr int64_t kMaxStripWidth = 48;
 
 /// One value per lane of a strip, in whole vectors, as kernels take them. With `= {}` all values are 0. Without `= {}`
-/// they are uninitialised, which saves time if a strip does not use all lanes.
+/// the values are uninitialised, which saves time if a strip does not use all lanes.
 template <typename T>
 struct alignas(64) LaneArray {
   T values[kMaxStripWidth];

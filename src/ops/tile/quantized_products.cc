@@ -16,12 +16,12 @@ using core::kernels::RowBlock;
 
 /// Rounds a number that is at least 0 to the nearest integer.
 float RoundToI8(float x) {
-  constexpr float kLargest = 127, kRounder = 0x1.8p23f;  // the sum's last place is 1
+  constexpr float kLargest = 127, kRounder = 0x1.8p23f;  // a unit in the last place of x + kRounder is 1
   return (std::min(x, kLargest) + kRounder) - kRounder;
 }
 
-/// Rounds a number that is at least 0 to the nearest number of e4m3. Its last place is 2^-3 of the number's power of
-/// two, and at least 2^-9.
+/// Rounds a number that is at least 0 to the nearest number of e4m3. The last place of the result is 2^-3 of its power
+/// of two, and at least 2^-9.
 float RoundToE4M3(float x) {
   constexpr float kLargest = 448;
   x = std::min(x, kLargest);

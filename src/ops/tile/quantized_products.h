@@ -10,21 +10,22 @@
 
 namespace fa::ops {
 
-/// The scale with which rows are widened if ScalesProducts.
+/// The scale with which rows are widened if ScalesProducts is true.
 inline constexpr float kUnitScale = 1;
 
 /// Returns whether the scale of a head of keys or values multiplies the products. If not, scales multiply the rows when
-/// these are widened.
+/// the rows are widened.
 [[nodiscard]] inline bool ScalesProducts(const QuantizedProducts& by, const Antiquants& of) {
   return by.used() && !of.per_row && of.groups == 1;
 }
-/// Returns the scale of a head if ScalesProducts, otherwise 1.
+/// Returns the scale of a head if ScalesProducts is true, otherwise 1.
 /// @param columns  the number of columns of the head
 [[nodiscard]] double ScaleOfHead(const QuantizedProducts& by, const Antiquants& of,
                                  const core::kernels::RowFunctions& kernels, int64_t sequence, int64_t head_kv,
                                  int64_t columns);
 
-/// Packs the numbers of queries of 8 bits, and their rope part, into strip.panel.
+/// Widens 8-bit queries to f32 without multiplying by their scales, and packs them and their rope part into
+/// strip.panel.
 /// @param memory  [width][d + d_rope] floats
 void PackQueriesOf8Bits(const tiling::AttentionProblem& problem, const ForwardRows& rows,
                         const core::kernels::RowFunctions& kernels, float* memory, const Strip& strip);

@@ -27,8 +27,8 @@ template <typename Real>
 /// shift is infinite for a row without keys, whose P is then 0 everywhere.
 [[nodiscard]] float RowShift(float max, float sum);
 
-/// Returns whether a row's maximum is so far from 0 that RowShift, in f32, is too coarse. That happens, for example, if
-/// all keys of the row have an additive mask of -1e9 or the lowest f32.
+/// Returns whether a row's maximum is so far from 0 that RowShift, in f32, is too coarse. RowShift is too coarse, for
+/// example, if all keys of the row have an additive mask of -1e9 or the lowest f32.
 [[nodiscard]] inline bool IsFarRow(float max, float sum) {
   constexpr float kFar = 1024;
   return std::fabs(max) > kFar && std::isfinite(max) && !IsEmptyRow(max, sum);

@@ -16,8 +16,8 @@ namespace {
 
 using core::kernels::kKeepBits;
 
-/// Loads `n` <= 32 bits, beginning with bit `index`, least significant bit first. It reads no byte past the byte of the
-/// last bit.
+/// Loads `n` <= 32 bits, beginning with bit `index`, least significant bit first. The function reads no byte past the
+/// byte of the last bit.
 uint32_t LoadBits(const uint8_t* bytes, int64_t index, int64_t n) {
   assert(index >= 0 && n > 0 && n <= 32);
   const int64_t first = index >> 3, last = (index + n - 1) >> 3;

@@ -17,22 +17,22 @@
 
 namespace fa::ops {
 
-/// The factors that turn raw inner products into the base-2 exponent. They are computed once per call, from the scale,
-/// the cap and the pse type. Q is multiplied by `q_multiplier` when it is packed, so that the other factors are
+/// The factors that turn raw inner products into the base-2 exponent. The factors are computed once per call, from the
+/// scale, the cap and the pse type. Q is multiplied by `q_multiplier` when it is packed, so that the other factors are
 /// positive. `q_multiplier` is the sign of scale, or 0 if scale is 0.
 struct ScoreScale {
   ScoreScale(DType dtype, const ScoreInputs& inputs);
 
   float q_multiplier;
-  /// Whether a separate pass multiplies the inner product by cap_scale. This pass runs before a cap. It also runs
+  /// Whether a separate pass multiplies the inner product by cap_scale. This pass runs before a cap. The pass also runs
   /// before pse if all levels must agree to the bit, because a fused multiply-add rounds once, and not all levels have
   /// it.
   bool scale_first;
   float cap_scale;
   float bias_pre;     ///< factor of the inner product if a bias or slope is added
-  float bias_post;    ///< factor of pse
-  float unit;         ///< natural-log score / tile score
-  float exp2_factor;  ///< unit * log2(e)
+  float bias_post;    ///< factor of pse if pse is added
+  float unit;         ///< factor from a tile's score to the natural-log score
+  float exp2_factor;  ///< factor from a tile's score to the base-2 exponent: unit * log2(e)
 };
 
 /// Memory for the keep bits of a strip's keys in one block. The bits may begin inside a word that Philox has drawn.
@@ -92,7 +92,7 @@ class ScorePasses {
                   int64_t key_begin, int64_t keys, float* staging, float* capped, float* s, float* row_max) const;
   /// Computes distance[lane] = (key_begin + kv_start) - (row + q_start), for pse types 2 and 3.
   void Distances(const StripRows& strip, int64_t key_begin, int32_t* distance) const;
-  /// Sets s = fill outside the row intervals of the strip.
+  /// Sets s = fill at the keys outside the interval that each row keeps.
   void MaskInterval(const core::kernels::StripKernels& kernels, const StripRows& strip, int64_t key_begin, int64_t keys,
                     float fill, float* s) const;
   /// Finds the pairs that the dense mask drops among at most DroppedPairs::kKeys keys. Returns whether it drops any.
@@ -102,11 +102,11 @@ class ScorePasses {
   /// @param row_max  optional: raised to the largest score that is left
   static void MaskDropped(const core::kernels::StripKernels& kernels, const DroppedPairs& dropped, int64_t keys,
                           float fill, float* s, float* row_max);
-  /// Sets s = fill where the dense mask, if there is one, drops.
+  /// Sets s = fill at the pairs that the dense mask, if there is one, drops.
   void MaskDense(const core::kernels::StripKernels& kernels, const StripRows& strip, tiling::Interval keys, float fill,
                  float* s) const;
   /// Returns the smallest interval that holds all keys of `keys` that the dense mask keeps for some row. The interval
-  /// begins at keys.begin or at a multiple of kKeyStep. Without a dense mask it is `keys`.
+  /// begins at keys.begin or at a multiple of kKeyStep. Without a dense mask the interval is `keys`.
   [[nodiscard]] tiling::Interval KeptKeys(const core::kernels::StripKernels& kernels, const StripRows& strip,
                                           tiling::Interval keys) const;
   /// Draws the bits of the probabilities that dropout keeps, for the kernels that apply it. The result points into

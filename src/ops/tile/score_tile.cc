@@ -56,8 +56,8 @@ void ScoreTile::InnerProducts(const Strip& strip, Interval keys, const KeyRows& 
     beside = nullptr;
   };
   const bool rope = problem_.d_rope > 0;
-  // One product can cover K and k_rope if the rope part of the queries is packed right after their other part. Kernels
-  // of few rows do not pack queries so. Neither do kernels of pairs if the d columns end with half a group.
+  // One product can cover K and k_rope if the panel has the rope part of the queries right after their d columns.
+  // Panels for kernels of few rows have another order. For kernels of bf16 pairs, d must be a multiple of their group.
   const bool pairs = kernels.operands == core::kernels::Operands::kBF16Pairs;
   if (rope && rows.rope_behind && !kernels.any_dtype && !(pairs && d % kernels.panel_group != 0)) {
     assert(!kernels.in_place);  // kernels that read in place have another panel for one product than for two
@@ -68,7 +68,7 @@ void ScoreTile::InnerProducts(const Strip& strip, Interval keys, const KeyRows& 
     const int64_t end = rows.KRunEnd(key, keys.end);
     float *to = s + (key - keys.begin) * strip.lanes.width, *max = rope ? nullptr : row_max;
     core::kernels::RowBlock k = rows.K(key);
-    // A run fetches its share of the lines.
+    // A product over a run of evenly spaced rows prefetches its share of the cache lines.
     k.fetch_lines = core::CeilDiv(k.fetch_lines * (end - key), keys.size());
     scores({k, end - key, strip.panel, d, false, to, max});
     key = end;

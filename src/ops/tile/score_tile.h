@@ -95,8 +95,8 @@ bool ScoreTile::Fill(const Strip& strip, tiling::Interval keys, const Products& 
     const auto drops = [&](Interval part) {
       return has_dense_mask && passes_.LoadDropped(kernels, strip.lanes, rows, part, dropped);
     };
-    // The list of a part has room for the rows of pse, and for the rows of K that the products fetch. Its memory stays
-    // uninitialised, since most lists are short.
+    // The list of a part has room for the rows of pse, and for the rows of K that the products fetch. The list's memory
+    // stays uninitialised, since most lists are short.
     constexpr int64_t kRoom = ScorePasses::kMostRuns + kPassKeys;
     alignas(FetchRuns::Run) std::byte memory[kRoom * sizeof(FetchRuns::Run)];
     for (Interval part{keys.begin, keys.begin}; part.begin < keys.end; part.begin = part.end) {

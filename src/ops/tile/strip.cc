@@ -40,7 +40,7 @@ Strip MakeStrip(const tiling::AttentionProblem& problem, const core::kernels::St
   lanes.sequence = rows.sequence;
   lanes.width = kernels.width;
   lanes.count = std::min(kernels.rows, rows.size() - first);
-  // This loop counts up. A division for each lane would take as long as the rest of a short strip.
+  // The loop increments row and head, because a division per lane would take as long as the rest of a short strip.
   int64_t row = first / rows.heads, head = first % rows.heads;
   for (int64_t i = 0; i < lanes.count; ++i) {
     lanes.row[i] = rows.row_begin + row;

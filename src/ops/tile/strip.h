@@ -24,7 +24,7 @@ namespace fa::ops {
 /// The widest strip of every level has at least this width. So a tile never has more strips than its rows need at this
 /// width.
 inline constexpr int64_t kLeastWidestStrip = 8;
-/// The most rows of any tile, and the most strips.
+/// The most rows of any tile, and the most strips of any tile.
 inline constexpr int64_t kMaxTileRows = std::max(tiling::kMaxBlockQ, tiling::kMaxTileHeads);
 inline constexpr int64_t kMaxTileStrips = core::CeilDiv(kMaxTileRows, kLeastWidestStrip);
 

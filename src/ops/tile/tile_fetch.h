@@ -15,7 +15,7 @@
 
 namespace fa::ops {
 
-/// Rows that a tile prefetches during its products. They are too short for the hardware's prefetchers.
+/// Rows that a tile prefetches during its products. Each row is too short for the hardware's prefetchers.
 class TileFetch {
  public:
   TileFetch() : runs_({reinterpret_cast<FetchRuns::Run*>(memory_), kMaxRuns}) {}
@@ -47,7 +47,8 @@ class TileFetch {
   void Add(const layout::RowsView& tensor, int64_t columns, int64_t batch, int64_t head, int64_t heads,
            tiling::Interval range);
 
-  alignas(FetchRuns::Run) std::byte memory_[kMaxRuns * sizeof(FetchRuns::Run)];  // stays uninitialised
+  // The memory of the list stays uninitialised.
+  alignas(FetchRuns::Run) std::byte memory_[kMaxRuns * sizeof(FetchRuns::Run)];
   FetchRuns runs_;
 };
 

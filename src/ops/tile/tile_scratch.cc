@@ -7,7 +7,7 @@
 namespace fa::ops {
 namespace {
 
-/// Returns how many keys the scores of a strip have at once.
+/// Returns for how many keys the scores of a strip are held at once.
 int64_t ScoreKeys(const tiling::AttentionProblem& problem, int64_t block_k) {
   int64_t keys = block_k;
   if (!problem.whole_rows) return keys;

@@ -17,7 +17,7 @@ using core::kernels::kLineBytes;
 // 50 ns, and a line from L3 or memory takes 70 to 150 ns to arrive.
 constexpr size_t kRowsAhead = 3;
 
-/// Returns the elements from row to row of a panel. They fill an odd number of cache lines, so that the elements of a
+/// Returns the elements from row to row of a panel. A row fills an odd number of cache lines, so that the elements of a
 /// column spread over all sets of L1.
 int64_t PanelStride(int64_t columns, int64_t element) {
   const int64_t lines = core::CeilDiv(columns * element, kLineBytes);

@@ -54,7 +54,8 @@ enum class KeyForm : uint8_t {
 };
 [[nodiscard]] KeyForm KeyFormOf(const core::kernels::StripKernels& kernels, DType dtype);
 /// Returns the form of rows that are widened when they are gathered for queries of this type. bf16 stays bf16 if the
-/// kernels read it, so that bits are those of plain rows. f16 becomes f32, which has room for large scales.
+/// kernels read it, so that plain and quantised rows give the same bits. f16 becomes f32, which has room for large
+/// scales.
 [[nodiscard]] KeyForm WidenedFormOf(const core::kernels::StripKernels& kernels, DType dtype);
 
 /// Which rows are gathered per key, and how they are stored.
@@ -72,10 +73,11 @@ struct GatherShape {
   /// With KeyForm::kPairs: whether scores read rows of K in place (StripKernels::scores_by_address). Then only rows for
   /// products that take pairs are copied: V, and K for dS.
   bool by_address = false;
-  /// How rows of K and V are stored if they are quantised. They are widened when they are gathered. Then d is the width
-  /// of a row, d_rope is 0, and `form` comes from WidenedFormOf.
+  /// How rows of K and V are stored if they are quantised. Quantised rows are widened when they are gathered. Then d is
+  /// the width of a row, d_rope is 0, and `form` comes from WidenedFormOf.
   std::optional<QuantizedRow> quantized = {};
-  /// With `quantized`: whether the kernels take only listed rows. The lists name the rows of the panels.
+  /// With `quantized`: whether the kernels take rows only by address. Then gathered rows are passed as lists of
+  /// addresses in the panels.
   bool listed = false;
 
   [[nodiscard]] int64_t columns() const { return d + d_rope; }
@@ -87,7 +89,7 @@ struct KeyAddresses {
   KeyAddresses(Carver& carver, const GatherShape& shape, int64_t max_keys);
 
   int64_t most;                   ///< the most keys for which there is room
-  const void **k, **k_rope, **v;  ///< v equals k if it is shared
+  const void **k, **k_rope, **v;  ///< v equals k if V is part of K
 };
 
 /// One worker's memory for the rows of a block of keys.
@@ -102,21 +104,22 @@ struct GatherPanels {
   float* widening;  ///< scratch of WidenRow, only for quantised rows
 };
 
-/// The rows of a block, beginning with key 0.
+/// The gathered rows of a block. Row i belongs to the block's key i.
 struct GatheredBlock {
-  KeyRows rows;  ///< rows of k, of k_rope behind k, and of v
-  /// Rows of K, with d + d_rope columns, packed for `product`; unset with by_address.
+  KeyRows rows;  ///< rows of K, each followed by its rope part unless by_address is set, and rows of V
+  /// Rows of K, with d + d_rope columns, in the form that the kernels' `product` takes; unset with by_address.
   core::kernels::RowBlock k_of_product;
 };
 
 /// Copies the rows of selected keys next to each other, so that the kernels of the dense operators run on them. Copying
-/// a row takes about a tenth of the time of one strip's two products with it, and the strips of all heads use the copy.
+/// a row takes about a tenth of the time of one strip's two products with the row, and the strips of all heads use the
+/// copy.
 class GatheredKeys {
  public:
   /// Kernels that read rows in place prefetch the row that lies this many keys ahead. A distance of 16 keys is as fast.
   static constexpr int64_t kFetchAhead = 32;
   /// Returns GatherShape::values_ahead. The result is 0 for shared values, because computing the scores has already
-  /// brought them into the caches.
+  /// brought the values into the caches.
   static constexpr int64_t ValuesAhead(bool shared_v) { return shared_v ? 0 : kFetchAhead; }
 
   GatheredKeys(const core::kernels::RowKernels& kernels, const GatherShape& shape, const KeySources& sources)
@@ -130,8 +133,8 @@ class GatheredKeys {
   /// Returns the rows of all of a token's keys in place, for kernels that take rows by address.
   [[nodiscard]] KeyRows InPlace(const KeyPlace& place, std::span<const int32_t> keys,
                                 const KeyAddresses& addresses) const;
-  /// Prefetches the first `count` rows. Kernels prefetch a row while they read an earlier one, and no row is earlier
-  /// than these.
+  /// Prefetches the first rows: `count` rows, but at most kFetchAhead. Kernels prefetch the later rows while they
+  /// read earlier rows.
   void FetchFirst(const KeyRows& rows, int64_t count) const;
   /// Adds the rows of the keys to `runs`, at most three runs per key.
   void AddRows(const KeyPlace& place, std::span<const int32_t> keys, FetchRuns& runs) const;

@@ -1,7 +1,7 @@
-// Reads lists of selected blocks of keys. Unless lists keep their order, the selected blocks are sorted, and the order
-// of a list changes no bits. In unsorted lists, each block is marked by one bit, and the marks are read in order. If a
-// block occurs twice, or there are too many blocks for marks, the entries are sorted instead. Then equal blocks are in
-// the order of their slots.
+// Reads lists of selected blocks of keys. Unless lists keep their order (KeyLists::sorted), the selected blocks are
+// sorted, so that the order of a list changes no bits of the results. Blocks of a list that does not ascend are marked
+// by one bit each, and the marks are read in order. If a block occurs twice, or there are too many blocks for marks,
+// the entries are sorted instead. Sorting keeps equal blocks in the order of their slots.
 
 #include "ops/token/key_selection.h"
 
@@ -19,7 +19,7 @@
 namespace fa::ops {
 namespace {
 
-// The number of entries that are checked at once. Compilers check them with vector instructions.
+// The number of entries that are checked at once. It is large enough that compilers use vector instructions.
 constexpr int64_t kChunk = 16;
 
 // For fewer entries a comparison sort is faster than clearing the counters of a radix sort.

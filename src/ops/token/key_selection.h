@@ -27,7 +27,8 @@ struct KeyLists {
   layout::Rows rows{.dtype = DType::kI32};
   int64_t entries = 0;     ///< length of a list
   int64_t block_size = 1;  ///< number of keys per entry
-  /// Whether a list is read to its end. Otherwise at most as many entries are read as blocks may be selected.
+  /// Whether a list is read to its end. Otherwise no more entries are read than there are blocks that the token may
+  /// select.
   bool whole = false;
   bool sorted = true;  ///< whether the selected keys are sorted; otherwise they keep the order of the list
 
@@ -55,12 +56,12 @@ struct KeyListRows {
 struct SelectedKeys {
   /// Keys in ascending order, unless the lists keep their order. A key that is selected twice is listed twice.
   const int32_t* keys = nullptr;
-  const int32_t* slots = nullptr;  ///< the list's entry for each key; equal keys have ascending entries
+  const int32_t* slots = nullptr;  ///< index of the list's entry for each key; ascending for equal keys
   int64_t count = 0;
   bool distinct = true;  ///< whether no key is listed twice
-  int64_t first = 0;     ///< with keys in two tensors: how many of them lie in the first tensor
+  int64_t first = 0;     ///< with keys in two tensors: number of selected keys that lie in the first tensor
 
-  /// Returns the keys with numbers in [begin, end), as far as they exist.
+  /// Returns the selected keys at positions [begin, end), without the positions from `count` on.
   [[nodiscard]] std::span<const int32_t> span(int64_t begin, int64_t end) const {
     assert(begin >= 0 && begin <= end);
     begin = std::min(begin, count);
@@ -75,7 +76,7 @@ class KeySelection {
   KeySelection(Carver& carver, const KeyLists& lists, int64_t max_sk);
 
   /// Returns the keys below `limit` that a list selects, up to its first -1. Entries that name no block below the limit
-  /// are skipped. The result is valid until the next call. @param length  no more entries than these are read
+  /// are skipped. The result is valid until the next call. @param length  the most entries that are read
   [[nodiscard]] SelectedKeys Select(const void* list, int64_t limit,
                                     int64_t length = std::numeric_limits<int64_t>::max()) const;
 
@@ -89,7 +90,7 @@ class KeySelection {
   [[nodiscard]] SelectedKeys Expand(int64_t count, int64_t limit) const;
 
   KeyLists lists_;
-  uint64_t *entries_, *swap_;  // block << 32 | slot
+  uint64_t *entries_, *swap_;  // entries in the form block << 32 | slot
   uint64_t* marks_;            // one bit per block
   int32_t* slot_of_;           // slot of each marked block
   int32_t *keys_, *slots_;
@@ -99,7 +100,8 @@ class KeySelection {
 /// that is neither a block of its sequence nor -1: "sparse_indices[0][3][0][17]=9000, want -1..8191"
 [[nodiscard]] Status CheckKeyLists(const KeyLists& lists, const void* indices, const SparseSequences& sequences);
 
-/// Checks the lists of one of two tensors of keys, as CheckKeyLists does. @param keys  the number of keys of a sequence
+/// Works like the function above, for lists that select keys of one of two tensors.
+/// @param name  the name of the lists in errors; @param keys  returns a sequence's number of keys in that tensor
 [[nodiscard]] Status CheckKeyLists(const char* name, const KeyListRows& rows, const SparseSequences& sequences,
                                    int64_t (*keys)(const SparseSequence&));
 

@@ -19,14 +19,14 @@
 
 namespace fa::ops {
 
-/// The tasks of a gradient whose query tokens add to f32 sums of keys: tasks that clear the sums, tasks of tokens, and
-/// tasks that write the sums. Workers claim them from the front of one list. There are no edges between tasks, because
-/// edges would take memory per token. Instead, a running task waits for earlier tasks. Before a token adds, all sums
-/// must be cleared. Before sums are written, all tokens must have added.
+/// The tasks of a backward in which query tokens add to f32 sums, the gradients of keys. There are tasks that clear the
+/// sums, tasks of tokens (units), and tasks that write the sums. Workers claim the tasks from the front of one list.
+/// There are no edges between tasks, because edges would take memory per token. Instead, a running task waits for
+/// earlier tasks. Before a token adds, all sums must be cleared. Before sums are written, all tokens must have added.
 class KeySumTasks {
  public:
   /// Adds the sums to the layout of `workspace`.
-  /// @param units  the number of tasks of tokens, in order; the tasks of one sequence add to its keys in order
+  /// @param units  the number of tasks of tokens; those of one sequence add to each key's sum in ascending order
   KeySumTasks(const SparseSequences& sequences, int64_t columns, int64_t units, int workers,
               tiling::WorkspacePlan& workspace);
 
@@ -41,7 +41,7 @@ class KeySumTasks {
     layout::MutableRowsView rows = {};
     float multiplier = 1;
     tiling::Interval columns = {};  ///< columns that are written; empty: all columns
-    bool second = false;            ///< whether the tensor has the keys of the second tensor instead of the first
+    bool second = false;  ///< whether the columns are gradients of keys in the second tensor of keys, not in the first
   };
   static constexpr size_t kMaxTargets = 3;
 
@@ -55,7 +55,7 @@ class KeySumTasks {
     Run(const KeySumTasks& tasks, const SparseSequences& sequences, const core::kernels::RowKernels& kernels,
         std::span<const Target> targets, std::byte* workspace);
 
-    /// Runs a task. If it is the task of a unit, it calls run_unit(unit).
+    /// Runs a task. For the task of unit `unit`, calls run_unit(unit).
     template <typename RunUnit>
     void RunTask(int32_t task, const RunUnit& run_unit) const {
       const int64_t unit = task - tasks_.plan_.key_tasks;
@@ -66,7 +66,7 @@ class KeySumTasks {
         const PhaseArrival arrival(added_);
         run_unit(unit);
       } else {
-        // The task also waits for the tasks that clear sums, because tokens that add nothing do not wait for them.
+        // Waiting for the tokens is not enough: tokens that add nothing may finish before all sums are cleared.
         cleared_.Wait();
         added_.Wait();
         Write(unit - tasks_.plan_.units);

@@ -45,8 +45,8 @@ OrderedCommit::Turn::Turn(const OrderedCommit& commit, int64_t sequence, int64_t
       sequence_(sequence),
       first_(first),
       token_(token),
-      // A thread stores finished_[sequence] after it has seen these tokens finish. So a thread that reads it also sees
-      // everything that these tokens have added.
+      // A thread stores a number in finished_[sequence] after it has seen that many tokens finish. So a thread that
+      // reads the number also sees everything that these tokens have added.
       unfinished_(first + std::atomic_ref<int64_t>(commit.finished_[sequence]).load(std::memory_order_acquire)) {}
 
 OrderedCommit::Turn::~Turn() { Store(token_, kFinished); }
@@ -62,8 +62,8 @@ void OrderedCommit::Turn::WaitFor(int32_t end) {
   const int64_t known = unfinished_;
   while (unfinished_ < token_ && progress(unfinished_) == kFinished) ++unfinished_;
   if (unfinished_ > known) {
-    // Later tokens begin their checks at the stored number. If it overwrites a greater number of another thread, they
-    // only make a few more reads.
+    // Later tokens begin their checks at the stored number. If this store overwrites a greater number of another
+    // thread, they only make a few more reads.
     std::atomic_ref<int64_t>(commit_.finished_[sequence_]).store(unfinished_ - first_, std::memory_order_release);
   }
   // At most as many tokens as there are workers are unfinished, so the loop is short.

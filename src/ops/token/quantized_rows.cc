@@ -24,7 +24,7 @@ int64_t ScaleBytes(RowScale scale) {
   return 0;
 }
 
-/// Returns 2^(e - 127), or NaN for 255. 2^-127 is subnormal.
+/// Returns 2^(e - 127) for a byte e, or NaN for 255. Byte 0 is a case of its own, because 2^-127 is subnormal.
 float FromE8M0(std::byte code) {
   const auto e = static_cast<uint32_t>(code);
   if (e == 255) return std::numeric_limits<float>::quiet_NaN();
@@ -79,7 +79,7 @@ void WidenRow(const RowFunctions& kernels, const QuantizedRow& row, const std::b
     std::memcpy(to + static_cast<size_t>(numbers) * SizeOf(type), from + row.rope_at, rope_bytes);
     return;
   }
-  // The rope part may lie at any address, from which kernels cannot read 16-bit numbers.
+  // The rope part may lie at an odd address, and kernels read 16-bit numbers only at even addresses.
   std::memcpy(staged, from + row.rope_at, rope_bytes);
   kernels.widen({staged, row.rope_type, rope}, 1, rope, floats + numbers, rope);
 }

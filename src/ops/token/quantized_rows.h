@@ -25,7 +25,7 @@ struct QuantizedRow {
   RowScale scale = RowScale::kNone;
   DType rope_type = DType::kBF16;  ///< kF32, kF16 or kBF16
   int64_t rope = 0;
-  int64_t numbers_at = 0, rope_at = 0, scales_at = 0;  ///< bytes from the row's first byte
+  int64_t numbers_at = 0, rope_at = 0, scales_at = 0;  ///< where each part begins, in bytes from the row's first byte
 
   /// Returns the number of columns for which a row stands.
   [[nodiscard]] int64_t Width() const { return columns + rope; }
@@ -36,8 +36,8 @@ struct QuantizedRow {
   [[nodiscard]] int64_t ScratchFloats() const { return 2 * Width() + Tiles(); }
 };
 
-/// Writes the first `count` columns for which the row at `from` stands to `to`. Numbers are multiplied by their scales
-/// in f32; 16-bit results are rounded once, to nearest even.
+/// Widens the row at `from` and writes its first `count` columns to `to`. Numbers are multiplied by their scales in
+/// f32. 16-bit results are rounded once, to nearest even.
 /// @param count    at most row.Width()
 /// @param type     kF32, or the row's rope_type; without rope columns any float type
 /// @param scratch  row.ScratchFloats() floats

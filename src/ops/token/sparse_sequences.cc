@@ -16,7 +16,7 @@ constexpr int64_t kMaxTokens = int64_t{1} << 30;
 
 struct Side {
   const char* name;
-  ErrorText rows_name;  // the argument that bounds the rows
+  ErrorText rows_name;  // the argument that gives `rows`
   std::span<const int64_t> lengths;
   int64_t rows;
 };
@@ -31,8 +31,8 @@ Status TooManyTokens(const char* name, int64_t tokens) {
 }
 
 Status CheckSums(const Side& side) {
-  // A usual mistake is to give lengths instead of prefix sums. If the lengths ascend, the check for ascending sums does
-  // not find it.
+  // A usual mistake is to give lengths instead of prefix sums. CheckPrefixSums does not recognise ascending lengths as
+  // this mistake.
   int64_t sum = 0;
   bool overflow = false;
   for (const int64_t length : side.lengths) overflow = overflow || __builtin_add_overflow(sum, length, &sum);
@@ -71,7 +71,7 @@ Status ApplyUsed(const char* name, std::span<const int64_t> used, bool sums, con
   return Status::Ok();
 }
 
-/// Checks and applies the ratio of compression and its residuals.
+/// Checks the compression ratio and the residuals, and stores both in the sequences.
 Status ApplyRatio(const SparseLengths& lengths, SparseSequences& bound) {
   constexpr int64_t kMostRatio = int64_t{1} << 20;
   if (lengths.ratio < 1 || lengths.ratio > kMostRatio) {

@@ -36,7 +36,7 @@ struct SparseLengths {
 /// Checks lengths_q, lengths_kv and the mask, and makes the sequences from them.
 [[nodiscard]] Result<SparseSequences> BindSparseSequences(const SparseLengths& lengths);
 
-/// Checks in Run that the lists of the call are the planned ones.
+/// Checks in Run that the lengths of the call, such as lengths_q and used_q, are the planned lengths.
 template <typename Args>
 [[nodiscard]] Status CheckSparseLengths(const SparseSequences& planned, const Args& args) {
   FA_RETURN_IF_ERROR(CheckPlannedLengths("lengths_q", args.lengths_q, planned.lengths_q));

@@ -36,10 +36,10 @@ class SparseTensors {
 
   // Call the functions from here to BindKey in this order.
 
-  /// Binds the query [B, S1, N, D] of a float type, with N >= 1 and D in 1..1024. It also checks the layout.
+  /// Binds the query [B, S1, N, D] of a float type, with N >= 1 and D in 1..1024. Also checks the layout.
   /// @param quantized  whether the type is i8 or f8e4m3 instead
   [[nodiscard]] Status BindQuery(const char* name, const TensorView& q, bool quantized = false);
-  /// Binds the block table, i32 [B, n]. If its data is null, keys do not lie in pages.
+  /// Binds the block table, i32 [B, n]. If the table's data is null, keys do not lie in pages.
   [[nodiscard]] Status BindBlockTable(const TensorView& table, const char* name = "block_table");
   /// Binds the key [B, S2, heads, columns] of this type, which is the query's type unless keys are quantised.
   [[nodiscard]] Status BindKey(const char* name, const TensorView& k, WantedSize heads, WantedSize columns,
@@ -51,7 +51,8 @@ class SparseTensors {
   /// Checks a tensor [B, S2, trailing...] of the given type; with TND [T, trailing...].
   [[nodiscard]] Status CheckKeySide(const char* name, const TensorView& tensor, DType dtype,
                                     std::initializer_list<WantedSize> trailing) const;
-  /// Checks a tensor of any float type with one number per key, [B, S2] or [B, S2, 1]. The numbers may have gaps.
+  /// Checks a tensor of any float type with one number per key, [B, S2] or [B, S2, 1]. The numbers need not be
+  /// contiguous.
   [[nodiscard]] Status CheckKeyValues(const char* name, const TensorView& tensor) const;
   /// Checks a tensor of any float type [B, S1, trailing...].
   [[nodiscard]] Status CheckFloatQuerySide(const char* name, const TensorView& tensor,
@@ -124,7 +125,7 @@ class SparseTensors {
 /// "block_table[0][3]=12, want 0..11"
 [[nodiscard]] Status CheckSparsePages(const layout::BlockTable& table, const SparseSequences& sequences);
 
-/// Returns the given scale, or the default 1 / sqrt(columns). @return kInvalidArgument if it is not finite
+/// Returns the given scale, or the default 1 / sqrt(columns). @return kInvalidArgument if the scale is not finite
 [[nodiscard]] Result<float> BindSparseScale(const float* given, int64_t columns);
 
 /// Checks in Run that the tensors are the planned ones, and that no output shares an element with another tensor.

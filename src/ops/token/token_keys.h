@@ -20,8 +20,9 @@ class TokenKeys {
   /// A carver of null memory only counts the bytes. `sparse` must outlive the object.
   TokenKeys(Carver& carver, const tiling::SparseProblem& sparse, const TokenLists& lists);
 
-  /// Returns the token's keys in ascending order. The result is valid until the next call. The slot of a key without a
-  /// list is its number in its tensor.
+  /// Returns the token's keys, the keys of the first tensor first. In each tensor the keys ascend, unless lists keep
+  /// their order (KeyLists::sorted). The result is valid until the next call. If a tensor has no lists, a key's slot is
+  /// the key's number in the tensor.
   [[nodiscard]] SelectedKeys Select(const SparseToken& token, const TokenLists& lists) const;
   /// Returns the most keys that a token of the call can have.
   [[nodiscard]] static int64_t MostKeys(const tiling::SparseProblem& sparse, const TokenLists& lists);
@@ -29,7 +30,7 @@ class TokenKeys {
  private:
   const tiling::SparseProblem& sparse_;
   KeySelection first_, second_;
-  int32_t *keys_, *slots_;  ///< the keys of two tensors, one behind the other
+  int32_t *keys_, *slots_;  ///< selected keys of the first tensor, then of the second, and their slots
 };
 
 }  // namespace fa::ops

@@ -41,21 +41,21 @@ struct RankFacts {
 
 /// What all ranks know after they have exchanged their RankFacts.
 struct Agreed {
-  Isa isa = Isa::kPortable;       ///< the lowest level of all ranks
-  bool isa_lowered = false;       ///< whether some rank has a higher level
+  Isa isa = Isa::kPortable;       ///< the lowest instruction-set level of all ranks
+  bool isa_lowered = false;       ///< whether some rank has a higher instruction-set level
   int workers = 1;                ///< the least number of workers of all ranks
   int64_t memory_bytes = 0;       ///< the least memory of all ranks
   uint32_t pse_forms = kAnyForm;  ///< forms of pse that the sizes on all ranks allow
 };
 
-/// Compares the RankFacts of all ranks. All ranks must call this function. Without an error it allocates no memory for
-/// up to 2048 ranks, and 32 bytes per rank for more.
+/// Compares the RankFacts of all ranks. All ranks must call this function. Without an error the function allocates no
+/// memory for up to 2048 ranks, and 32 bytes per rank for more ranks.
 /// @return the Agreed of all ranks, or the same error on every rank: the error of the lowest rank that has one. If no
 /// rank has an error but descriptions differ, the error names the first line that differs, with both values.
 [[nodiscard]] Result<Agreed> AgreeOnCall(Transport& transport, const RankFacts& facts);
 
-/// Compares the statuses of all ranks. All ranks must call this function. It allocates as little as AgreeOnCall does.
-/// If no rank has an error, each rank sends only one word.
+/// Compares the statuses of all ranks. All ranks must call this function. The function allocates as little as
+/// AgreeOnCall does. If no rank has an error, each rank sends only one word.
 /// @return the same status on every rank, as AgreeOnCall does
 [[nodiscard]] Status AgreeOnStatus(Transport& transport, const Status& status);
 

@@ -73,7 +73,7 @@ bool HasOneRow(const tiling::AttentionProblem& problem) {
 }
 
 /// Returns the layout of dpse if dpse is a sum over rows. If units have whole sequences, the backward program provides
-/// the memory for these sums. Otherwise the caller of the program provides it.
+/// the memory for these sums. Otherwise the caller of the program provides the memory.
 PseRows SumsOfKeys(const BoundGradRanks& bound, bool whole_sequences) {
   PseRows sums = bound.dpse;
   sums.shared_batch = false;
@@ -111,7 +111,7 @@ Result<BoundGradRanks> BindGradRanks(const AttentionGradArgs& args, const Attent
   result->has_dsink = bound->has_dsink;
   result->has_dslopes = bound->has_dslopes;
   result->has_dpse = bound->has_dpse;
-  forward.whole.problem.one_pair_at_a_time = false;  // the units of a call run one after another anyway
+  forward.whole.problem.one_pair_at_a_time = false;  // not needed, because units run one after another
   result->dslopes_batch_stride = bound->dslopes_batch_stride;
   result->dslopes_shared = bound->dslopes_shared;
   UseOwnStrides(args, options.layout, *result);

@@ -18,10 +18,10 @@ struct BoundGradRanks {
   PseRows dpse;  ///< layout of dpse on this rank: the rows of its own queries, or the sum over the rows of all ranks
   int64_t dslopes_batch_stride = 0;  ///< stride of dslopes from one batch element to the next, as in BoundAttentionGrad
   bool dslopes_shared = false;
-  std::vector<tiling::Interval> key_tails;  ///< this rank's keys that belong to no sequence, counted in its tensors
+  std::vector<tiling::Interval> key_tails;  ///< rows of this rank's K and V that belong to no sequence
 };
 
-/// Finds the errors of this rank's arguments.
+/// Binds this rank's arguments, or returns the first error in them.
 [[nodiscard]] Result<BoundGradRanks> BindGradRanks(const AttentionGradArgs& args, const AttentionOptions& options,
                                                    const SequenceShards& shards, int rank, int ranks);
 
@@ -31,13 +31,13 @@ struct BoundGradRanks {
 
 [[nodiscard]] inline tiling::RankCall& CallOf(BoundGradRanks& bound) { return bound.forward.call; }
 [[nodiscard]] inline uint32_t FormsOf(const BoundGradRanks& bound) { return FormsOf(bound.forward); }
-/// Decides the form of pse, and with it the strategy, as UseForms of the forward does (bind_ranks.h).
+/// Does what UseForms of the forward does (bind_ranks.h).
 [[nodiscard]] Status UseForms(uint32_t forms, BoundGradRanks& bound);
 
 /// Returns whether dpse is a sum over the rows of all ranks.
 [[nodiscard]] inline bool HasKeyBias(const BoundGradRanks& bound) { return bound.has_dpse && bound.dpse.shared_rows; }
-/// Returns the number of floats of the sums [N,rows of this rank|1,Sk] over the batch, if the batch shares a bias.
-/// Otherwise returns 0.
+/// If all batch elements share a bias, its gradient is a sum over the batch. Returns the number of floats of the sums
+/// [N,rows of this rank|1,Sk], or 0 if no sum over the batch is needed.
 [[nodiscard]] int64_t FloatsOfBiasSums(const BoundGradRanks& bound);
 /// Returns the layout of the sums that FloatsOfBiasSums counts.
 [[nodiscard]] PseRows SumsOfBias(const BoundGradRanks& bound);

@@ -204,8 +204,8 @@ BoundAttention BoundOfUnit(const BoundRanks& bound, const tiling::RankPlan& plan
     const Interval rows = row_part.placed.rows;
     tiling::Sequence sequence = PartOf(of_whole, rows);
     sequence.q_offset = row_part.placed.at;
-    // If queries are staged, all keys of the sequence are staged. Otherwise only the keys that the part's rows keep are
-    // staged.
+    // If this rank computes on staged queries, all keys of the sequence are staged. Otherwise only the keys that the
+    // part's rows keep are staged.
     const Interval there = queries != nullptr ? Interval{0, sequence.sk} : sequence.rule.KeysOfRows({0, sequence.sq});
     sequence.k_offset = there.empty() ? 0 : keys.lead + keys.Place(of_whole.k_offset + there.begin) - there.begin;
     part.problem.sequences.push_back(std::move(sequence));

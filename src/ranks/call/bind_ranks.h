@@ -22,10 +22,10 @@ struct BoundRanks {
   tiling::RankCall call;
   int rank = 0;
   ScoreRows scores;
-  std::vector<tiling::Interval> tails;  ///< TND: this rank's rows that belong to no sequence, counted in its tensors
+  std::vector<tiling::Interval> tails;  ///< TND: rows of this rank's tensors of queries that belong to no sequence
 };
 
-/// Finds the errors of this rank's arguments.
+/// Binds this rank's arguments, or returns the first error in them.
 [[nodiscard]] Result<BoundRanks> BindRanks(const AttentionArgs& args, const AttentionOptions& options,
                                            const SequenceShards& shards, int rank, int ranks);
 
@@ -35,13 +35,14 @@ struct BoundRanks {
 
 [[nodiscard]] inline tiling::RankCall& CallOf(BoundRanks& bound) { return bound.call; }
 [[nodiscard]] inline uint32_t FormsOf(const BoundRanks& bound) { return bound.scores.pse_forms; }
-/// Decides the form of pse, and with it the strategy.
+/// Decides the form of pse (score_rows.h). Then decides the strategy, which is kSequence if the form or the mask makes
+/// rows stay on their rank.
 /// @param forms  forms of pse that the sizes on all ranks allow
 [[nodiscard]] Status UseForms(uint32_t forms, BoundRanks& bound);
 
-/// Returns what this rank computes in a unit, as a call of its own. Its sequences are the rank's parts of the unit's
-/// sequences, its heads are the unit's heads, and its tensors have one batch element. K and V lie where `keys` says,
-/// head after head. If `queries` is not null, Q and the outputs lie where `queries` says.
+/// Returns what this rank computes in a unit, as a call of its own. The sequences of the result are the rank's parts of
+/// the unit's sequences. The result has the unit's heads, and one batch element. K and V lie where `keys` says, head
+/// after head. If `queries` is not null, Q and the outputs lie where `queries` says.
 [[nodiscard]] BoundAttention BoundOfUnit(const BoundRanks& bound, const tiling::RankPlan& plan,
                                          const tiling::RankUnit& unit, const StagedRows& keys,
                                          const StagedRows* queries);

@@ -37,7 +37,7 @@ using tiling::RankPlan;
 // about a minute.
 constexpr int kMostRanks = 4096;
 constexpr int64_t kMostPairs = int64_t{1} << 28, kMostBlocks = int64_t{1} << 26;
-constexpr int64_t kPartsPerRank = 2;  // the most parts of a sequence's rows that a rank has
+constexpr int64_t kPartsPerRank = 2;  // the most parts into which a rank's rows of one sequence fall
 
 Status CheckMachines(const RankMachines& machines) {
   const auto positive = [](double number) { return number > 0 && std::isfinite(number); };
@@ -121,9 +121,9 @@ Result<RankCall> CutCall(SequenceShards shards, int64_t q_rows, int64_t k_rows, 
   return call;
 }
 
-/// Refuses calls whose schedule would take minutes to make. These have more than kMostPairs pairs of ranks, summed over
-/// all sequences, or a backward with more than kMostBlocks blocks. A block combines one chunk of keys, one part of the
-/// rows and one head of a group.
+/// Refuses calls whose schedule would take minutes to make. Such calls have more than kMostPairs pairs of ranks, summed
+/// over all sequences, or a backward with more than kMostBlocks blocks. A block combines one chunk of keys, one part of
+/// the rows and one head of a group.
 Status CheckLength(const RankCall& call) {
   const int64_t sequences = std::max<int64_t>(std::ssize(call.problem.sequences), 1);
   const int64_t pairs =
@@ -155,7 +155,8 @@ double FullPairs(const tiling::AttentionProblem& problem) {
   return pairs * static_cast<double>(problem.heads);
 }
 
-/// Finds the pse and the dense mask whose rows must stay with the rank that holds them.
+/// Notes which form pse has, and whether the dense mask has one row per query. If pse or the mask has one row per
+/// query, each rank must compute its own rows of queries.
 void TakeScores(const ops::BoundAttention& bound, const AttentionOptions& options, ops::ScoreRows* scores) {
   if (bound.has_pse) {
     scores->pse_forms = bound.pse.compressed    ? ops::kCompressed
@@ -166,7 +167,7 @@ void TakeScores(const ops::BoundAttention& bound, const AttentionOptions& option
 }
 
 /// Refuses the 1024-row form of pse if every rank holds 1024 rows. In a run, a rank tells the forms apart by their
-/// numbers of rows. So the ranks would take such a pse for the rows of their own queries.
+/// numbers of rows. So the ranks would take a pse of this form for the rows of their own queries.
 Status CheckForm(const ops::ScoreRows& scores, Layout layout, const tiling::RowShards& q) {
   if (scores.pse_forms != ops::kCompressed || layout == Layout::kTND) return Status::Ok();
   for (int rank = 0; rank < q.ranks(); ++rank) {

@@ -17,8 +17,8 @@
 namespace fa::ops {
 
 /// Forms of pse, as bits: the rows of the rank's own queries, one row for all queries, or the compressed form of 1024
-/// rows. One row or 1024 rows may also be the rank's own rows. The call uses the first form that the sizes on all ranks
-/// allow.
+/// rows. A pse of 1 or 1024 rows allows kOwnRows too if the rank holds that number of query rows. The call uses the
+/// first form that the sizes on all ranks allow.
 inline constexpr uint32_t kOwnRows = 1, kSharedRow = 2, kCompressed = 4, kAnyForm = kOwnRows | kSharedRow | kCompressed;
 /// Returns the first of the allowed forms, which is the form of the call.
 [[nodiscard]] constexpr uint32_t FormOf(uint32_t forms) { return forms & -forms; }

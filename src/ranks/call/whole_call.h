@@ -13,7 +13,7 @@
 
 namespace fa::ops {
 
-/// Returns the rows among `rows` that the rank holds, counted in the rank's own tensors.
+/// Returns the rank's share of the rows `rows`, as intervals of rows of the rank's own tensors.
 [[nodiscard]] std::vector<tiling::Interval> OwnRows(const tiling::RowShards& shards, int rank, tiling::Interval rows);
 
 /// Refuses arguments that no call over ranks takes.
@@ -26,14 +26,14 @@ namespace fa::ops {
 void MarkGivenWithoutRows(TensorView* tensor, int at);
 void MarkGivenWithoutRows(MutableTensorView* tensor, int at);
 
-/// Gives tensors of one rank the sizes that they have in the whole call. This is called widening. Widening
-/// checks the caller's strides and then drops them.
+/// Widens tensors of one rank: gives each tensor the sizes that it has in the whole call. Widening checks the caller's
+/// strides and then drops them.
 class WholeTensors {
  public:
   WholeTensors(const tiling::RowShards& q, const tiling::RowShards& k, int rank) : q_(q), k_(k), rank_(rank) {}
 
   [[nodiscard]] const tiling::RowShards& queries() const { return q_; }
-  /// Returns the number of the query rows `rows` that the rank holds.
+  /// Returns how many of the query rows `rows` the rank holds.
   [[nodiscard]] int64_t OwnCount(tiling::Interval rows) const;
 
   /// Widens a tensor. A tensor with a wrong number of dimensions stays as it is, and bind reports it.

@@ -37,7 +37,7 @@ struct ChainGraph {
   BackwardPlan plan;
   std::vector<ChainBlock> blocks;
   int32_t copies = 0;
-  int64_t copied_keys = 0;  ///< keys of the largest chunk, in whole columns
+  int64_t copied_keys = 0;  ///< number of keys of the largest chunk, rounded up to whole columns
 };
 
 struct ChainCall {

@@ -9,8 +9,8 @@
 namespace fa::tiling {
 namespace {
 
-/// Adds tiles to the picture of a plan. They show which rows each rank computes in a unit, and the keys of these rows.
-/// The rows are cut into pieces, since each piece has its own keys.
+/// Adds tiles to the picture of a plan. The tiles show which rows each rank computes in a unit, and the keys of these
+/// rows. The rows are cut into pieces, since each piece has its own keys.
 void AddTiles(const RankCall& call, const RankPlan& plan, const RankUnit& unit, std::vector<PlanTile>& tiles) {
   constexpr int kMostPieces = 16, kPiecesOfAll = 256;  // more pieces than these would be too small to see
   constexpr int64_t kMostTiles = int64_t{1} << 20;     // after this number of tiles, further units are left out

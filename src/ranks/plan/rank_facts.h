@@ -11,8 +11,8 @@
 
 namespace fa::tiling {
 
-/// Returns a graph with one worker per rank and one task per unit. It serves only to describe a schedule, and nobody
-/// runs it.
+/// Returns a graph with one worker per rank and one task per unit. The graph serves only to describe a schedule, and is
+/// never run.
 [[nodiscard]] core::TaskGraph GraphOf(const RankCall& call, const RankPlan& plan);
 
 /// Returns the PlanFacts of a call's schedule. Each tile has some rows that a rank computes, and the keys that these

@@ -24,7 +24,7 @@ constexpr double kGoodEfficiency = 0.95, kWorthwhile = 1.01;
 // per core; this is a quarter of that.
 constexpr int64_t kChosenBytesPerWorker = int64_t{512} << 20;
 
-// The bytes of memory per unit on a rank: for its part of the call, its messages and its plan.
+// An estimate of the bytes that a unit takes on a rank, for its part of the call, its messages and its plan.
 constexpr int64_t kUnitBytes = 4096;
 
 // Bytes that are sent are counted in 64 bits.
@@ -93,7 +93,7 @@ RowBytes RowBytesOf(const RankCall& call) {
 }
 
 /// Returns the bytes of sums that one rank sends to the next, per key and kv head: dK, dV, and the gradient of a bias.
-/// They belong to one query head of the group at a time.
+/// The sums belong to one query head of the group at a time.
 int64_t SumBytes(const RankCall& call) {
   const AttentionProblem& problem = call.problem;
   return static_cast<int64_t>(sizeof(float)) * (problem.d + problem.d_rope + problem.dv + int64_t{call.key_bias});
@@ -307,7 +307,7 @@ void AddChainsOfSums(const RankCall& call, RankPlan& plan) {
 }
 
 bool CutsSummedRows(const RankCall& call) {
-  if (!call.backward || !call.packed) return false;  // in other calls kRowUnit is a multiple of summed_rows
+  if (!call.backward || !call.packed) return false;  // in other calls, cuts at multiples of kRowUnit cut no summed rows
   for (const Sequence& sequence : call.problem.sequences) {
     for (int rank = 0; rank < call.ranks(); ++rank) {
       for (const PlacedRows& placed : call.q.Of(rank)) {
@@ -410,7 +410,7 @@ RankPlan PlanHeads(const RankCall& call, Strategy strategy, int64_t heads_in_fli
     waited += line.end() - line.products();
   }
   if (!plan.units.empty() && plan.units.front().sums != nullptr) {
-    // Here ranks wait for sums. The prediction takes every unit to be like the first. That is not exact: the last unit
+    // Ranks also wait for sums. The prediction takes every unit to be like the first, which is not exact: the last unit
     // may have fewer heads, and batch elements with other masks have other blocks.
     const RankUnit& unit = plan.units.front();
     const double seconds = PredictedSeconds(*unit.sums, SumsOf(call, plan, unit), std::ssize(plan.units));

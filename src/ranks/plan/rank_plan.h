@@ -13,13 +13,13 @@
 
 namespace fa::tiling {
 
-/// Returns the FLOPs per second that a plan assumes for one worker. It is half of the peak rate of a 2 GHz core. The
-/// number serves only to compare the predicted times of strategies.
+/// Returns the FLOPs per second that a plan assumes for one worker. The result is half of the peak rate of a 2 GHz
+/// core. The number serves only to compare the predicted times of strategies.
 /// @return FLOP/s
 [[nodiscard]] double FlopsPerWorker(Isa isa, DType dtype);
 
 /// Cutting an axis at multiples of this number does not change the bits of the results. Such a cut separates no pair of
-/// rows (bf16) and no register block (at most 32 rows). In one process, a tile of rows begins there too.
+/// rows (bf16) and no register block (at most 32 rows). In one process, a tile of rows also begins at each multiple.
 inline constexpr int64_t kRowUnit = 128;
 
 /// Every rank's connection to the other ranks.
@@ -39,8 +39,8 @@ struct RankCall {
   int64_t parameter_floats = 0;
   bool key_bias = false;    ///< backward: whether a bias with one row for all queries has a gradient
   int64_t summed_rows = 1;  ///< backward: how many rows one instruction sums (RowsSummedAtOnce)
-  /// Backward: whether a rank can compute rows of another rank. It cannot if each rank has only its own rows of pse or
-  /// of the mask.
+  /// Backward: whether a rank can compute rows of another rank. No rank can if each rank has only its own rows of pse
+  /// or of the mask.
   bool rows_may_move = false;
   int64_t statistics = 0;  ///< number of statistics per row that a forward writes
   SequenceShards::Strategy strategy = SequenceShards::Strategy::kAuto;
@@ -56,13 +56,13 @@ struct RankCall {
 enum class RowAxis : uint8_t {
   kQuery,
   kKey,
-  kEveryKey,  ///< all keys; they go to every rank
+  kEveryKey,  ///< all keys, which go to every rank
 };
 
 /// What the ranks compute between two exchanges of rows: some kv heads of one batch element, or, with TND, of all
 /// sequences.
 struct RankUnit {
-  Interval sequences;           ///< sequences of the problem
+  Interval sequences;           ///< the unit's sequences, as numbers of the problem's sequences
   std::vector<Interval> heads;  ///< for each rank: the kv heads that it computes; may be empty
   /// Backward with kSequence: the schedule of the sums. Units with equal schedules share it.
   std::shared_ptr<const SumSchedule> sums = {};
@@ -78,11 +78,11 @@ struct RankPlan {
   SequenceShards::Strategy strategy = SequenceShards::Strategy::kSequence;
   int64_t heads_in_flight = 1;  ///< the largest number of kv heads per unit and rank
   std::vector<RankUnit> units;  ///< the units in their order
-  /// Whether cuts lie at multiples of kRowUnit and never between rows that one instruction sums.
+  /// Whether the results have the bits of one process. Cuts must lie at multiples of kRowUnit, and one rank must
+  /// compute all rows that one instruction sums.
   bool as_one_process = true;
-  /// With kSequence, the query rows that each rank computes. These are usually the rows that it holds. If rows may move
-  /// in a packed backward, one rank computes all rows that one instruction sums. It is the rank that holds the first of
-  /// these rows.
+  /// With kSequence, the query rows that each rank computes: usually the rows that the rank holds. If rows may move in
+  /// a packed backward, all rows that one instruction sums are computed by the rank that holds the first of them.
   RowShards q;
   int64_t moved_rows = 0;  ///< number of rows that a rank computes for another rank (see ComputesCopies)
   /// For each rank, the bytes that it sends and receives in one run. Bytes that a rank keeps for itself do not count.
@@ -98,8 +98,8 @@ struct RankPlan {
   double hidden = 1;      ///< fraction of the messages' time during which matrix products are computed
 };
 
-/// Returns RankCall::parameter_floats: one for dsink and one for dslopes, or one per sequence if the batch does not
-/// share the slopes.
+/// Returns RankCall::parameter_floats. dsink takes one float, even if only dslopes is wanted. dslopes takes one float,
+/// or one float per sequence if the batch does not share the slopes.
 [[nodiscard]] constexpr int64_t ParameterFloats(bool dsink, bool dslopes, bool shared, int64_t sequences) {
   if (!dsink && !dslopes) return 0;
   return 1 + (!dslopes ? 0 : shared ? 1 : sequences);
@@ -113,7 +113,7 @@ struct RankPlan {
 [[nodiscard]] std::vector<Interval> NeededRows(const RankCall& call, const RankPlan& plan, const RankUnit& unit,
                                                int rank, RowAxis axis);
 
-/// With kSequence, returns the keys whose gradients `rank` finishes, as rows of the key axis, ascending. For rank -1,
+/// With kSequence, returns the keys whose gradients `rank` completes, as rows of the key axis, ascending. For rank -1,
 /// returns the keys that no row keeps.
 [[nodiscard]] std::vector<Interval> FinishedKeys(const RankCall& call, const RankUnit& unit, int rank);
 
@@ -136,13 +136,13 @@ struct MovedRows {
 
 /// Makes the plan of a call. If `call.strategy` is kHeads and there are fewer kv heads than ranks, some ranks have no
 /// work.
-/// @throws PlanTooLarge  if units, sums or bytes exceed what a plan can have
+/// @throws PlanTooLarge  if the call needs too many units, too many blocks or chunks of sums, or too many bytes
 [[nodiscard]] RankPlan MakeRankPlan(const RankCall& call);
 
 [[nodiscard]] const char* Name(SequenceShards::Strategy strategy);
 
-/// The bytes of one head's unfinished sums for dsink and dslopes (ParameterSums::Chain). With kSequence they pass from
-/// rank to rank.
+/// The bytes of one head's unfinished sums for dsink and dslopes (ParameterSums::Chain). With kSequence the sums pass
+/// from rank to rank.
 inline constexpr int64_t kParameterSumBytes = 3 * sizeof(double);
 
 }  // namespace fa::tiling

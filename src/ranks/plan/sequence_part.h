@@ -18,7 +18,7 @@ struct RowPart {
 };
 
 /// Returns the rows `rows` of a sequence as a sequence of its own, with the same keys. Row 0 of the result is row
-/// rows.begin of `whole`. rule.sq and kept_by_all still describe all rows of `whole`. They decide, for example, into
+/// rows.begin of `whole`. rule.sq and kept_by_all still describe all rows of `whole`. Both decide, for example, into
 /// which parts keys are cut. So the rows get the same bits as in the whole sequence.
 [[nodiscard]] Sequence PartOf(const Sequence& whole, Interval rows);
 

@@ -1,6 +1,6 @@
-// This file orders blocks by list scheduling. A free rank takes a ready block of the earliest query head. Among these,
-// it takes the one with the longest path of blocks that wait for it. The blocks of later heads are left for times when
-// a rank would otherwise be idle. If only the path decided, ranks would be idle for twice as long.
+// This file orders blocks by list scheduling. A free rank takes a ready block of the earliest query head. Among these
+// blocks, the rank takes the block with the longest path of waiting blocks behind it. The blocks of later heads are
+// left for times when a rank would otherwise be idle. If only the path decided, ranks would be idle for twice as long.
 #include "ranks/plan/sum_schedule.h"
 
 #include <algorithm>
@@ -30,18 +30,19 @@ using core::CeilDiv;
 constexpr int64_t kChunksPerPart = 6;
 
 // With fewer chunks per part than this, ranks wait for the last column of a block. Then tiles of 64 rows are better
-// than tiles of 128 rows. In the same simulation, they raise the busy time from 49 % to 57 % with one chunk per part.
-// With four chunks per part they lower it from 95 % to 93 %.
+// than tiles of 128 rows. In the simulation above, tiles of 64 rows raise the busy time from 49 % to 57 % with one
+// chunk per part. With four chunks per part they lower the busy time from 95 % to 93 %.
 constexpr int64_t kFewChunksPerPart = 3;
 
 // The largest number of blocks of a sequence. More blocks would take 1 GB and some seconds to schedule. One chunk per
 // part is allowed even if it makes more blocks.
 constexpr int64_t kMostBlocks = int64_t{1} << 24;
 
-// The predicted cost of a block per head in addition to its kept pairs: as much as the pairs of one tile.
+// The predicted fixed cost of a block per head. Like the cost of the block's kept pairs, it is counted in (row, key)
+// pairs. It equals the cost of one tile.
 constexpr double kBlockPairs = static_cast<double>(kFullBlockQ * kColumnKeys);
 
-/// Returns the cost of a tile of `rows` rows without its products, as a fraction of the products' cost.
+/// Returns the cost of everything in a tile of `rows` rows but its products, as a fraction of the products' cost.
 double TileOverhead(int64_t rows) {
   constexpr int64_t kStripRows = 32;  // the rows of a strip at most levels
   return static_cast<double>(kTileOverheadGroups) / static_cast<double>(rows / kStripRows * (kColumnKeys / kKeyStep));
@@ -62,8 +63,8 @@ double PairsOf(const RowRule& rule, Interval rows, Interval keys) {
   return static_cast<double>(part.KeptPairs(rows));
 }
 
-/// Returns the time from the end of a block's `seconds` to the start of the next block of its chunk. If the sums stay
-/// on the rank, this time is 0: a column of the next block begins when the same column of this block ends.
+/// Returns the time from the end of sender.seconds until the next block of the chunk can start. If the sums stay on the
+/// rank, this time is 0: a column of the next block begins when the same column of `sender` ends.
 double OnTheWay(const SumSchedule& schedule, const SumCall& call, const SumBlock& sender) {
   if (sender.to == sender.rank || sender.to < 0) return 0;
   const int64_t keys = schedule.chunks[static_cast<size_t>(sender.chunk)].keys.size();
@@ -135,7 +136,7 @@ class SumMaker {
     const bool alone = parts.size() <= 1 && !call_.head_by_head;
     const int64_t chains = alone ? 1 : call_.group;
     CheckBlocks(std::ssize(cut), std::ssize(parts), chains);
-    // For each (head of the group, part): the pair's block in the latest chunk so far that the part sees, or kNone.
+    // For each (head of the group, part of the rows): the newest block, in any chunk, of this head and part, or kNone.
     std::vector<int32_t> before(static_cast<size_t>(chains) * parts.size(), kNone);
     for (const Interval& keys : cut) {
       const auto chunk = static_cast<int32_t>(result_.chunks.size());
@@ -227,7 +228,7 @@ class SumMaker {
   /// An event of the simulation: block `block` becomes ready (block >= 0), or a rank becomes free.
   struct Event {
     double at = 0;
-    int64_t number = 0;  // among events at the same time, the one with the lowest number is taken first
+    int64_t number = 0;  // among events at the same time, the event with the lowest number is taken first
     int32_t block = 0;
     int rank = 0;
     bool operator>(const Event& other) const { return at != other.at ? at > other.at : number > other.number; }
@@ -283,9 +284,9 @@ class SumMaker {
 
 }  // namespace
 
-// Returns kFullBlockQ / 2 if that keeps workers busier. For example, with 64 threads, 4 heads, 16 columns side by side
-// and parts of 8192 rows, workers are busy for 87 % of a block's time. With kFullBlockQ it is 81 %. Tiles with a
-// quarter of the rows gain no more.
+// Returns kFullBlockQ / 2 rows if such tiles keep workers busier. For example, with 64 threads, 4 heads, 16 columns
+// side by side and parts of 8192 rows, workers are busy for 87 % of a block's time. With kFullBlockQ rows, workers are
+// busy for 81 %. Tiles with a quarter of the rows gain no more.
 int64_t TileRowsOfBlocks(int64_t rows, int64_t columns, int64_t columns_at_once, bool few_chunks) {
   if (!few_chunks) return kFullBlockQ;
   const auto at_once = static_cast<double>(std::max<int64_t>(std::min(columns, columns_at_once), 1));

@@ -13,13 +13,14 @@ namespace fa::tiling {
 /// own, and every transport has 32,768 tags.
 inline constexpr int32_t kMostTravellingChunks = 32'000;
 
-/// A number that is a multiple of block_k in every backward. So a column begins at every multiple of it.
+/// The number of keys of a column in schedules of sums. In every backward this number is a multiple of block_k, so a
+/// tile's column begins at each multiple of this number.
 inline constexpr int64_t kColumnKeys = 128;
 
-/// Some keys of a sequence. Their sums of dK and dV go from rank to rank in one message.
+/// Some keys of a sequence, whose sums of dK and dV go from rank to rank in one message.
 struct SumChunk {
   int64_t sequence = 0;  ///< number of the sequence, counted from the unit's first sequence
-  Interval keys;         ///< keys of the sequence; they begin at a multiple of kColumnKeys
+  Interval keys;         ///< keys of the sequence, which begin at a multiple of kColumnKeys
   int64_t at = 0;        ///< position of the chunk's sums among the unit's sums, in keys
   int last = -1;         ///< the rank that adds last; -1: no row keeps any of the keys
   /// Index among the chunks whose sums go from rank to rank; -1: one rank adds all blocks of the chunk.
@@ -33,7 +34,7 @@ struct SumBlock {
   Interval rows = {};      ///< rows of the sequence
   Interval heads = {};     ///< query heads of the group
   double seconds = 0;      ///< predicted time for which the block keeps the rank's workers busy
-  double late = 0;         ///< predicted time from the end of `seconds` until the block ends
+  double late = 0;         ///< predicted time from the end of `seconds` until the block's last column ends
   int from = -1, to = -1;  ///< ranks that the block's sums come from and go to; -1: the sums begin, or end, here
   /// Whether the block is the first, or the last, of its chunk with these heads.
   bool begins_heads = true, ends_heads = true;

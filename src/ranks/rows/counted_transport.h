@@ -9,8 +9,8 @@
 
 namespace fa::ops {
 
-/// Wraps the transport of a run. It counts the bytes of tensors (Transport::traffic) and the messages that are under
-/// way. The messages of agreement.h do not pass through this class, so they are not counted.
+/// Wraps the transport of a run. The wrapper counts the bytes of tensors (Transport::traffic) and the messages that are
+/// under way. The messages of agreement.h do not pass through this class, so they are not counted.
 class CountedTransport final : public Transport {
  public:
   explicit CountedTransport(Transport& transport) : transport_(transport) {}
@@ -28,7 +28,7 @@ class CountedTransport final : public Transport {
   Transport& transport_;
 };
 
-/// Makes room in the transport for the workspace that KeepIfUnderWay may put there. @throws std::bad_alloc
+/// Makes room in the transport for the workspace that KeepIfUnderWay may put into the transport. @throws std::bad_alloc
 void ReserveKept(Transport& transport);
 /// Call this function after a run that failed. If messages are still under way, the transport takes over the memory of
 /// `workspace`, which becomes empty.

@@ -46,15 +46,14 @@ struct UnitPlaces {
 struct ExchangeBuffers {
   std::byte* send = nullptr;
   std::byte* receive = nullptr;
-  Transport::Request* requests = nullptr;  ///< messages.receive.size() requests, then messages.send.size() requests
+  Transport::Request* requests = nullptr;  ///< one per message that is received, then one per message that is sent
 
   [[nodiscard]] std::span<Transport::Request> RequestsOf(const UnitMessages& messages) const {
     return {requests, messages.receive.size() + messages.send.size()};
   }
 };
 
-/// Fills results with NaN. A rank that has not computed them sends them all the same, because other ranks wait for
-/// them.
+/// Fills results with NaN. A rank that has not computed its results sends NaN, because other ranks wait for a message.
 void SpoilResults(std::byte* results, size_t bytes);
 
 /// One exchange of rows between ranks. Call Start and Keep, then PutKept and Arrive, then Leave.

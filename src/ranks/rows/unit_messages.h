@@ -15,7 +15,7 @@ namespace fa::ops {
 
 /// The number of message tags for units. Each unit in flight has one tag for its rows and one for its results.
 inline constexpr int kUnitTags = 2 * tiling::kUnitsInFlight;
-/// Tags of moved rows and of their gradients. These tags follow the tag of the sums for dsink and dslopes.
+/// Tags of moved rows and of their gradients. Both tags follow the tag of the sums for dsink and dslopes.
 inline constexpr int kMoveTag = kUnitTags + 1, kMoveBackTag = kUnitTags + 2;
 
 /// Returns the size of a buffer of `bytes` bytes, rounded up so that the next buffer is aligned.
@@ -63,7 +63,7 @@ struct PeerRows {
 /// The messages that one rank sends and receives for a unit.
 struct UnitMessages {
   std::vector<PeerRows> send, receive;
-  PeerRows kept_from, kept_to;  ///< rows that the rank keeps for itself: where they are copied from and to
+  PeerRows kept_from, kept_to;  ///< where rows that the rank keeps for itself are copied from and to
   size_t send_bytes = 0, receive_bytes = 0;
 };
 
@@ -73,7 +73,7 @@ struct UnitMessages {
                                       const tiling::RankUnit& unit, int rank, const StagedRows& queries,
                                       const StagedRows& keys, std::span<const RowTensor> tensors);
 /// With kSequence, returns the messages that carry finished gradients of keys to the ranks that hold the keys. Tensors
-/// with RowAxis::kEveryKey go to all ranks; there the unit's keys lie one after the other.
+/// with RowAxis::kEveryKey go to all ranks. On the receiving rank the unit's keys lie one after the other.
 /// @param finished  where FinishedKeys of `rank` lie
 [[nodiscard]] UnitMessages MessagesHome(const tiling::RankCall& call, const tiling::RankUnit& unit, int rank,
                                         const StagedRows& finished, std::span<const RowTensor> tensors);
@@ -87,9 +87,9 @@ struct UnitMessages {
 /// Writes 0 to the staged rows next to the needed keys. Tensor t is staged at staged + at[t].
 void ClearSlack(std::span<const RowTensor> tensors, std::span<const size_t> at, const StagedRows& keys, int64_t heads,
                 std::byte* staged);
-/// Returns the messages that carry results back to the ranks that hold their rows. They are the messages of MessagesIn
-/// with sender and receiver exchanged. Tensors with RowAxis::kEveryKey go to all ranks, and on both sides the unit's
-/// keys lie one after the other.
+/// Returns the messages that carry results back to the ranks that hold their rows. The result is the messages of
+/// MessagesIn with sender and receiver exchanged. Tensors with RowAxis::kEveryKey go to all ranks, and on both sides
+/// the unit's keys lie one after the other.
 [[nodiscard]] UnitMessages MessagesBack(const tiling::RankCall& call, const tiling::RankPlan& plan,
                                         const tiling::RankUnit& unit, int rank, const StagedRows& queries,
                                         const StagedRows& keys, std::span<const RowTensor> tensors);

@@ -14,8 +14,8 @@ namespace {
 constexpr int kFirstTag = kMoveBackTag + 1;
 static_assert(kFirstTag + tiling::kMostTravellingChunks <= Transport::kTags);
 
-// The number of blocks that one poll examines. That is enough for the blocks that run and for as many blocks whose sums
-// arrive meanwhile.
+// The number of blocks that one poll examines. The number is enough for the blocks that run and for as many blocks
+// whose sums arrive meanwhile.
 constexpr size_t kBlocksPolled = ChainMessages::kMostReceives;
 
 }  // namespace
@@ -98,7 +98,8 @@ Status ChainMessages::Receive(size_t block, bool may_wait) {
   BlockState& state = states_[block];
   const tiling::SumBlock& of = blocks_[block].of;
   if (state.request == kNoRequest) {
-    // If the sums of a chunk come back to this rank, it must have sent them first, because they use the same memory.
+    // Sums of a chunk that come back to this rank arrive in the memory from which the rank sent them. So they are
+    // received only after that send has ended.
     const int32_t before = blocks_[block].before;
     if (before >= 0 && !states_[static_cast<size_t>(before)].sent) return Status::Ok();
     bool left = false;

@@ -16,17 +16,17 @@
 namespace fa::ops {
 
 /// Moves the sums of one unit between ranks while the unit's graph runs. The sums of a block arrive before the block's
-/// tiles run. They go on to the next rank when all these tiles have run.
+/// tiles run. The sums go on to the next rank when all these tiles have run.
 ///
 /// A poll examines only the next blocks from the first unfinished block on, so few receives are under way.
 ///
-/// Some transports can only wait for a message. Then the polling thread takes blocks strictly in their order. Before it
-/// waits for the sums of a block, all earlier blocks have ended, and their sums have been sent. All ranks follow one
-/// order of blocks. So the first block in that order for which some rank waits depends only on blocks that have ended,
-/// and its sums arrive.
+/// Some transports can only wait for a message. Then the polling thread takes blocks strictly in their order. Before
+/// the thread waits for the sums of a block, all earlier blocks have ended, and their sums have been sent. All ranks
+/// follow one order of blocks. So the first block in that order for which some rank waits depends only on blocks that
+/// have ended, and its sums arrive.
 ///
-/// A transport may move messages only while it is called. So if it can test messages, every poll tests one message that
-/// is under way. It tests a message with sums if there is one, and otherwise a message of UnitProgress.
+/// A transport may move messages only while it is called. So if the transport can test messages, every poll tests one
+/// message that is under way: a message with sums if there is one, and otherwise a message of UnitProgress.
 class ChainMessages final : public core::Arrivals {
  public:
   /// The state of a block during a run.
@@ -74,8 +74,8 @@ class ChainMessages final : public core::Arrivals {
 
   [[nodiscard]] Status Poll(core::OnArrival arrived) override;
   [[nodiscard]] bool done() const override { return first_ == blocks_.size(); }
-  /// Call this function after a run that failed. It receives the remaining sums, and sends NaN instead of sums, in the
-  /// order of blocks. So no other rank waits forever.
+  /// Call this function after a run that failed. The function receives the remaining sums, and sends NaN instead of
+  /// sums, in the order of blocks. So no other rank waits forever.
   [[nodiscard]] Status PassOn();
   /// Returns the first error that the transport returned.
   [[nodiscard]] const Status& failed() const { return failed_; }

@@ -50,7 +50,7 @@ int64_t GradChain::ColumnsAtOnce(const tiling::Machine& machine) const {
   return core::CeilDiv(int64_t{machine.workers}, bound_.forward.problem.heads_kv);
 }
 
-/// Makes a plan without tiles. It has one slot per kv head, with the rows of all parts one after the other.
+/// Makes a plan without tiles. The plan has one slot per kv head, with the rows of all parts one after the other.
 tiling::BackwardPlan GradChain::MakeLayout(const tiling::Machine& machine) const {
   const tiling::AttentionProblem& problem = bound_.forward.problem;
   const tiling::BackwardShape shape =

@@ -40,7 +40,7 @@ class GradChain {
   [[nodiscard]] const tiling::WorkspacePlan& workspace() const { return workspace_; }
   [[nodiscard]] tiling::PlanFacts Facts() const;
 
-  /// Returns the size in bytes of all sums of the unit. Their memory must not be reused before FinishSends.
+  /// Returns the size in bytes of all sums of the unit. The memory of the sums must not be reused before FinishSends.
   [[nodiscard]] size_t SumBytes() const;
   /// Returns the number of send requests, one for each chunk whose sums go from rank to rank.
   [[nodiscard]] size_t RequestCount() const { return static_cast<size_t>(schedule_->travelling_chunks); }
@@ -48,7 +48,7 @@ class GradChain {
   /// sent count too.
   [[nodiscard]] MessagesUnderWay UnderWay() const;
 
-  /// Memory that must outlive the unit's run, because messages may still read its sums after the run.
+  /// Memory that must outlive the unit's run, because messages may still read the sums after the run.
   struct Travelling {
     float* sums = nullptr;
     Transport::Request* requests = nullptr;
@@ -93,12 +93,12 @@ class GradChain {
   const core::kernels::KernelTable& table_;
   tiling::Machine machine_;
   int64_t columns_ = 0;              ///< number of columns of dK: d + d_rope
-  std::vector<int64_t> key_offset_;  ///< for each sequence of the unit: where its keys begin on the axis
+  std::vector<int64_t> key_offset_;  ///< for each sequence of the unit: where its keys begin on the key axis
   tiling::BackwardPlan layout_;      ///< a plan that has slots but no tiles
   tiling::WorkspacePlan workspace_;
   BackwardBuffers buffers_;
   tiling::ChainGraph graph_;
-  int64_t copied_keys_ = 0;  ///< keys of the largest chunk, padded by PairedRows
+  int64_t copied_keys_ = 0;  ///< number of keys of the largest chunk, padded by PairedRows
   size_t run_state_ = 0, states_ = 0, sums_ = 0, k_ = 0, v_ = 0;
 };
 

@@ -145,7 +145,8 @@ GradChain::Finished GradUnit::FinishedRows(std::byte* staged) const {
           .rows = finished_};
 }
 
-// The gradient of a key that no row keeps is 0 times the scale, as in one process. With a negative scale it is -0.
+// The gradient of a key that no row keeps is 0 times the scale, as in one process. With a negative scale the gradient
+// is -0.
 void GradUnit::ClearUnseenKeys(const Args& args) const {
   const bool negative = std::signbit(bound_.forward.whole.scale);
   for (size_t t = 0; t < outputs_.size(); ++t) {

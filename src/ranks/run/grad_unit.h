@@ -34,7 +34,7 @@ class GradUnit : public UnitTensors<AttentionGradArgs> {
 
   /// Copies the bias gradient, summed over rows, from the program's workspace to the memory from which it is sent.
   void KeepBias(std::byte* program_workspace, std::byte* staged) const;
-  /// Returns the bias gradient, summed over the rows of all ranks, after it has arrived. Its shape is [query heads of
+  /// Returns the bias gradient, summed over the rows of all ranks, after it has arrived. The shape is [query heads of
   /// the call][keys of the unit].
   [[nodiscard]] float* ArrivedBias(std::byte* staged) const { return reinterpret_cast<float*>(staged + bias_to_); }
   /// Writes 0 to the bias gradient at keys that no row keeps.

@@ -45,8 +45,8 @@ class ParameterSums {
     const float *delta = nullptr, *slope_rows = nullptr;
   };
   static void Add(const Rows& rows, Chain& chain);
-  /// Adds chain.slope, the sum over sequence `b`, to chain.slopes. If slopes differ per batch element, also stores it
-  /// as a result.
+  /// Adds chain.slope, the sum over sequence `b`, to chain.slopes, and clears chain.slope. If slopes differ per batch
+  /// element, also stores the sum as a result.
   void EndSequence(int64_t b, int64_t head, Chain& chain, std::byte* workspace) const;
 
   /// Adds the terms of the whole sequences that a program has computed. The program's first sequence is

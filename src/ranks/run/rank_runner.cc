@@ -10,7 +10,7 @@
 namespace fa::ops {
 namespace {
 
-/// Notes that a run has begun. Such a run cannot start again on the caller's thread.
+/// Notes that a run has begun. A run that has begun cannot start again on the caller's thread.
 class Begun {
  public:
   void Note() {

@@ -62,7 +62,7 @@ class RankedBackward final : public ops::RankedImpl<AttentionGradArgs> {
     const ops::MessagesUnderWay& of_units = runs_.under_way();
     const ops::MessagesUnderWay of_moves = moves_.UnderWay();
     const auto parameters =
-        static_cast<int64_t>(sums_.chain_bytes());  // sent alone, after all other messages have left
+        static_cast<int64_t>(sums_.chain_bytes());  // these sums are sent alone, after all other messages have left
     return {std::max<int64_t>({of_units.requests + of_sums.requests, of_moves.requests, 1}),
             std::max({of_units.bytes, of_sums.bytes, of_moves.bytes, parameters})};
   }
@@ -86,7 +86,7 @@ class RankedBackward final : public ops::RankedImpl<AttentionGradArgs> {
     const AttentionGradArgs args = moves_.CopiesOf(own, workspace);
     sums_.Clear(workspace);
     ClearBias(args, workspace);
-    Status computed;  // first error in computing; after it messages go on, so that no rank waits forever
+    Status computed;  // first error in computing; messages go on after an error, so that no rank waits forever
     ops::CountedTransport transport(*session_.transport);
     FA_RETURN_IF_ERROR(moves_.Bring(transport, own, workspace));
     const auto compute = [&](size_t u, ops::UnitProgress& progress) {
@@ -186,7 +186,7 @@ class RankedBackward final : public ops::RankedImpl<AttentionGradArgs> {
     }
     if (unit.chain() == nullptr) return Status::Ok();
     const ops::GradChain& chain = *unit.chain();
-    // Other ranks wait for the sums of the unit before, so those are tested first.
+    // Other ranks wait for the sums of the previous unit, so these sums are tested first.
     if (u > 0 && units_[u - 1].chain() != nullptr) progress.TestFirst(SendsOf(u - 1, workspace));
     std::byte* staged = runs_.Staged(workspace);
     AttentionGradArgs unit_args = unit.UnitArgs(args, staged);

@@ -55,7 +55,7 @@ class RankedForward final : public ops::RankedImpl<AttentionArgs> {
       rows.unused_rows = tail;
       WriteUnusedRows(bound_.whole.problem, rows);
     }
-    Status computed;  // first error in computing; after it messages go on, so that no rank waits forever
+    Status computed;  // first error in computing; messages go on after an error, so that no rank waits forever
     const auto compute = [&](size_t u, ops::UnitProgress& progress) {
       const ForwardUnit& unit = units_[u];
       std::byte* const staged = runs_.Staged(workspace);

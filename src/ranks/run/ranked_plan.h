@@ -46,7 +46,8 @@ struct RankSession {
 /// Sets the session's context to one with the instruction-set level that the ranks have agreed on.
 [[nodiscard]] Status UseAgreed(const Agreed& agreed, Context& own, RankSession& session);
 
-/// Call this function if this rank cannot begin a run that all other ranks begin. They then get the error `why`.
+/// Call this function if this rank cannot begin a run that all other ranks begin. The other ranks then get the error
+/// `why`.
 [[nodiscard]] Status TellRanks(const RankSession& session, const Status& why);
 
 /// Returns the PlanFacts of a rank's first unit, but with the FLOPs of all its units.
@@ -127,7 +128,7 @@ Result<PlanFor<typename Impl::Args>> MakeRankedPlan(std::shared_ptr<Transport> t
         return Status::OutOfMemory(error.what());
       }
       FA_RETURN_IF_ERROR(CheckWorkspace(impl->workspace().total_bytes()));
-      // If a rank had no memory for its messages during a run, the other ranks would wait for it. So the room is
+      // If a rank had no memory for its messages during a run, the other ranks would wait for this rank. So the room is
       // reserved now.
       ReserveKept(*transport);
       const MessagesUnderWay most = impl->UnderWay();

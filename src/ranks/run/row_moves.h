@@ -16,8 +16,8 @@
 namespace fa::ops {
 
 /// Copies moved rows before the first unit of a backward with kSequence, and sends their dQ back after the last unit.
-/// Only rows that one instruction sums move (tiling::RankPlan::q). A rank that computes just the rows that it holds, in
-/// the same order, copies nothing.
+/// A row moves only if one instruction sums it with rows of another rank (tiling::RankPlan::q). A rank that computes
+/// just the rows that it holds, in the same order, copies nothing.
 class RowMoves {
  public:
   /// Makes an object for a rank without moved rows.
@@ -32,7 +32,7 @@ class RowMoves {
   /// Makes the copies. All ranks must call this function, and also TakeBack.
   [[nodiscard]] Status Bring(Transport& transport, const AttentionGradArgs& args, std::byte* workspace) const;
   [[nodiscard]] Status TakeBack(Transport& transport, const AttentionGradArgs& args, std::byte* workspace) const;
-  /// Writes NaN over the copies of dQ, because other ranks may get parts of them.
+  /// Writes NaN over the copies of dQ, because other ranks may get parts of the copies.
   void Spoil(std::byte* workspace) const;
 
  private:

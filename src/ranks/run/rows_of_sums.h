@@ -14,8 +14,9 @@
 
 namespace fa::ops {
 
-/// The terms that each of a rank's rows adds to dsink and dslopes, if rows stay on their rank. They are kept until all
-/// units have run. After that, the unfinished sums pass from rank to rank, in the order of the batch and of its rows.
+/// The terms that each of a rank's rows adds to dsink and dslopes, if rows stay on their rank. The terms are kept until
+/// all units have run. After that, the unfinished sums pass from rank to rank, in the order of the batch elements and
+/// of their rows.
 class RowsOfSums {
  public:
   RowsOfSums() = default;
@@ -37,7 +38,7 @@ class RowsOfSums {
     int rank = 0;
     int64_t sequence = 0;
     tiling::PlacedRows rows;
-    int64_t kept = 0;   ///< if this rank holds the rows: index of their first term among the terms of a head
+    int64_t kept = 0;   ///< if this rank holds the rows: index of the first row's term among the terms of a head
     bool ends = false;  ///< whether the rows end the sequence
   };
 
@@ -46,7 +47,7 @@ class RowsOfSums {
 
   const BoundGradRanks* bound_ = nullptr;
   std::vector<Step> steps_;
-  std::vector<int> last_rank_;  ///< for each sequence: the rank that ends it; 0 if it has no rows
+  std::vector<int> last_rank_;  ///< for each sequence: the rank that holds the last rows; 0 without rows
   int64_t own_rows_ = 0;        ///< number of this rank's rows in all sequences
   bool has_sink_ = false, has_slopes_ = false;
   size_t delta_ = 0, slope_ = 0;

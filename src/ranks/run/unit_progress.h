@@ -10,9 +10,10 @@
 
 namespace fa::ops {
 
-/// Polls messages that are under way while a unit's tiles run and for which no tile waits. They are rows that the unit
-/// sends, rows of the next unit, and results and sums of the previous unit. A transport may move large messages only
-/// while it is called, and any call moves all messages. So a poll tests only the first message that has not ended.
+/// Polls messages that are under way while a unit's tiles run and for which no tile waits. The messages carry rows that
+/// the unit sends, rows of the next unit, and results and sums of the previous unit. A transport may move large
+/// messages only while it is called, and any call moves all messages. So a poll tests only the first message that has
+/// not ended.
 class UnitProgress final : public core::Arrivals {
  public:
   using Requests = std::span<Transport::Request>;

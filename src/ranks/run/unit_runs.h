@@ -63,7 +63,7 @@ class UnitRuns {
 
   /// Runs all units.
   /// @param compute  compute(number of the unit, progress) makes the unit's products, and may poll for messages
-  ///                 meanwhile. It returns only errors of the transport.
+  ///                 meanwhile. `compute` returns only errors of the transport.
   /// @param taken taken(number of the unit) is called when the unit's results have arrived in their tensors. The staged
   ///               memory of all units is free during this call
   template <typename Args, typename Compute, typename Taken>

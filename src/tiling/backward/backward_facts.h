@@ -10,7 +10,7 @@
 
 namespace fa::tiling {
 
-/// Returns the PlanFacts of a backward. They refer to `plan`.
+/// Returns the PlanFacts of a backward. `plan` must outlive the result.
 [[nodiscard]] PlanFacts FactsOf(const AttentionProblem& problem, const Machine& machine, const BackwardPlan& plan,
                                 std::vector<std::string> kernels);
 

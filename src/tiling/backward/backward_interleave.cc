@@ -6,7 +6,7 @@
 //   worker. Efficiency is 98 to 100 %. For comparison, two pairs in flight at one time have the same efficiency on 2
 //   workers, but 77 % on 64 workers (8 heads of 8K).
 // - With fewer pairs, a band with one column per worker lets each worker keep a column to its end. K, V, dK and dV stay
-//   in the worker's L2: 79 to 97 % of the tiles follow their column's last tile on the same worker. The band still
+//   in the worker's L2: 79 to 97 % of the tiles run on the worker of their column's previous tile. The band still
 //   levels the unequal columns of a causal head. 8 heads of 8K on 64 workers have an efficiency of 94.8 %. The
 //   efficiency is 90.2 % with bands of one column, 91.8 % with 4 columns and 92.4 % with 16. Short columns come first,
 //   so bands of one column leave the longest columns to the end. One head of 8K on 2 workers has an efficiency of

@@ -55,8 +55,8 @@ struct BackwardPlan {
   bool head_by_head = false;
   /// For each sequence, the row in the slot at which its rows begin. Empty: the rows of every sequence begin at row 0.
   std::vector<int64_t> slot_row_of;
-  int64_t slot_rows = 0;  ///< number of rows of the largest pair: sq rounded up to block_q, times the group unless
-                          ///< head_by_head
+  /// Number of rows of the largest pair: sq rounded up to block_q, times the group unless head_by_head.
+  int64_t slot_rows = 0;
   int64_t slot_keys = 0;  ///< longest sk, rounded up to block_k
   /// Floating-point operations, as in PlanInfo. A (row, key) pair takes 2 * (3 (d + d_rope) + 2 dv).
   double flops = 0, flops_full = 0, flops_visited = 0;

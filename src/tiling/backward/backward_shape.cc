@@ -52,8 +52,8 @@ int64_t ChooseBlockK(const AttentionProblem& problem, Isa isa) {
 
 // Predicts the share of the workers' time that goes into matrix products. In this model all workers work on one
 // (sequence, kv head) pair. If row groups add their columns in ascending order, each worker starts one row group after
-// the previous worker. If row groups take columns from the last key to the first, all columns start at once. But a row
-// group takes its columns one after the other, and a column takes its row groups one after the other.
+// the previous worker. If row groups take columns from the last key to the first, all columns start at once. Then only
+// the order of tiles limits the use: the tiles of a column, or of a row group, run one after the other.
 double PredictedUse(const Sequence& sequence, int64_t group, const BackwardShape& shape, int64_t strip_rows,
                     int64_t workers) {
   const auto columns = static_cast<double>(CeilDiv(sequence.sk, shape.block_k));

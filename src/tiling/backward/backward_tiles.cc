@@ -59,7 +59,8 @@ class TileMaker {
     return !visited.empty() && visited[static_cast<size_t>(row_group)];
   }
 
-  /// Finds which row groups the columns before columns_made_ visit, and which the columns after columns_made_ visit.
+  /// Finds the row groups that columns before columns_made_ visit, and the row groups that columns after columns_made_
+  /// visit.
   void FindOtherVisits(bool descend) {
     const auto visits = [&](Interval columns) {
       std::vector<int64_t> change(static_cast<size_t>(row_groups_) + 1, 0);
@@ -225,8 +226,8 @@ class TileMaker {
   const BackwardCut& cut_;
   const int64_t row_groups_, columns_;
   Interval columns_made_;
-  std::vector<bool> visited_before_, visited_after_;  // for each row group: whether columns that are added before, or
-                                                      // after, the made columns visit it
+  // For each row group: whether it adds some column before, or after, the columns in columns_made_.
+  std::vector<bool> visited_before_, visited_after_;
   std::vector<Interval> strip_keys_;
   std::vector<int32_t> last_of_rows_;    // for each (head, row group): the last of its tiles made so far
   std::vector<int32_t> last_of_column_;  // for each column: the last of its tiles made so far
@@ -236,7 +237,8 @@ class TileMaker {
 
 }  // namespace
 
-// Keys behind those of the last row do not count: a sequence has its order whatever rows its tensor has behind it.
+// The order follows from the keys that rows keep, not from sk. So unused rows and keys behind the sequence do not
+// change it.
 bool ColumnsDescend(const RowRule& rule) { return rule.sq > 0 && rule.Keys(0).end < rule.KeysOfRows({0, rule.sq}).end; }
 
 PairTiles MakePairTiles(const RowRule& rule, const BackwardCut& cut) { return TileMaker(rule, cut).Make(); }

@@ -49,8 +49,8 @@ struct PairTile {
 struct PairTiles {
   std::vector<PairTile> tiles;
   std::vector<int64_t> band_begin;  ///< where the tiles of each band begin in `tiles`, then tiles.size()
-  double visited_pairs = 0;         ///< number of (row, key) pairs that the strips visit; each strip visits only its
-                                    ///< own keys
+  /// Number of (row, key) pairs that the strips visit; each strip visits only its own keys.
+  double visited_pairs = 0;
 
   [[nodiscard]] int64_t bands() const { return static_cast<int64_t>(band_begin.size()) - 1; }
 };

@@ -27,8 +27,8 @@ class PairMaker {
   PairMaker(const AttentionProblem& problem, const Machine& machine, const BackwardCut& cut, BackwardPlan& plan)
       : problem_(problem), machine_(machine), cut_(cut), plan_(plan) {}
 
-  /// Makes all (sequence, kv head) pairs. The heaviest pairs come first, so that no worker is left with a long one at
-  /// the end.
+  /// Makes all (sequence, kv head) pairs. The heaviest pairs come first, so that no worker is left with a heavy pair
+  /// at the end.
   std::vector<HeadPair> MakeAll() {
     CheckSize();
     for (size_t s = 0; s < problem_.sequences.size(); ++s) {

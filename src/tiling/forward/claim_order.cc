@@ -10,8 +10,8 @@ namespace fa::tiling {
 namespace {
 
 // Returns the order in which items are cut into ranges for the workers. An empty result means that items keep their
-// order. If the row blocks of a head weigh differently (causal), the last is paired with the first, the last but one
-// with the second, and so on. All pairs weigh about the same, so cuts between pairs give equal ranges.
+// order. If the row blocks of a head have unequal weights (causal), the last block is paired with the first, the last
+// but one with the second, and so on. All pairs weigh about the same, so cuts between pairs give equal ranges.
 std::vector<int32_t> PairItems(std::span<const HeadTiles> heads, size_t items, int workers) {
   std::vector<int32_t> order;
   if (workers == 1) return order;

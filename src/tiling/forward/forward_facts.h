@@ -10,7 +10,7 @@
 
 namespace fa::tiling {
 
-/// Returns the PlanFacts of a forward. They refer to `plan`.
+/// Returns the PlanFacts of a forward. `plan` must outlive the result.
 [[nodiscard]] PlanFacts FactsOf(const char* op, const AttentionProblem& problem, const Machine& machine,
                                 const ForwardPlan& plan, std::vector<std::string> kernels);
 

@@ -59,7 +59,7 @@ struct ForwardPlan {
   /// The worker that runs each task in the simulation. It is empty if workers have ranges of their own.
   std::vector<int> worker_of;
   std::vector<double> load;  ///< predicted time of each worker's tasks; the longest is 1
-  double efficiency = 1;     ///< efficiency of a simulated run in which each task takes its cost as time
+  double efficiency = 1;     ///< mean load of the workers, as a fraction of the predicted time of the run
 };
 
 }  // namespace fa::tiling

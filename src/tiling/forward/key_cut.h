@@ -17,7 +17,7 @@ inline constexpr int64_t kFewestStateLanes = 16;
 /// per part, so that number is a function of (sq, sk) alone.
 [[nodiscard]] int64_t KeysOfAPart(int64_t sq, int64_t sk);
 
-/// Returns a number that the parts of a sequence with at most sk keys do not exceed. Parts of long sequences grow in
+/// Returns an upper bound of the number of parts of a sequence with at most sk keys. Parts of long sequences grow in
 /// steps, so a few more keys may mean fewer parts.
 [[nodiscard]] int64_t MostParts(int64_t sk);
 

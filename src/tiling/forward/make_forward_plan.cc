@@ -1,6 +1,6 @@
-// This file plans the dense forward, with the cut that the NPU's operator uses. Items are ordered by (sequence, kv
-// head, query head, row block), and each item has the keys that its rows must visit. Workers get contiguous ranges of
-// about equal predicted time.
+// This file plans the dense forward. An item is a tile with the keys that its rows must visit. As in the NPU's
+// operator, items are ordered by (sequence, kv head, query head, row block), and workers get contiguous ranges of
+// items. The ranges have about equal predicted times.
 #include "tiling/forward/make_forward_plan.h"
 
 #include <algorithm>
@@ -111,8 +111,8 @@ class ItemMaker {
   // Returns the key rows to pack for each head of the sequence. They are the rows that some strip visits, because only
   // such rows may be read.
   [[nodiscard]] Interval PackKeys(const Sequence& sequence) const {
-    // Packed tiles give other bits. So only the whole sequence decides whether K and V are packed as tiles. The rows of
-    // this plan and the tile's size have no part in it.
+    // K and V that are packed for the tile unit give other bits. So the whole sequence decides whether they are packed
+    // for the tile unit. The rows of this plan and the sizes of its tiles have no influence.
     const bool tiles = problem_.packs_tiles;
     const int64_t strips = CeilDiv(problem_.group() * (tiles ? sequence.rule.sq : sequence.sq), strip_rows_);
     const bool dense = problem_.k_in_place && problem_.v_in_place;
@@ -123,8 +123,8 @@ class ItemMaker {
     return {keys.begin / step * step, std::min(CeilDiv(keys.end, kKeyStep) * kKeyStep, sequence.sk)};
   }
 
-  // Checks the size of a slot. An element takes four bytes, because it is packed as f32, or at least one byte for int8.
-  // In tiles it has two bytes.
+  // Checks the size of a slot. An element takes four bytes in f32 panels, at least one byte in int8 panels, and two
+  // bytes in tiles of the tile unit.
   void CheckSlot() const {
     const int64_t columns = (problem_.k_in_place ? 0 : problem_.d) + (problem_.v_in_place ? 0 : problem_.dv);
     const size_t bytes = problem_.dtype == DType::kI8 ? 1 : problem_.packs_tiles ? 2 : sizeof(float);
@@ -232,13 +232,13 @@ std::vector<double> PartsOfTheLongest(std::span<const int64_t> loads) {
   return parts;
 }
 
-// Lets all workers claim from one list if that is faster in the simulation. On several NUMA nodes the ranges stay,
-// because each of them has its node.
+// Lets all workers claim from one list if that is faster in the simulation. With several NUMA nodes the ranges stay,
+// because each range belongs to a node.
 void TryOneList(std::span<const int64_t> durations, int64_t total, ForwardPlan& plan) {
   const auto items = std::ssize(plan.items);
   if (!plan.graph.range_node.empty()) return;
   for (int64_t pack = 0; pack < std::ssize(plan.packs); ++pack) {
-    if (plan.graph.predecessor_count[static_cast<size_t>(items + pack)] > 0) return;  // it waits for a slot
+    if (plan.graph.predecessor_count[static_cast<size_t>(items + pack)] > 0) return;  // the pack waits for a slot
   }
   core::TaskGraph listed = LongestFirst(plan, durations);
   Simulated simulated = Simulate(listed, durations);
@@ -277,9 +277,10 @@ int64_t MostSlots(int64_t heads, const AttentionProblem& problem, const Machine&
   return heads <= own || own % problem.heads_kv == 0 ? std::min(heads, own) : machine.workers;
 }
 
-// Raises the numbers of buffers to the most that any lengths of the sequences need. With fewer heads to pack, each head
-// has a slot. Sequences of few rows have parts of keys, and some cut of heads may need all parts. The graph counts
-// tiles of few rows and tiles of many rows, and more packs of fewer keys.
+// Raises the numbers of buffers and tasks to the most that any shorter sequences need. Shorter sequences can need more
+// of both. Fewer heads may be packed, so that each has a slot of its own. Sequences of few rows have their keys cut
+// into up to MostParts parts. A pack may have fewer keys, which makes more packs. The tasks of all these cases are
+// added.
 void RaiseToAnyLengths(const AttentionProblem& problem, const Machine& machine, ForwardPlan& plan) {
   int64_t most_rows = 0, parts = 0;
   for (const Sequence& sequence : problem.sequences) {

@@ -30,7 +30,8 @@ struct PackedHead {
 
 /// Gives each packed head a slot. `cuts` are the workers' ranges of tiles. If there are at most workers + 1 packed
 /// heads, each has a slot of its own. Otherwise each worker has one slot, for the heads that start in its range, one
-/// after the other. Fills in plan.kv_slots and the slots of packs and items.
+/// after the other. A head that fills the whole range of a later worker gets a slot of its own. Fills in plan.kv_slots
+/// and the slots of packs and items.
 void AssignSlots(std::span<const int64_t> cuts, std::span<PackedHead> packed, ForwardPlan& plan);
 
 /// Adds the joins and edges to plan.graph, and a time of 0 per join to `durations`.

@@ -20,7 +20,7 @@ constexpr double kMinTaskFlops = 1e6;
 
 // A product that reads values in place prefetches the row that lies this many rows ahead. Shared values are columns of
 // the keys, which the computation of scores has brought into L2. Values in a tensor of their own come from further
-// away. With these, a Zen 5 runs at 64 % of its peak rate with 32 rows, but at 50 % with 8 rows.
+// away. With such values, a Zen 5 runs at 64 % of its peak rate with 32 rows, but at 50 % with 8 rows.
 constexpr int64_t kSharedValuesAhead = 8, kOwnValuesAhead = 32;
 
 void OneList(int64_t tasks, int workers, core::TaskGraph& graph) {
@@ -81,12 +81,13 @@ SparsePlan MakeSparseForwardPlan(const SparseProblem& sparse, const Machine& mac
   return plan;
 }
 
-SparsePlan MakeSparseBackwardPlan(const SparseProblem& sparse, const Machine& machine, bool in_place) {
+SparsePlan MakeSparseBackwardPlan(const SparseProblem& sparse, const Machine& machine, bool in_place, bool gradients) {
   SparsePlan plan = Begin(sparse.shared != nullptr ? "shared kv backward" : "sparse backward", sparse);
   if (in_place) plan.reason = InPlace(sparse);
   const AttentionProblem& problem = sparse.attention;
-  // The products are Q K^T, dO V^T, dS K, dS^T Q and P^T dO.
-  plan.flops = 2 * sparse.Pairs() * static_cast<double>(3 * (problem.d + problem.d_rope) + 2 * problem.dv);
+  // The products are Q K^T, dO V^T, dS K, dS^T Q and P^T dO. Without gradients it is Q K^T alone.
+  const int64_t d = problem.d + problem.d_rope;
+  plan.flops = 2 * sparse.Pairs() * static_cast<double>(gradients ? 3 * d + 2 * problem.dv : d);
   CheckWork(plan.flops, machine.workers);
   // Each task has one token. If a task had several, the tasks after it would wait longer for their turn to add to the
   // keys.

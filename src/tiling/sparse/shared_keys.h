@@ -10,8 +10,8 @@
 
 namespace fa::tiling {
 
-/// Which keys of two tensors a query token has. The keys of a sequence are numbered through both tensors, the keys of
-/// the second tensor behind those of the first.
+/// The keys of two tensors that a query token may have. A sequence's keys are numbered through both tensors: first the
+/// keys of the first tensor, then the keys of the second tensor.
 struct SharedKeys {
   SparseMask first_mask = SparseMask::kNone, second_mask = SparseMask::kRightDownCausal;
   int64_t left = -1, right = -1;  ///< the band of first_mask kBand; -1: no limit on that side
@@ -22,7 +22,7 @@ struct SharedKeys {
 
   /// Returns the keys of the first tensor that the token may have.
   [[nodiscard]] Interval First(const SparseSequence& sequence, int64_t token) const;
-  /// Returns the end of the keys of the second tensor that the token may have, counted in that tensor.
+  /// Returns how many keys of the second tensor the token may have. They are the tensor's first keys.
   [[nodiscard]] int64_t SecondEnd(const SparseSequence& sequence, int64_t token) const;
   /// Returns the largest number of keys that the token can have.
   [[nodiscard]] int64_t KeysAtMost(const SparseSequence& sequence, int64_t token) const;

@@ -9,7 +9,7 @@
 namespace fa::tiling {
 namespace {
 
-/// Returns the part of a description that says which keys of one tensor a token has.
+/// Returns the part of a plan's text that says which keys of one tensor a token has.
 std::string KeysText(SparseMask mask, int64_t entries) {
   if (entries >= 0) return std::to_string(entries) + " entries per token";
   return mask == SparseMask::kNone ? "all" : mask == SparseMask::kBand ? "a window" : "right-down causal";

@@ -9,8 +9,8 @@
 
 namespace fa::tiling {
 
-/// Most heads of a tile. The heads share the tile's gathered keys. 144 heads are whole strips of 16, 24 and 48 lanes,
-/// and the Q and O of 144 heads stay in L2.
+/// The most heads of a tile. The heads share the tile's gathered keys. 144 heads are whole strips of 16, 24 and 48
+/// lanes, and the Q and O of 144 heads stay in L2.
 inline constexpr int64_t kMaxTileHeads = 144;
 
 /// The tasks into which a sparse call is cut. All workers claim from the front of one list. The reason is that the cost

@@ -17,14 +17,15 @@ struct SparseSequence {
   int64_t first_token = 0;             ///< number of tokens of all sequences before it
   /// A key stands for `ratio` tokens. After the tokens of the last key follow `residual` tokens, fewer than `ratio`.
   int64_t ratio = 1, residual = 0;
-  /// How many of the sk keys lie in a second tensor, behind the others, and the first of its rows there (TND).
+  /// How many of the sk keys lie in a second tensor, behind the other keys. In TND, second_offset is the sequence's
+  /// first row in that tensor.
   int64_t second = 0, second_offset = 0;
   int64_t positions = 0;  ///< with SharedKeys: the position of the last query token
 
   [[nodiscard]] int64_t first() const { return sk - second; }  ///< number of keys in the first tensor
 
-  /// Returns the number of tokens before query token 0, for which keys may stand. It is negative if there are fewer of
-  /// these tokens than queries.
+  /// Returns how many tokens lie before query token 0. Keys stand for sk * ratio + residual tokens, and the last sq of
+  /// these tokens are the queries. The result is negative if there are fewer tokens than queries.
   [[nodiscard]] int64_t Before() const { return sk * ratio + residual - sq; }
   /// Returns the limit of query token t, 0..sk: the token may select the keys below this number.
   [[nodiscard]] int64_t Limit(SparseMask mask, int64_t t) const {
@@ -46,7 +47,7 @@ struct SparseSequences {
   int64_t tokens = 0;
   int64_t max_sk = 0;
   bool packed = false;             ///< whether the layout is TND
-  int64_t q_rows = 0, k_rows = 0;  ///< rows of the tensors: S1 and S2, or T; pages: room in the table
+  int64_t q_rows = 0, k_rows = 0;  ///< rows of the tensors: S1 and S2, or T; in pages: rows that the table can name
   int64_t second_rows = 0;         ///< rows of the second tensor of keys
   std::vector<int64_t> lengths_q, lengths_kv, used_q, used_kv, residual_kv;  ///< the lists as the caller gave them
 

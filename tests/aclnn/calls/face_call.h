@@ -54,8 +54,8 @@ struct AttentionParameters {
   int64_t sparse_mode = 0;
   int64_t pse_type = 1;
   std::string softmax_layout;
-  int64_t seed = 0, offset = 0, out_dtype = 0;  ///< of version 4
-  std::array<const aclTensor*, 5> scales = {};  ///< of version 4: dScaleQ, K, V, Dy and O
+  int64_t seed = 0, offset = 0, out_dtype = 0;  ///< only version 4 has these
+  std::array<const aclTensor*, 5> scales = {};  ///< only in version 4: dScaleQ, dScaleK, dScaleV, dScaleDy, dScaleO
 };
 
 enum class ForwardVersion : uint8_t {

@@ -14,6 +14,8 @@
 #include "aclnnop/aclnn_incre_flash_attention.h"
 #include "aclnnop/aclnn_lightning_indexer.h"
 #include "aclnnop/aclnn_lightning_indexer_grad.h"
+#include "aclnnop/aclnn_lightning_indexer_kl_loss.h"
+#include "aclnnop/aclnn_msa_index_score.h"
 #include "aclnnop/aclnn_prompt_flash_attention.h"
 #include "aclnnop/aclnn_ring_attention_update.h"
 #include "aclnnop/aclnn_scatter_pa_kv_cache.h"
@@ -280,6 +282,15 @@ void OperatorCall::AddMergeLse() {
   Out("lseOut", {kQueries});
 }
 
+void OperatorCall::AddIndexScore() {
+  In("query", kPackedQueries);
+  In("key", {kKeys, 1, kSize});
+  Integers("actualSeqQlen", {3}, {0, 1, kQueries});
+  Integers("actualSeqKlen", {3}, {0, 2, kKeys});
+  Integers("startLoc", {2}, {0, 0});
+  Out("score", {kHeads, kQueries, 1});
+}
+
 void OperatorCall::AddScatter() {
   In("key", kPackedQueries);
   Out("keyCacheRef", {kKeys, kSelected, kHeads, kSize});
@@ -314,6 +325,12 @@ void OperatorCall::AddTensors() {
     case Family::kIndexerLoss:
     case Family::kDenseIndexerLoss: return AddLoss();
     case Family::kMergeLse: return AddMergeLse();
+    case Family::kIndexerLossValue:
+      In("targetScore", {kQueries, kKeys});
+      In("indexProbs", {kQueries, kKeys});
+      Out("loss", {1});
+      return;
+    case Family::kIndexScore: return AddIndexScore();
     case Family::kScatter: return AddScatter();
     case Family::kGather: return AddGather();
     case Family::kPrompt:
@@ -461,6 +478,13 @@ aclnnStatus OperatorCall::GetWorkspaceSize() {
           t("query"), t("key"), t("queryIndex"), t("keyIndex"), t("weights"), t("softmaxMax"), t("softmaxSum"),
           t("softmaxMaxIndex"), t("softmaxSumIndex"), nullptr, nullptr, nullptr, nullptr, kScale, bsnd, 0, 0, 0,
           t("dQueryIndex"), t("dKeyIndex"), t("dWeights"), t("loss"), &size_, &executor_);
+    case Family::kIndexerLossValue:
+      return aclnnLightningIndexerKLLossGetWorkspaceSize(t("targetScore"), t("indexProbs"), 1e-8, "logits", t("loss"),
+                                                         &size_, &executor_);
+    case Family::kIndexScore:
+      return aclnnMsaIndexScoreGetWorkspaceSize(t("query"), t("key"), nullptr, nullptr, nullptr, t("actualSeqQlen"),
+                                                t("actualSeqKlen"), t("startLoc"), tnd, 0, 0, 1, t("score"), &size_,
+                                                &executor_);
     case Family::kMergeLse:
       return aclnnAttentionUpdateGetWorkspaceSize(keys_, values_, 1, const_cast<aclTensor*>(t("out")),
                                                   const_cast<aclTensor*>(t("lseOut")), &size_, &executor_);
@@ -511,6 +535,8 @@ aclnnStatus OperatorCall::Start(aclrtStream stream) {
       case Family::kDenseIndexerLse: return aclnnDenseLightningIndexerSoftmaxLse;
       case Family::kIndexerLoss: return aclnnSparseLightningIndexerGradKLLoss;
       case Family::kDenseIndexerLoss: return aclnnDenseLightningIndexerGradKLLoss;
+      case Family::kIndexerLossValue: return aclnnLightningIndexerKLLoss;
+      case Family::kIndexScore: return aclnnMsaIndexScore;
       case Family::kMergeLse: return aclnnAttentionUpdate;
       case Family::kScatter: return aclnnScatterPaKvCache;
       case Family::kGather: return aclnnGatherPaKvCache;

@@ -106,6 +106,7 @@ class OperatorCall {
   void AddSharedKv();
   void AddLoss();
   void AddMergeLse();
+  void AddIndexScore();
   void AddScatter();
   void AddGather();
   [[nodiscard]] const aclTensor* Claimed(Tensor& tensor);

@@ -338,7 +338,7 @@ TEST(AclnnLightningIndexerV2, NumbersInputsAsItsSignature) {
   p.used_k = LengthTensor(used_k, ACL_INT64, handles);
   const auto plan = [&](uint64_t* size, aclOpExecutor** executor) {
     const aclnnStatus status = p.Plan(size, executor);
-    // behind q, k, w, qDescale, kDescale, cuSeqlensQ and cuSeqlensK
+    // Number 7 comes after q, k, w, qDescale, kDescale, cuSeqlensQ and cuSeqlensK.
     const auto set = [&] { return aclSetInputTensorAddr(*executor, 7, nullptr, const_cast<int64_t*>(used_q.data())); };
     return status == ACLNN_SUCCESS ? set() : status;
   };
@@ -425,7 +425,7 @@ TEST(AclnnQuantLightningIndexerV2, MistakesAreNamedInTheFirstPhase) {
   ExpectRefusals(kSecondMistakes, IndexerCall(UsualIndexer(DType::kI8)));
 }
 
-// Numbers of entries are known in the first phase.
+// The first phase knows how many entries each tensor has, so it finds these mistakes.
 const Mistake<Indexer> kPackedMistakes[] = {
     {"UsedOfOtherSequences", ACLNN_ERR_PARAM_INVALID, "sequsedQ has 3 entries, want 2 (batch)",
      [](auto* p, Handles* h) { p->used_q = h->Tensor(Anything(), ACL_INT32, {3}); }},

@@ -181,7 +181,7 @@ TEST(AclnnSparseFlashMla, PagesGiveTheBitsOfCpp) {
   }
 }
 
-// The L1 norm alone is the one that the gradient computes.
+// The operator for the L1 norm alone gives the norm that the gradient computes.
 TEST(AclnnSparseFlashMlaSoftmaxL1Norm, GivesTheBitsOfCpp) {
   for (const Layout layout : {Layout::kBSND, Layout::kTND}) {
     SharedKvCase c = UsualMla(DType::kBF16);
@@ -270,7 +270,7 @@ TEST(AclnnSparseFlashMlaGrad, ErrorsNameTheParameter) {
       {"dOut.dtype=f32, want f16 (query.dtype)", [](MlaParameters* p) { p->d_out = p->sinks; }},
       {"dOriKv: given, want none without oriKv", [](MlaParameters* p) { p->ori = p->used_ori = nullptr; }},
       {"dSinks: given, want none without sinks", [](MlaParameters* p) { p->sinks = nullptr; }},
-      {"oriSoftmaxL1Norm: given, want none without oriSparseIndices", [](MlaParameters* p) { p->ori_l1 = p->cmp_l1; }},
+      {"oriSoftmaxL1Norm.shape[3]=", [](MlaParameters* p) { p->ori_l1 = p->cmp_l1; }},
       {"cmpSoftmaxL1Norm.dtype=f16, want f32", [](MlaParameters* p) { p->cmp_l1 = p->dq; }},
       {"oriMaskMode=1, want 0, 3 or 4", [](MlaParameters* p) { p->ori_mask = 1; }},
       {"layoutKv=\"PA_BBND\", want \"BSND\" (layoutQ)", [](MlaParameters* p) { p->layout_kv = "PA_BBND"; }},
@@ -291,7 +291,7 @@ TEST(AclnnSparseFlashMlaSoftmaxL1Norm, ErrorsNameTheParameter) {
   const MlaMistake mistakes[] = {
       {"k", [](MlaParameters* p) { p->cmp = nullptr; }, 161001},
       {"softmaxL1Norm", [](MlaParameters* p) { p->cmp_l1 = nullptr; }, 161001},
-      {"softmaxL1Norm: given, want none without sparseIndices", [](MlaParameters* p) { p->cmp_lists = nullptr; }},
+      {"softmaxL1Norm.shape[3]=", [](MlaParameters* p) { p->cmp_lists = nullptr; }},
       {"k.dtype=f32, want f16 (q.dtype)", [](MlaParameters* p) { p->cmp = p->cmp_l1; }},
       {"softmaxLse.dtype=f16, want f32", [](MlaParameters* p) { p->lse = p->q; }},
       {"maskMode=4, want 0 or 3", [](MlaParameters* p) { p->cmp_mask = 4; }},
@@ -321,7 +321,7 @@ TEST(AclnnSparseFlashMla, BadContentsAreFoundWhenTheStreamRuns) {
   constexpr int64_t kWithoutZero[] = {1, 6, 10};
   p.cu_q = Int32Tensor(kWithoutZero, false, handles);
   const Snapshot before = call.TakeSnapshot(/*outputs_may_change=*/false);
-  EXPECT_NE(RunFace(MlaOperator::kForward, p), ACL_SUCCESS);
+  EXPECT_EQ(RunFace(MlaOperator::kForward, p), ACLNN_ERR_PARAM_INVALID);
   EXPECT_THAT(aclGetRecentErrMsg(), HasSubstr("cuSeqlensQ[0]=1, want 0"));
   EXPECT_EQ(before.FirstChange(), -1);
 }
@@ -342,7 +342,7 @@ TEST(AclnnSparseFlashMlaMetadata, IsZeros) {
   ASSERT_EQ(aclrtSynchronizeStream(nullptr), ACL_SUCCESS);
   EXPECT_EQ(memory, std::vector<int32_t>(1024, 0));
   EXPECT_EQ(plan(handles.Tensor(memory.data(), ACL_INT32, {512}), &size, &executor), 161002);
-  EXPECT_THAT(aclGetRecentErrMsg(), HasSubstr("metaData"));
+  EXPECT_THAT(aclGetRecentErrMsg(), HasSubstr("metaData: want int32 [1024]"));
   EXPECT_EQ(plan(nullptr, &size, &executor), 161001);
 }
 

@@ -30,7 +30,7 @@ using test::StoreCode;
 constexpr DType kFormats[] = {DType::kI8, DType::kF8E4M3, DType::kF8E5M2, DType::kI4x8};
 constexpr float kFactor = 0.125f * 1.44269504f;
 
-/// The kernels of few rows of a level and of the queries' type, for a format of keys and values.
+/// The kernels for few rows of one level and one type of queries, with one format of keys and values.
 struct Attending {
   Isa isa;
   DType queries;
@@ -83,7 +83,7 @@ struct CodeRows {
     for (int64_t r = 0; r < rows; ++r) {
       for (int64_t c = 0; c < columns; ++c) {
         auto code = static_cast<uint8_t>(random());
-        // Of 8-bit floats, codes of numbers from 2^-9 to 2, also subnormal ones of e4m3, and zeros.
+        // Codes of 8-bit floats stand for zeros and for numbers from 2^-9 to 2, also for subnormal numbers of e4m3.
         if (format == DType::kF8E4M3) code &= 0xbf;
         if (format == DType::kF8E5M2) code = (code & 3) == 0 ? code & 0x80 : (code & 0x9f) + 0x20;
         Set(r, c, code);
@@ -230,10 +230,10 @@ INSTANTIATE_TEST_SUITE_P(Levels, CompressedAttendTest, testing::ValuesIn(AllAtte
 
 /// How kernels round rows of Q and weights of keys. A kernel in f32 rounds neither.
 struct Rounding {
-  double relative = 0;     ///< bf16: of each number
+  double relative = 0;     ///< bf16: the error relative to each number
   double of_largest = 0;   ///< integers of at most 2^15 - 1: half a unit, relative to the largest number
   double smallest = 0;     ///< integers: the largest number counts as at least this
-  double tiny = 0x1p-140;  ///< what is lost of a term whose factors or product are subnormal, per power of 2 of a unit
+  double tiny = 0x1p-140;  ///< the absolute error of a term with subnormal factors or product, for operands of about 1
 };
 Rounding RoundingOf(const Attending& of) {
   if (LoopOf(of) == KernelsOf(of)->few_rows.attend_compressed) return {};
@@ -241,7 +241,7 @@ Rounding RoundingOf(const Attending& of) {
   return {.relative = 0x1p-8, .tiny = 0x1p-118};  // VDPBF16PS counts subnormal numbers as 0
 }
 
-// Which loops calls of each level get.
+// Checks which loops the calls of each level get.
 TEST(CompressedAttendLevels, WordsServeQueriesOf16Bits) {
   for (const Isa isa : AllIsas()) {
     if (!Includes(DetectIsa(), isa)) continue;
@@ -300,7 +300,7 @@ void CompressedAttendTest::ExpectSoftmax(const State& state, const Matrix& q, co
     for (double& s : p) sum += s = std::exp2(kFactor * (s - max));
     ASSERT_NEAR(state.row_sum[static_cast<size_t>(row)], sum, (p_error + kEps * static_cast<double>(keys)) * sum);
     const bool v_by_column = of_v.per == Numbers::Per::kColumn;
-    double largest = 0;  // of the weights of a column's group
+    double largest = 0;  // the largest weight in the column's group
     for (int64_t c = 0; c < dv; ++c) {
       double want = 0, error = 0;
       const auto weight = [&](int64_t key) {
@@ -467,7 +467,7 @@ TEST_P(CompressedAttendTest, TheBitsDependOnNoOrderOfTheGroups) {
   }
 }
 
-// CPUs with AVX512_VBMI look up single bytes of bf16.
+// With AVX512_VBMI, kernels look up the bytes of bf16 numbers in tables. CPUs without it must give the same bits.
 TEST_P(CompressedAttendTest, TheBitsAreThoseOfACpuWithoutVbmi) {
   if (LoopOf(GetParam()) != kernels().few_rows.attend_byte_floats) return;
   ASSERT_NE(avx512_bf16::SetByteFloatWords, nullptr);
@@ -514,7 +514,7 @@ TEST_P(CompressedAttendTest, EveryCodeIsItsNumber) {
     const double score = scale * k.at(0, at);
     for (int64_t r = 0; r < rows(); ++r) {
       const auto lane = static_cast<size_t>(r);
-      if (!std::isfinite(score)) {  // only a masked key has a score of -infinity
+      if (!std::isfinite(score)) {  // a score of -infinity counts as masked, and a NaN stays
         ASSERT_EQ(state.row_sum[lane] == 0, score == -kInf) << code;
         ASSERT_EQ(std::isnan(state.row_sum[lane]), score != -kInf) << code;
         continue;

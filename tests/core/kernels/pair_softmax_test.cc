@@ -106,7 +106,7 @@ TEST_P(PairSoftmaxTest, RoundsProbabilitiesAndDropsThemForEveryTail) {
     EXPECT_EQ(alpha_dropped, alpha);
     kernels().pairs.unpair_keys(words.data(), keys);
     kernels().pairs.unpair_keys(dropped.data(), keys);
-    // Relative errors of a probability: by the exponential alone, and with rounding to bf16.
+    // Relative errors of a probability before it is rounded to bf16, and after.
     constexpr float kShort = 5e-6f, kHalf = 0x1p-8f + 1e-5f;
     for (int64_t lane = 0; lane < width(); ++lane) {
       const auto i = static_cast<size_t>(lane);

@@ -149,9 +149,9 @@ class Attended {
   }
   /// Expects that O and the statistics agree with double.
   void ExpectRight() const {
-    // A probability is off by half a last place of a bf16 with 8 bits, and by the polynomial's 7.5e-5. The sums are
-    // equal too, with the same probabilities. Sums before rounding have the error 4e-6 of their polynomial. To these
-    // come the errors of scores: products of d terms of magnitude A are off by less than (d + 8) 2^-24 A.
+    // A probability is off by half a last place of a bf16 with 8 bits, and by the polynomial's 7.5e-5. A sum of such
+    // probabilities has the same error. Sums of probabilities before rounding have the error 4e-6 of their polynomial.
+    // Errors of scores come on top: a product of d terms of magnitude A is off by less than (d + 8) 2^-24 A.
     constexpr double kUnit = 0x1p-8 + 7.5e-5, kWholeUnit = 4e-6;
     for (int64_t i = 0; i < kStrips; ++i) {
       const Matrix &lanes = lanes_[static_cast<size_t>(i)], &o = states_[static_cast<size_t>(i)];

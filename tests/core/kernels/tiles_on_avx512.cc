@@ -1,4 +1,4 @@
-// On x86-64 this source is compiled with the flags of avx512_amx, but for the tile unit's.
+// On x86-64 this source is compiled with the flags of avx512_amx, without the flags of the tile unit.
 #include "core/kernels/tiles_on_avx512.h"
 
 #if defined(__AVX512BF16__)

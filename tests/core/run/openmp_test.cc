@@ -76,7 +76,7 @@ class SharedOpenMp : public testing::Test {
 
 TEST_F(SharedOpenMp, TasksRunOnItsThreads) { EXPECT_EQ(TasksInARegion(), kThreads); }
 
-/// Runs graphs with another executor. Counts the tasks that ran inside a parallel region of OpenMP.
+/// Runs graphs on an executor that it wraps. Counts the tasks that ran inside a parallel region of OpenMP.
 class CountingRegions final : public Executor {
  public:
   explicit CountingRegions(Executor& executor) : executor_(executor) {}

@@ -27,9 +27,9 @@ std::set<std::string> NeverGiven(std::string_view family) {
   if (family == "Infer")
     return {"k_scale",    "v_scale",      "k_offset",   "v_offset",     "antiquant_scale", "antiquant_offset",
             "deq_scale1", "quant_scale1", "deq_scale2", "quant_scale2", "quant_offset2",   "q_scale"};
-  // ops/indexer/quantized_indexer_test.cc makes the calls of this operator with them.
+  // ops/indexer/quantized_indexer_test.cc makes the calls of this operator with these arguments.
   if (family == "Indexer") return {"used_q", "used_kv"};
-  // ops/indexer/given_target_test.cc makes the calls of this operator with them.
+  // ops/indexer/given_target_test.cc makes the calls of this operator with these arguments.
   if (family == "IndexerLoss") return {"softmax_index", "used_q", "used_kv", "residual_kv"};
   if (family == "PromptInt8") return {"q_rope", "k_rope", "sink", "softmax_max", "softmax_sum", "lse"};
   if (family == "DecodeInt8")

@@ -48,6 +48,11 @@ constexpr const char* kLines[] = {
     "plan indexer-kl-loss --shape 1,8,40,90,64,16,32 --indexer 4,32",
     "plan dense-indexer-lse --shape 1,8,40,90,64",
     "plan dense-indexer-kl-loss --shape 1,8,40,90,64,16 --indexer 4,32",
+    "plan index-score --shape 1,8,40,290,64 --sparse-mode 0",
+    "plan indexer-loss-value --shape 40,90 --json",
+    "run index-score --query tq --key tk --actual-seq-qlen 6 --actual-seq-kvlen 40 --init-blocks 1 --start-loc 0 "
+    "--score o",
+    "run indexer-loss-value --target w --probabilities w --eps 0.1 --weight normalised --loss o",
     "bench forward --shape 1,1,1,8,8,8 --json",
     "bench backward --shape 1,1,1,8,8,8",
     "bench decode --shape 1,1,1,1,8,8",

@@ -88,7 +88,7 @@ TEST(PairMaskMakers, FromBytesReadsAnyStrides) {
 }
 
 TEST(PairMaskMakers, ManyTilesHaveBitsOnlyWhereSomePairsAreKept) {
-  // 70 tiles per tile row make two groups; their first, second and third kinds take turns.
+  // A tile row has 70 tiles, which make two groups. In turn, tiles keep all of their pairs, some of them, or none.
   const Dims shape{1, 1, 260, 70 * 128 - 60};
   const auto keeps = [](int64_t, int64_t, int64_t i, int64_t j) {
     const int64_t kind = (i / 128 + j / 128) % 3;
@@ -122,7 +122,7 @@ TEST(PairMaskMakers, FromAdditiveDropsHalfOfTheLeastNumber) {
       for (const float x : floats) halves.push_back(dtype == DType::kBF16 ? Bf16FromF32(x) : F16FromF32(x));
       const Dims shape{70, 131};
       const TensorView view = dtype == DType::kF32 ? View(floats.data(), shape) : View(halves.data(), dtype, shape);
-      bool adds = number == 0;  // the opposite of what is expected for most
+      bool adds = number == 0;  // FromAdditive must overwrite this value
       const bool dropped = number <= limit;
       ExpectPairs(PairMask::FromAdditive(view, &adds), {1, 1, 70, 131},
                   [&](int64_t, int64_t, int64_t i, int64_t j) { return !dropped || i != 69 || j != 130; });

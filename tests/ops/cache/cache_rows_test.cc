@@ -74,7 +74,7 @@ TEST(ScatterRows, ChecksAllPlacesBeforeItWrites) {
     EXPECT_EQ(c.key_cache, std::vector<float>(72, -1.0F));
     EXPECT_EQ(c.value_cache, c.key_cache);
   }
-  SmallScatter smaller;  // only the cache of values lacks the place
+  SmallScatter smaller;  // its cache of keys has the place, but its cache of values does not
   smaller.args.value_cache = View(smaller.value_cache, {2, 4, 2, 3});
   EXPECT_THAT(smaller.Run().message(), HasSubstr("slot_mapping[3]=11, want less than 8 (value_cache)"));
   EXPECT_EQ(smaller.key_cache, std::vector<float>(72, -1.0F));

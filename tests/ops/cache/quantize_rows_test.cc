@@ -251,7 +251,7 @@ TEST(QuantizeRows, DecodeReadsThePagesAndTheirScales) {
     const std::vector<float> got = decode(write.key_cache, write.value_cache, true);
     const std::vector<float> want =
         decode(View(dequantised[0], {1, kHeads, kRows, kSize}), View(dequantised[1], {1, kHeads, kRows, kSize}), false);
-    // Both are f32 computations of the same numbers. Their scores differ by a few units of f32 per column.
+    // Both results are f32 computations of the same numbers. Their scores differ by a few units of f32 per column.
     const double bound = 64 * 0x1p-24 * static_cast<double>(kSize);
     for (size_t i = 0; i < got.size(); ++i) EXPECT_NEAR(got[i], want[i], bound) << Name(format) << " " << i;
   }

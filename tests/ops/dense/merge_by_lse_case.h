@@ -19,7 +19,7 @@ struct MergeByLseCase {
   DType dtype = DType::kF32;
   int64_t parts = 2, rows = 5, columns = 8;
   bool has_lse = true, positive_empty_lse = false;
-  bool transposed = false;       ///< in [M, D] tensors, column follows column instead of row follows row
+  bool transposed = false;       ///< [M, D] tensors are column-major
   int64_t inner = 0, outer = 0;  ///< elements that are left free after each element, and after each row or column
   Placement placement = {};
 };

@@ -22,13 +22,14 @@ constexpr float kMinusInf = -std::numeric_limits<float>::infinity();
 
 struct ScoreCase {
   DType dtype = DType::kF32;
+  bool int8_keys = false;  ///< keys are i8 with scales; otherwise they have the type of queries
   int64_t heads = 4, d = 64;
   SparseMask mask = SparseMask::kRightDownCausal;
   std::vector<int64_t> rows = {70, 1, 3, 9}, keys = {300, 513, 0, 5};
   int64_t behind = 2;  ///< rows of queries that no sequence has
 };
 
-/// Sums of numbers.
+/// Returns the inclusive prefix sums of the numbers.
 std::vector<int64_t> PrefixSums(std::vector<int64_t> numbers) {
   for (size_t i = 1; i < numbers.size(); ++i) numbers[i] += numbers[i - 1];
   return numbers;
@@ -39,6 +40,12 @@ class BlockScores {
   explicit BlockScores(const ScoreCase& c) : c_(c), sums_q_(PrefixSums(c.rows)), sums_k_(PrefixSums(c.keys)) {
     Fill(Tag::kQIndex, tokens() * c.heads * c.d, q_, q_bits_);
     Fill(Tag::kKIndex, sums_k_.back() * c.d, k_, k_bits_);
+    scales_.assign(static_cast<size_t>(sums_k_.back()), 1.0F);
+    if (!c.int8_keys) return;
+    for (float& x : k_) x = std::round(std::clamp(40 * x, -127.0F, 127.0F));
+    for (size_t i = 0; i < scales_.size(); ++i) {
+      scales_[i] = static_cast<float>(RandomNormal(3, Tag::kWeights, {static_cast<int64_t>(i)}) / 40);
+    }
   }
 
   [[nodiscard]] int64_t tokens() const { return sums_q_.back() + c_.behind; }
@@ -73,7 +80,8 @@ class BlockScores {
   [[nodiscard]] std::vector<float> Run(Context* context, const MsaIndexScoreOptions& options = {}) const {
     std::vector<float> score(static_cast<size_t>(c_.heads * tokens() * columns()), kNotWritten);
     MsaIndexScoreArgs args{.q = Tensor(q_, q_bits_, {tokens(), c_.heads, c_.d}),
-                           .k = Tensor(k_, k_bits_, {sums_k_.back(), 1, c_.d}),
+                           .k = Keys(k_, k_bits_, {sums_k_.back(), 1, c_.d}),
+                           .k_scale = Scales(scales_, {sums_k_.back()}),
                            .lengths_q = sums_q_,
                            .lengths_kv = sums_k_,
                            .start_loc = start_loc,
@@ -93,6 +101,7 @@ class BlockScores {
     std::vector<int32_t> table(c_.keys.size() * static_cast<size_t>(width), -1);
     std::vector<float> pages(static_cast<size_t>(used * size * c_.d), std::numeric_limits<float>::quiet_NaN());
     std::vector<uint16_t> bits(pages.size(), Bits(std::numeric_limits<float>::quiet_NaN()));
+    std::vector<float> scales(static_cast<size_t>(used * size), std::numeric_limits<float>::quiet_NaN());
     int64_t page = used, first_key = 0;
     for (size_t b = 0; b < c_.keys.size(); first_key += c_.keys[b], ++b) {
       for (int64_t key = 0; key < c_.keys[b]; ++key) {
@@ -101,11 +110,13 @@ class BlockScores {
         const int64_t from = (first_key + key) * c_.d, to = (page * size + key % size) * c_.d;
         std::copy_n(k_.begin() + from, c_.d, pages.begin() + to);
         std::copy_n(k_bits_.begin() + from, c_.d, bits.begin() + to);
+        scales[static_cast<size_t>(to / c_.d)] = scales_[static_cast<size_t>(from / c_.d)];
       }
     }
     std::vector<float> score(static_cast<size_t>(c_.heads * tokens() * columns()), kNotWritten);
     MsaIndexScoreArgs args{.q = Tensor(q_, q_bits_, {tokens(), c_.heads, c_.d}),
-                           .k = Tensor(pages, bits, {used, size, 1, c_.d}),
+                           .k = Keys(pages, bits, {used, size, 1, c_.d}),
+                           .k_scale = Scales(scales, {used, size, 1}),
                            .block_table = View(table, {std::ssize(c_.keys), width}),
                            .lengths_q = sums_q_,
                            .lengths_kv = c_.keys,
@@ -133,6 +144,17 @@ class BlockScores {
     const void* data = c_.dtype == DType::kF32 ? static_cast<const void*>(values.data()) : bits.data();
     return View(data, c_.dtype, shape);
   }
+  /// Keys of i8 are kept for the call.
+  [[nodiscard]] TensorView Keys(const std::vector<float>& values, const std::vector<uint16_t>& bits,
+                                const Dims& shape) const {
+    if (!c_.int8_keys) return Tensor(values, bits, shape);
+    k_bytes_.clear();
+    for (const float x : values) k_bytes_.push_back(std::isnan(x) ? -128 : static_cast<int8_t>(x));
+    return View(static_cast<const void*>(k_bytes_.data()), DType::kI8, shape);
+  }
+  [[nodiscard]] TensorView Scales(const std::vector<float>& scales, const Dims& shape) const {
+    return c_.int8_keys ? View(scales, shape) : TensorView();
+  }
   template <typename Real>
   [[nodiscard]] Real Product(int64_t token, int64_t head, int64_t key) const {
     Real sum = 0;
@@ -140,12 +162,12 @@ class BlockScores {
       sum += static_cast<Real>(q_[static_cast<size_t>((token * c_.heads + head) * c_.d + x)]) *
              static_cast<Real>(k_[static_cast<size_t>(key * c_.d + x)]);
     }
-    return sum;
+    return sum * static_cast<Real>(scales_[static_cast<size_t>(key)]);
   }
   template <typename Real>
   void AddConstants(const MsaIndexScoreOptions& options, size_t b, int64_t t, Real* row) const {
-    const int64_t before = start_loc.empty() ? std::max<int64_t>(c_.keys[b] - c_.rows[b], 0) : start_loc[b];
-    const int64_t loc = (before + t) / 128;
+    const int64_t own = (std::max<int64_t>(c_.keys[b] - c_.rows[b], 0) + t) / 128;
+    const int64_t loc = start_loc.empty() ? own : start_loc[b];
     for (int64_t block = 0; block * 128 < c_.keys[b]; ++block) {
       if (block < options.init_blocks) row[block] = 1e30F;
       if (block <= loc && block > loc - options.local_blocks) row[block] = 1e29F;
@@ -154,8 +176,9 @@ class BlockScores {
 
   ScoreCase c_;
   std::vector<int64_t> sums_q_, sums_k_;
-  std::vector<float> q_, k_;
+  std::vector<float> q_, k_, scales_;
   std::vector<uint16_t> q_bits_, k_bits_;
+  mutable std::vector<int8_t> k_bytes_;
 };
 
 std::vector<ScoreCase> ScoreCases() {
@@ -167,13 +190,22 @@ std::vector<ScoreCase> ScoreCases() {
       // More heads than a strip has lanes, and a call whose few tokens make the plan cut their keys.
       cases.push_back({.dtype = dtype, .heads = 70, .d = 16, .mask = mask, .rows = {5, 2}, .keys = {131, 260}});
       cases.push_back({.dtype = dtype, .heads = 2, .mask = mask, .rows = {2}, .keys = {1900}, .behind = 0});
+      cases.push_back({.dtype = dtype, .int8_keys = true, .mask = mask});
+      cases.push_back({.dtype = dtype,
+                       .int8_keys = true,
+                       .heads = 70,
+                       .d = 24,
+                       .mask = mask,
+                       .rows = {2, 2},
+                       .keys = {131, 1900},
+                       .behind = 1});
     }
   }
   return cases;
 }
 
-/// Returns the largest difference, infinity unless the same entries are infinite, or NaN if any difference is NaN. With
-/// NaN no comparison holds.
+/// Returns the largest difference. Returns infinity if different entries are infinite, and NaN, with which no
+/// comparison holds, if any difference is NaN.
 template <typename Real>
 double LargestGap(const std::vector<Real>& got, const std::vector<double>& want) {
   double largest = got.size() == want.size() ? 0 : std::numeric_limits<double>::infinity();
@@ -210,12 +242,45 @@ TEST(MsaIndexScore, BitsDoNotDependOnThreadsOrPages) {
   }
 }
 
+// Kernels of bf16 multiply numbers of f8e4m3, which bf16 has.
+TEST(MsaIndexScore, QueriesAndKeysOfE4m3HaveTheBitsOfTheSameNumbersInBf16) {
+  constexpr int64_t kTokens = 5, kHeads = 3, kD = 40, kKeys = 300;
+  const auto draw = [](int64_t count, uint64_t seed, std::vector<uint8_t>& codes, std::vector<uint16_t>& bits) {
+    for (int64_t i = 0; i < count; ++i) {
+      const auto code =
+          static_cast<uint8_t>(RandomBits(seed, Tag::kChoice, {i}) % 0x7F | RandomBits(seed, Tag::kK, {i}) % 2 << 7);
+      const int exponent = code >> 3 & 15, mantissa = code & 7;
+      const double size = exponent == 0 ? std::ldexp(mantissa, -9) : std::ldexp(8 + mantissa, exponent - 10);
+      codes.push_back(code), bits.push_back(Bf16FromF32(static_cast<float>((code & 0x80) != 0 ? -size : size)));
+    }
+  };
+  std::vector<uint8_t> q_codes, k_codes;
+  std::vector<uint16_t> q_bits, k_bits;
+  draw(kTokens * kHeads * kD, 1, q_codes, q_bits), draw(kKeys * kD, 2, k_codes, k_bits);
+  static constexpr int64_t kRows[] = {kTokens}, kLengths[] = {kKeys};
+  const auto scores = [&](const void* q, const void* k, DType dtype, Context* context) {
+    std::vector<float> score(kHeads * kTokens * 3, kNotWritten);
+    const Status status = MsaIndexScore({.q = View(q, dtype, {kTokens, kHeads, kD}),
+                                         .k = View(k, dtype, {kKeys, 1, kD}),
+                                         .lengths_q = kRows,
+                                         .lengths_kv = kLengths,
+                                         .score = View(score, {kHeads, kTokens, 3})},
+                                        {}, context);
+    EXPECT_TRUE(status.ok()) << status.message();
+    return score;
+  };
+  for (const Isa isa : IsaLevels()) {
+    const std::vector<float> want = scores(q_bits.data(), k_bits.data(), DType::kBF16, ContextOf(isa));
+    EXPECT_EQ(scores(q_codes.data(), k_codes.data(), DType::kF8E4M3, ContextOf(isa)), want) << Name(isa);
+    EXPECT_GT(*std::max_element(want.begin(), want.end()), 0);
+  }
+}
+
 TEST(MsaIndexScore, BlocksThatAreAlwaysSelectedHaveTheirConstants) {
   BlockScores problem({});
   for (const int64_t init : {0, 1, 2, 100}) {
     for (const int64_t local : {int64_t{0}, int64_t{1}, int64_t{2}, std::numeric_limits<int64_t>::max()}) {
-      for (const std::vector<int64_t>& start_loc :
-           {std::vector<int64_t>{}, std::vector<int64_t>{60, 512, 0, 1 << 20}}) {
+      for (const std::vector<int64_t>& start_loc : {std::vector<int64_t>{}, std::vector<int64_t>{1, 4, 0, 1 << 20}}) {
         problem.start_loc = start_loc;
         const MsaIndexScoreOptions options{.init_blocks = init, .local_blocks = local};
         const std::vector<double> want = problem.Expected<double>(options);
@@ -234,7 +299,7 @@ TEST(MsaIndexScore, BlocksThatAreAlwaysSelectedHaveTheirConstants) {
 
 TEST(MsaIndexScore, NanStaysInTheBlocksThatSeeIt) {
   for (const ScoreCase& c : {ScoreCase{}, ScoreCase{.dtype = DType::kBF16, .rows = {2}, .keys = {1900}}}) {
-    for (const int64_t key : {128, 133, 140, 255}) {  // lanes of every vector
+    for (const int64_t key : {128, 133, 140, 255}) {  // these keys lie in lanes of every vector
       BlockScores problem(c);
       problem.SetKey(key, std::numeric_limits<float>::quiet_NaN());
       const std::vector<double> want = problem.Expected<double>();
@@ -275,6 +340,12 @@ TEST(MsaIndexScore, ErrorsNameTheArgument) {
   refused("start_loc[0]=-1, want 0..2^60", [](Args& a, Options&) { a.start_loc = kMinus; });
   refused("start_loc has 2 entries, want 1 (one per sequence)", [](Args& a, Options&) { a.start_loc = kPair; });
   refused("k.shape[2]=4, want 8 (q.shape[2])", [&](Args& a, Options&) { a.k = View(k, {300, 1, 4}); });
+  refused("k_scale: given, want none without k.dtype=i8", [&](Args& a, Options&) { a.k_scale = View(k, {300}); });
+  refused("k_scale: missing, want it with k.dtype=i8", [](Args& a, Options&) { a.k.dtype = DType::kI8; });
+  refused("k_scale.shape[0]=299, want 300 (k.shape[0])",
+          [&](Args& a, Options&) { a.k.dtype = DType::kI8, a.k_scale = View(k, {299}); });
+  refused("q.dtype=i8, want f32, f16 or bf16", [](Args& a, Options&) { a.q.dtype = DType::kI8; });
+  refused("k.dtype=f32, want f8e4m3 (q.dtype)", [](Args& a, Options&) { a.q.dtype = DType::kF8E4M3; });
   EXPECT_EQ(score, std::vector<float>(score.size(), kNotWritten));
 }
 

@@ -24,8 +24,8 @@ struct GivenCase {
   SparseMask mask = SparseMask::kRightDownCausal;
   int64_t ratio = 4;
   std::vector<int64_t> residual = {3, 0, 1};
-  std::vector<int64_t> rows = {30, 30, 30}, keys = {12, 12, 12};         ///< of each sequence in the tensors
-  std::vector<int64_t> used_rows = {30, 17, 0}, used_keys = {12, 5, 3};  ///< of these, the rows in use
+  std::vector<int64_t> rows = {30, 30, 30}, keys = {12, 12, 12};         ///< sizes of each sequence in the tensors
+  std::vector<int64_t> used_rows = {30, 17, 0}, used_keys = {12, 5, 3};  ///< the rows and keys in use
 };
 
 template <typename Real>

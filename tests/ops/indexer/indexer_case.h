@@ -28,9 +28,9 @@ struct IndexerCase {
   TokenCase tokens = {};
   int64_t heads = 4, d = 16;
   bool f32_weights = false;    ///< whether weights are f32; otherwise they have the type of q
-  bool f32_values = false;     ///< for sparse_values and d_values, which otherwise have the type of q
+  bool f32_values = false;     ///< whether sparse_values and d_values are f32; otherwise they have the type of q
   bool wants_values = true;    ///< whether the forward returns values
-  bool flat_d_values = false;  ///< only in the backward: [B, S1, K], otherwise [B, S1, 1, K]
+  bool flat_d_values = false;  ///< whether the backward's d_values are [B, S1, K]; otherwise they are [B, S1, 1, K]
   IndexerValues values = IndexerValues::kNormal;
   bool check_indices = true;
   // Only in the forward that selects keys:

@@ -104,7 +104,7 @@ double ScoreTolerance(const reference::IndexerProblem& p, int64_t token, int64_t
     sum += weight * std::max(product, 0.0);
   }
   tolerance += ErrorOfSum(p.heads) * sum;
-  // The product of weight and scale, and that of the sum with the key's scale, add a rounding each.
+  // Two more products add a rounding each: weight times scale, and the sum times the key's scale.
   return p.k_scale.empty() ? tolerance : std::fabs(p.k_scale[key]) * (tolerance + 2 * kUnit * sum);
 }
 

@@ -68,7 +68,8 @@ TEST(QuantizedIndexer, ProductsOfTheLargestIntegersAreExact) {
     const std::vector<double> got = ValuesOf(call.Outputs(), "sparse_values");
     const double weight = values.weights[0] + values.weights[1];
     const double largest = std::max({128 * weight * 131072, 127 * weight * 131072, 126 * weight * 131072});
-    // The product of weight and scale, that with the exact sum, the sum over two heads and the key's scale round once.
+    // Four operations round once each: weight times scale, this times the exact sum, the sum over two heads, and the
+    // product with the key's scale.
     EXPECT_NEAR(got[0], largest, 4 * 0x1p-24 * (std::fabs(values.weights[0]) + std::fabs(values.weights[1])) * 0x1p24);
   }
 }

@@ -1,5 +1,5 @@
-// Tests sparse attention, the indexer and its losses at absurd sizes. Each of B, S1, S2, N, D and K is absurd alone,
-// and then all are.
+// Tests sparse attention, the indexer and its losses at absurd sizes. In each call one of B, S1, S2, N, D and K is
+// absurd, or all of them are.
 #include <gtest/gtest.h>
 
 #include <cstdint>

@@ -215,8 +215,8 @@ TEST(QuantizedRows, EveryCode) {
   ForEachCase(check, Axis{"dtype", kTokenDTypes}, Axis{"rows", kRowTypes});
 }
 
-// The product of number and scale is rounded to f32, and where kernels multiply bf16 to bf16, in which subnormal
-// numbers may become 0. The output is rounded to its type.
+// The product of number and scale is rounded to f32. Kernels that multiply bf16 round it to bf16, and subnormal numbers
+// may then become 0. The output is rounded to its type.
 TEST(QuantizedRows, ScalesThatAreZeroNegativeHugeOrSubnormal) {
   const auto check = [&](DType dtype, DType rows) {
     const OneKeyEach call(dtype, rows, 64, 16);

@@ -41,8 +41,8 @@ struct SharedKvCase {
 std::ostream& operator<<(std::ostream& out, const SharedKvCase& c);
 [[nodiscard]] SharedKvOptions OptionsOf(const SharedKvCase& c);
 
-/// The values of a case, and the same attention as one list of keys per token. In that problem the original keys of a
-/// sequence stand before its compressed keys, and each token has an entry for every key or list entry of both ranges.
+/// The values of a case, and the same attention as one list of keys per token. In the joined list, the original keys of
+/// a sequence stand before its compressed keys. Each token has an entry for every key, or for every entry of its lists.
 struct SharedKvValues {
   explicit SharedKvValues(const SharedKvCase& c);
 
@@ -58,7 +58,7 @@ struct SharedKvValues {
   [[nodiscard]] std::vector<double> EntriesOfRange(const std::vector<double>& entries, bool of_cmp) const;
 };
 
-/// The tensors of a forward call. Every byte that is no input value is NaN or invalid.
+/// The tensors of a forward call. All elements besides the input values are NaN or invalid indices.
 class SharedKvCall {
  public:
   explicit SharedKvCall(const SharedKvCase& c);

@@ -142,7 +142,7 @@ const SharedKvGradMistake kSharedKvGradMistakes[] = {
     {"KeysWithoutQueries", "d_ori_kv: given, want none without dq", [](SharedGrad* a) { a->dq = {}; }},
     {"Nothing", "dq: missing, want it, ori_l1_norm or cmp_l1_norm",
      [](SharedGrad* a) { a->dq = a->d_ori_kv = a->d_cmp_kv = a->dsink = a->cmp_l1_norm = {}; }},
-    {"NormWithoutList", "ori_l1_norm: given, want none without ori_indices",
+    {"NormWithoutList", "ori_l1_norm.shape[3]=6, want at least ",
      [](SharedGrad* a) { a->ori_l1_norm = a->cmp_l1_norm; }},
     {"SlotsOfNorm", "cmp_l1_norm.shape[3]=5, want 6 (cmp_indices.shape[3])",
      [](SharedGrad* a) { a->cmp_l1_norm.shape[3] = 5; }},

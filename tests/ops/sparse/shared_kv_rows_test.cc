@@ -1,4 +1,4 @@
-// Quantised rows of original and compressed keys give the bits of the keys for which they stand.
+// Attention over quantised rows of original and compressed keys has the bits of attention over the dequantised keys.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -27,7 +27,7 @@ double OfE4M3(uint8_t code) {
   return (code & 0x80) != 0 ? -size : size;
 }
 
-/// Some keys as rows of bytes, with padding behind each row, and the keys for which the rows stand.
+/// Random keys: `rows` holds them quantised, with padding behind each row, and `plain` holds them dequantised.
 struct KeyRowsOfBytes {
   KeyRowsOfBytes(DType dtype, int64_t batch, int64_t keys, uint64_t seed)
       : row_bytes(kRowRope * static_cast<int64_t>(SizeOf(dtype)) + kRowNumbers + kRowScales + 5),
@@ -125,7 +125,7 @@ TEST(SharedKvRows, GiveTheBitsOfTheirKeys) {
 
 TEST(SharedKvRows, AScaleOf255IsNan) {
   const RowsCase c(DType::kBF16, 2);
-  // Every token of the first batch element has the last original key but the first tokens, whose window ends before it.
+  // In the first batch element, only the first tokens do not see the last original key: their window ends before it.
   const int64_t last = 49;
   *c.ori.rows.Address(last * c.ori.row_bytes + 2 * kRowRope + kRowNumbers) = std::byte{255};
   const std::vector<double> out = c.Run(true, nullptr);

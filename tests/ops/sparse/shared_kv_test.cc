@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "ops/sparse/shared_kv_case.h"
+#include "support/cases/random_values.h"
 #include "support/each_case.h"
 #include "support/execution/contexts.h"
 
@@ -23,7 +24,7 @@ void CheckShared(const SharedKvCase& c) {
   EXPECT_TRUE(BackwardIsTheReference(c, /*only_l1=*/true));
 }
 
-/// Returns the problem with lists that begin with their keys and end with -1.
+/// Returns the problem with lists of the keys that are read, followed by -1.
 reference::SparseProblem Compact(reference::SparseProblem p) {
   reference::Selection& s = p.selection;
   const reference::Selection before = s;
@@ -101,7 +102,8 @@ TEST(SharedKv, EveryRatio) {
   }
 }
 
-// More keys than a block has, and more heads than a tile has. Lists are longer than the number of compressed keys.
+// There are more keys than a block has, and the largest cases have more heads than a tile has. Lists have more entries
+// than there are compressed keys.
 TEST(SharedKv, EveryNumberOfHeadsWithSeveralBlocksOfKeys) {
   for (const int64_t heads : {1, 2, 8, 16, 17, 64, 150}) {
     for (const DType dtype : kTokenDTypes) {
@@ -175,7 +177,8 @@ SharedKvCase CaseOfSlots(Layout layout, uint64_t page_order) {
   return c;
 }
 
-/// Replaces the original keys in the lists of the case by their rows of the pages, and runs the call.
+/// Replaces each key in the lists of original keys by its slot, the index of its row among all rows of the pages. Then
+/// runs the call.
 Status RunWithSlots(const SharedKvCase& c, const SharedKvCall& call, Context* context) {
   const SharedKvArgs args = call.args();
   const auto* table = static_cast<const int32_t*>(args.ori_block_table.data);
@@ -210,7 +213,7 @@ TEST(SharedKv, RowsOfPagesStandForOriginalKeys) {
   }
 }
 
-// In TND, used_q and the others say how many rows of a sequence are in use.
+// In TND, used_q, used_ori and used_cmp say how many rows of a sequence are in use.
 TEST(SharedKv, GradientsOfRowsInUseOfPackedSequencesAreThoseOfBsnd) {
   SharedKvCase c{.heads = 3, .d = 24, .sink = true};
   c.tokens.lengths = {{5, 3}, {40, 21}};
@@ -243,6 +246,87 @@ TEST(SharedKv, GradientsOfRowsInUseOfPackedSequencesAreThoseOfBsnd) {
   const Status status = SharedKvAttentionGrad(args, options);
   ASSERT_TRUE(status.ok()) << status.message();
   EXPECT_TRUE(SameBits(tnd.Outputs(), bsnd.Outputs()));
+}
+
+/// The L1 norms of one call of random numbers, with or without lists of all keys.
+class AllNorms {
+ public:
+  static constexpr int64_t kRows = 9, kKeys = 40, kRatio = 4, kHeads = 3, kD = 24, kColumns = kKeys + 3;
+
+  AllNorms() {
+    int64_t i = 0;
+    for (std::vector<float>* to : {&q_, &ori_, &cmp_, &lse_}) {
+      for (float& x : *to) x = static_cast<float>(RandomNormal(5, Tag::kQ, {++i}));
+    }
+    for (float& x : lse_) x += 6;
+    for (int64_t entry = 0; entry < kRows * kKeys; ++entry) {
+      ori_list_[static_cast<size_t>(entry)] = static_cast<int32_t>(entry % kKeys);
+    }
+    for (int64_t entry = 0; entry < kRows * kKeys / kRatio; ++entry) {
+      cmp_list_[static_cast<size_t>(entry)] = static_cast<int32_t>(entry % (kKeys / kRatio));
+    }
+  }
+  /// Returns both norms, [rows][kColumns] without lists.
+  [[nodiscard]] std::vector<float> Run(bool listed, SparseMask ori_mask, Context* context) {
+    std::vector<float> norms(2 * kRows * kColumns, 7);
+    const int64_t ori_columns = listed ? kKeys : kColumns, cmp_columns = listed ? kKeys / kRatio : kColumns;
+    SharedKvGradArgs args;
+    args.q = {q_.data(), DType::kF32, {1, kRows, kHeads, kD}, {}};
+    args.ori_kv = {ori_.data(), DType::kF32, {1, kKeys, 1, kD}, {}};
+    args.cmp_kv = {cmp_.data(), DType::kF32, {1, kKeys / kRatio, 1, kD}, {}};
+    args.lse = {lse_.data(), DType::kF32, {1, 1, kRows, kHeads}, {}};
+    if (listed) {
+      args.ori_indices = {ori_list_.data(), DType::kI32, {1, kRows, 1, kKeys}, {}};
+      args.cmp_indices = {cmp_list_.data(), DType::kI32, {1, kRows, 1, kKeys / kRatio}, {}};
+    }
+    const auto norm = [&](float* data, int64_t columns) {
+      return MutableTensorView{data, DType::kF32, {1, kRows, 1, columns}, {kRows * kColumns, kColumns, kColumns, 1}};
+    };
+    args.ori_l1_norm = norm(norms.data(), ori_columns);
+    args.cmp_l1_norm = norm(norms.data() + kRows * kColumns, cmp_columns);
+    const Status status = SharedKvAttentionGrad(
+        args, {.cmp_ratio = kRatio, .ori_mask = ori_mask, .window_left = 7, .window_right = 0}, context);
+    EXPECT_TRUE(status.ok()) << status.message();
+    return norms;
+  }
+
+ private:
+  std::vector<float> q_ = std::vector<float>(kRows * kHeads * kD), ori_ = std::vector<float>(kKeys * kD);
+  std::vector<float> cmp_ = std::vector<float>(kKeys / kRatio * kD), lse_ = std::vector<float>(kRows * kHeads);
+  std::vector<int32_t> ori_list_ = std::vector<int32_t>(kRows * kKeys);
+  std::vector<int32_t> cmp_list_ = std::vector<int32_t>(kRows * kKeys / kRatio);
+};
+
+TEST(SharedKvNorms, WithoutListsHaveOneColumnPerKey) {
+  for (const Isa isa : IsaLevels()) {
+    AllNorms call;
+    const std::vector<float> listed = call.Run(true, SparseMask::kNone, ContextOf(isa, 2));
+    const std::vector<float> all = call.Run(false, SparseMask::kNone, ContextOf(isa, 2));
+    const std::vector<float> window = call.Run(false, SparseMask::kBand, ContextOf(isa, 2));
+    for (int64_t at = 0; at < std::ssize(all); ++at) {
+      const int64_t row = at / AllNorms::kColumns % AllNorms::kRows, column = at % AllNorms::kColumns;
+      const bool of_cmp = at >= AllNorms::kRows * AllNorms::kColumns;
+      const int64_t t = AllNorms::kKeys - AllNorms::kRows + row + 1;
+      const auto i = static_cast<size_t>(at);
+      const bool key = column < (of_cmp ? AllNorms::kKeys / AllNorms::kRatio : AllNorms::kKeys);
+      EXPECT_EQ(all[i], key ? listed[i] : 0.0F) << IsaName(isa) << " " << at;
+      const bool seen = of_cmp || (column >= t - 8 && column < t);
+      EXPECT_EQ(window[i], seen ? all[i] : 0.0F) << IsaName(isa) << " " << at;
+    }
+    EXPECT_GT(*std::max_element(all.begin(), all.end()), 0);
+  }
+}
+
+TEST(SharedKvNorms, AloneTakeOneOfTheFiveProducts) {
+  const SharedKvCase c{.heads = 3, .d = 24};
+  const SharedKvGradCall all(c), norms(c, /*only_l1=*/true);
+  const auto flops = [](const SharedKvGradCall& call) {
+    const auto plan = PlanSharedKvAttentionGrad(call.args(), call.options());
+    EXPECT_TRUE(plan.ok()) << plan.status().message();
+    return plan.ok() ? plan->info().flops : 0;
+  };
+  EXPECT_GT(flops(norms), 0);
+  EXPECT_EQ(flops(all), 5 * flops(norms));
 }
 
 class SharedKvBits : public ::testing::TestWithParam<Isa> {};
@@ -284,7 +368,8 @@ TEST_P(SharedKvBits, DoNotDependOnThreads) {
   }
 }
 
-// With ratio 1, no original keys, and the keys below the limit in every list, the call is SparseFlashAttention.
+// With ratio 1, no original keys, and all keys below the limit in every list, the call is the same as a call of
+// SparseFlashAttention.
 TEST_P(SharedKvBits, AreThoseOfSparseAttentionWithOneRange) {
   for (const DType dtype : kTokenDTypes) {
     SharedKvCase c{.heads = 5, .d = 24, .ratio = 1};
@@ -306,7 +391,8 @@ TEST_P(SharedKvBits, AreThoseOfSparseAttentionWithOneRange) {
   }
 }
 
-// Keys in two tensors give the bits of the same keys in one tensor, with one list per token.
+// Attention over two tensors of keys has the bits of attention over one tensor that joins the keys, with one list per
+// token.
 TEST_P(SharedKvBits, AreThoseOfSparseAttentionOverTheJoinedKeys) {
   for (const int64_t heads : {1, 12, 40}) {
     SharedKvCase c{.heads = heads, .d = 24, .left = 30};

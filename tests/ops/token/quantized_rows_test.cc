@@ -1,4 +1,4 @@
-// Compares widened rows of quantised keys with their numbers in double, for every order of a row's parts.
+// Compares rows that WidenRow dequantises with numbers computed in double, for every order of a row's parts.
 #include "ops/token/quantized_rows.h"
 
 #include <gtest/gtest.h>
@@ -86,8 +86,8 @@ TEST(QuantizedRow, EveryPowerOfTwo) {
           const int e = (code + static_cast<int>(c / 64)) % 256;
           const double number = CompressedNumber(DType::kF8E4M3, static_cast<uint8_t>(c % 0x70));
           const double want = std::ldexp(number, e - 127);
-          // Beyond the largest float is infinity. Other products are exact in f32. In bf16 a subnormal product may be
-          // flushed, and is else rounded to a multiple of 2^-133.
+          // A product beyond the largest float becomes infinity. Other products are exact in f32. In bf16 a subnormal
+          // product becomes 0, or is rounded to a multiple of 2^-133.
           const bool flushed =
               type == DType::kBF16 && want < 0x1p-126 && (got[c] == 0 || std::fabs(got[c] - want) <= 0x1p-134);
           const bool close = got[c] == want || (want > 3.4e38 && std::isinf(got[c])) || flushed;

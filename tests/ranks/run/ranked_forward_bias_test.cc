@@ -1,5 +1,5 @@
-// Tests biases, slopes and masks of the forward over ranks. Each rank passes the right rows, and one process gives the
-// same bits.
+// Tests biases, slopes and masks of the forward over ranks. Each rank passes its own rows, and the outputs have the
+// bits of one process.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -107,8 +107,8 @@ TEST_P(RankedForwardBias, TakesABiasOf1024RowsOfPackedSequences) {
   }
 }
 
-/// If every rank holds 1024 rows, a bias of 1024 rows means each rank's own rows. So the schedule of a whole call
-/// refuses this cut.
+/// If every rank holds 1024 rows, a bias of 1024 rows means each rank's own rows, and not a compressed bias. So a
+/// schedule made from the whole call refuses this cut.
 TEST_P(RankedForwardBias, ScheduleRefusesABiasOf1024RowsWhereAllRanksHoldAsMany) {
   static uint8_t byte = 0;
   const Dims rows{1, 1, 2048, 8};

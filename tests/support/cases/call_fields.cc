@@ -28,10 +28,12 @@ constexpr size_t BytesOfFields() {
   if constexpr (requires(Args args) { args.residual_kv; }) bytes += 3 * sizeof(std::span<const int64_t>);
   if constexpr (requires(Args args) { args.cu_kv; }) bytes += 2 * sizeof(std::span<const int64_t>);
   if constexpr (std::is_base_of_v<DecodeAttentionArgs, Args>) {
-    // The lengths are cu_q of a decode, and length_prefix of fused inference.
+    // The span of numbers is cu_q of a decode. In fused inference cu_q is counted with cu_kv, and the span of numbers
+    // is length_prefix.
     bytes += sizeof(std::span<const int64_t>) + 3 * sizeof(std::span<const TensorView>);
   }
   if constexpr (requires(Args args) { args.cmp_residual; }) bytes += 7 * sizeof(std::span<const int64_t>);
+  if constexpr (requires(Args args) { args.start_loc; }) bytes += sizeof(std::span<const int64_t>);
   if constexpr (std::is_same_v<Args, MergeByLseArgs>) bytes += 2 * sizeof(std::span<const TensorView>);
   return bytes;
 }
@@ -67,6 +69,7 @@ CallFields Fields(Args* args) {
                                                  {"used_cmp", &args->used_cmp},
                                                  {"cmp_residual", &args->cmp_residual}});
   }
+  if constexpr (requires { args->start_loc; }) fields.lengths.push_back({"start_loc", &args->start_loc});
   if constexpr (std::is_same_v<Args, DecodeAttentionArgs>) fields.lengths.push_back({"cu_q", &args->cu_q});
   if constexpr (requires { args->length_prefix; }) fields.lengths.push_back({"length_prefix", &args->length_prefix});
   if constexpr (std::is_base_of_v<DecodeAttentionArgs, Args>) {

@@ -254,6 +254,28 @@ OperatorCall SmallDenseIndexerLossCall(ValueKind kind) {
                           PlanDenseLightningIndexerGradKLLoss);
 }
 
+OperatorCall SmallIndexerLossValueCall(ValueKind kind) {
+  auto tensors = std::make_shared<CallTensors>(kind);
+  constexpr int64_t kManyRows = 16 * kRows;  // enough entries for several tasks
+  IndexerKLLossArgs args;
+  args.target = tensors->Constant({kManyRows, kSlots}, 0.25F);
+  args.probabilities = tensors->Constant({kManyRows, kSlots}, 0.125F);
+  args.loss = tensors->Output({1});
+  return MakeOperatorCall("IndexerLossValue", tensors, args, IndexerKLLossOptions(), IndexerKLLoss, PlanIndexerKLLoss);
+}
+
+OperatorCall SmallIndexScoreCall(ValueKind kind) {
+  auto tensors = std::make_shared<CallTensors>(kind);
+  static constexpr int64_t kRowSums[] = {kRows, 2 * kRows}, kKeySums[] = {kKeys, 4 * kKeys};
+  MsaIndexScoreArgs args;
+  args.q = tensors->Input({2 * kRows, kHeads, kSize});
+  args.k = tensors->Input({4 * kKeys, 1, kSize});
+  args.lengths_q = kRowSums;
+  args.lengths_kv = kKeySums;
+  args.score = tensors->Output({kHeads, 2 * kRows, 2});
+  return MakeOperatorCall("IndexScore", tensors, args, MsaIndexScoreOptions(), MsaIndexScore, PlanMsaIndexScore);
+}
+
 OperatorCall SmallMergeCall(ValueKind kind) {
   auto tensors = std::make_shared<CallTensors>(kind);
   constexpr int64_t kManyRows = 16 * kRows;  // enough rows for several tasks

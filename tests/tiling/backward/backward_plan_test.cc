@@ -174,7 +174,8 @@ TEST(BackwardPlan, EdgesBetweenTilesAreTheTwoOrdersAndTheColumnsOneComesFirst) {
         for (size_t i = 1; i < chain.size(); ++i) wanted[static_cast<size_t>(chain[i - 1])].push_back(chain[i]);
       }
     }
-    // Within a group, the tiles of a row group wait for the same row group of the previous query head.
+    // In a group of query heads, the first tile of a row group waits for the last tile of the same row group of the
+    // previous query head.
     if (plan.head_by_head) {
       std::map<RowsId, int32_t> last;
       for (const auto& chain : RowChains(problem, plan)) {
@@ -345,8 +346,8 @@ TEST(BackwardPlan, ColumnsOfOneFullHeadGetSmallerTilesWhenManyWorkersShareIt) {
   EXPECT_EQ(block_q(Mask::Causal(), 16), 128);
 }
 
-// A causal column runs its row groups one after the other, and a row group its columns. The tile unit's tiles of 256
-// rows have half as many row groups as columns.
+// In a causal head, the row groups of a column run one after the other, and so do the columns of a row group. The tile
+// unit's tiles of 256 rows have half as many row groups as columns.
 TEST(BackwardPlan, CausalHeadsOnTheTileUnitGetSmallerTilesWhenManyWorkersShareThem) {
   AttentionProblem problem =
       MakeProblem({.lengths = {{4096, 4096}}, .heads = 4, .heads_kv = 4, .d = 128, .dv = 128, .mask = Mask::Causal()});
@@ -361,7 +362,7 @@ TEST(BackwardPlan, CausalHeadsOnTheTileUnitGetSmallerTilesWhenManyWorkersShareTh
   EXPECT_EQ(plan(16).block_q, 256);
   EXPECT_EQ(plan(64).block_q, 128);
   EXPECT_GE(plan(64).efficiency, 0.69);  // 0.52 with tiles of 256 rows
-  EXPECT_GE(plan(128).efficiency, 0.5);  // 0.26
+  EXPECT_GE(plan(128).efficiency, 0.5);  // 0.26 with tiles of 256 rows
 }
 
 TEST(BackwardPlan, SlotsHoldTheLargestPair) {

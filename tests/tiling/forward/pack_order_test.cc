@@ -209,8 +209,8 @@ TEST(PackOrder, WorkersOfManyHeadsHardlyWait) {
   ForEachCase(check, Axis{"workers", {2, 4, 16, 64}}, Axis{"heads", {3, 16, 40, 200}}, Axis{"causal", {false, true}});
 }
 
-// Each long sequence fills whole ranges. The range before it begins with short sequences. The packed panels of the long
-// sequence must not wait for the short ones.
+// Each long sequence fills whole ranges of workers. The range before it begins with short sequences. The packed panels
+// of the long sequence must not wait for the short ones.
 TEST(PackOrder, ALongSequenceBehindShortOnesDoesNotWaitForThem) {
   std::vector<std::pair<int64_t, int64_t>> lengths(72, {512, 512});
   lengths[23] = lengths[46] = {4096, 4096};

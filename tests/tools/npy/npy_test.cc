@@ -100,7 +100,7 @@ TEST_F(NpyFile, ReadsDictionariesAsPythonWouldWriteThem) {
   }
 }
 
-// libFuzzer found that strides of an array without elements may be arbitrarily large.
+// An array without elements may have arbitrarily large strides.
 TEST_F(NpyFile, FortranOrderOfNothingIsNothing) {
   const std::vector<int64_t> shape = {3, int64_t{1} << 40, int64_t{1} << 40, 0};
   const std::string dictionary = "{'descr': '<i4', 'fortran_order': True, 'shape': " + ShapeText(shape) + ", }";

@@ -29,7 +29,8 @@ TEST(CliSparsePlan, EveryOperatorHasOneAndItsPicture) {
                                                         {"indexer-backward", "1,4,64,300,32,64"},
                                                         {"indexer-kl-loss", "1,4,64,300,32,8,64"},
                                                         {"dense-indexer-lse", "1,4,64,300,32"},
-                                                        {"dense-indexer-kl-loss", "1,4,64,300,32,8"}}) {
+                                                        {"dense-indexer-kl-loss", "1,4,64,300,32,8"},
+                                                        {"index-score", "1,4,64,300,32"}}) {
     const CliResult result = RunCli("plan " + op + " --shape " + shape + " --json --svg " + scratch.Path("plan.svg"));
     ASSERT_EQ(result.exit_code, 0) << result.err;
     const json plan = json::parse(result.out);
@@ -55,6 +56,7 @@ TEST(CliSparseBench, ChecksResultsBeforeTiming) {
         "sparse-forward --shape 2,3,5,70,24,8,16 --block-size 16 --separate-value",
         "shared-kv --shape 2,3,5,70,24,8 --window 20", "shared-kv --shape 1,3,5,70,24,0 --cmp-ratio 7 --dtype f16",
         "shared-kv-backward --shape 2,3,5,70,24,8 --window 20 --dtype f32",
+        "shared-kv-backward --shape 2,3,5,70,24,8 --l1-norm", "shared-kv-backward --shape 1,3,5,70,24,0 --l1-norm",
         "indexer-kl-loss --shape 1,3,5,70,24,0,16 --indexer 2,20",
         "dense-indexer-kl-loss --shape 2,3,5,70,24,8 --indexer 4,20 --layout TND"}) {
     const CliResult result = RunShortBench(std::string(flags) + " --threads 2 --json");

@@ -94,6 +94,9 @@ TEST(CliCachePlan, SaysTheTasks) {
     EXPECT_EQ(described["flops"], 0) << "bytes are moved";
     EXPECT_GE(described["tasks"], 3);
   }
+  const CliResult loss = RunCli("plan indexer-loss-value --shape 3000,64 --dtype f16 --threads 3 --json");
+  ASSERT_EQ(loss.exit_code, 0) << loss.err;
+  EXPECT_GT(nlohmann::json::parse(loss.out)["tasks"].get<int64_t>(), 3);
   const CliResult merge = RunCli("plan merge-lse --shape 4,3000,64 --dtype f16 --threads 3 --json");
   ASSERT_EQ(merge.exit_code, 0) << merge.err;
   EXPECT_EQ(json::parse(merge.out)["flops"], 2 * 4 * 3000 * 64);

@@ -127,7 +127,7 @@ TEST_F(CliInfer, TakesAMaskOfBlocks) {
   ASSERT_EQ(result.exit_code, 0) << result.err;
   EXPECT_EQ(scratch_.Read("got.npy"), scratch_.Read("want.npy"));
   EXPECT_NE(scratch_.Read("got.npy"), scratch_.Read("all.npy"));
-  // A band of mode 0 counts together with the mask.
+  // In mode 0, a pair is kept if both the band and the mask keep it.
   const CliResult band = Run("infer", "band.npy", flags + " --pre-tokens 3 --next-tokens 9");
   ASSERT_EQ(band.exit_code, 0) << band.err;
   npy::Array dropped(ElementType::kU8, {kRows, kKeys});

@@ -61,7 +61,7 @@ class CacheRows {
     table.resize(static_cast<size_t>(pages));
     std::iota(table.begin(), table.end(), int32_t{0});
     if (flags.order == "random") {
-      // A generator of our own, so that the order is the same everywhere.
+      // The generator and the shuffle are written out, because std::shuffle gives another order with another library.
       uint64_t state = 1;
       const auto shuffle = [&state](auto& numbers) {
         for (size_t i = numbers.size(); i > 1; --i) {

@@ -1,5 +1,5 @@
-// fa bench prompt: compares the rate of int8 with the peak of int8 dot products. For floats it reports what `fa bench
-// forward` reports.
+// fa bench prompt: compares the rate of int8 with the peak of int8 dot products. For floats the command reports what
+// `fa bench forward` reports.
 
 #include <functional>
 #include <memory>

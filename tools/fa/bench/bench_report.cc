@@ -14,7 +14,7 @@
 namespace fa::tool {
 namespace {
 
-constexpr double kMostSeconds = 86400;  // a day; times up to this do not overflow the clock
+constexpr double kMostSeconds = 86400;  // a day; such times do not overflow the clock
 
 nlohmann::ordered_json OrNull(const auto& value) {
   return value ? nlohmann::ordered_json(*value) : nlohmann::ordered_json(nullptr);
@@ -28,8 +28,8 @@ nlohmann::ordered_json Measure(const BenchCall& bench) {
   bench::PeakRate peak(bench.context.threads(), bench.context.isa(), bench.subject.dtype);
   bench::ReadRate read(bench.context.threads(), bench.memory);
   std::vector<bench::Reference> references = {bench::GigaflopsOf(peak, bench.info.flops)};
-  // Rates of reading differ more than rates of the peak, because other programs read memory too. If a call is compared
-  // with both, the rates around a quiet round may differ by this much.
+  // Other programs read memory too, so rates of reading differ more than rates of the arithmetic unit. If a call is
+  // compared with both, the rates before and after a quiet round may differ by this much.
   constexpr double kReadAgreement = 0.1;
   if (read.bytes() > 0) {
     references[0].agreement = kReadAgreement;

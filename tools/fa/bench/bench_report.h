@@ -53,8 +53,8 @@ struct BenchCall {
   PlanInfo info;
   double bytes = 0;  ///< bytes of the tensors that `bytes_of` names
   const char* bytes_of = "inputs and outputs";
-  /// The memory that `bytes` counts, or empty. If it is not empty, the call is also compared with the rate at which as
-  /// many threads read this memory. Memory that is too small to measure is not compared.
+  /// The memory that `bytes` counts, or empty. If it is not empty, the call is also compared with the rate at which the
+  /// context's threads read this memory. Memory that is too small to measure is not compared.
   std::vector<std::span<const std::byte>> memory = {};
   std::string dtype = {};  ///< the type to report, if it is not the type of `subject`
   int64_t block_size = 0;  ///< rows per page if keys lie in pages

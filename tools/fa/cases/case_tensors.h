@@ -13,7 +13,7 @@ namespace fa::tool {
 
 /// Returns a tensor with the shape and type of `view`, not initialised.
 [[nodiscard]] Tensor NewLike(const TensorView& view);
-/// Fills the tensor with nearly normal values of variance 1. They are the same in every run.
+/// Fills the tensor with nearly normal values of variance 1. The values are the same in every run.
 void FillRandom(Tensor& tensor, uint64_t seed);
 /// Returns a table with the shape of `table` that names every page once. The order is random, and the same in every
 /// run.

@@ -24,7 +24,7 @@ void AddDecodeCaseFlags(CLI::App& command, DecodeCaseFlags& flags);
 class DecodeCase {
  public:
   /// Makes tensors without contents, which are enough to plan. If --dtype is a compressed type, queries are bf16.
-  /// Throws UsageError, Failure.
+  /// Throws UsageError or Failure.
   explicit DecodeCase(const DecodeCaseFlags& flags);
   DecodeCase(const DecodeCase&) = delete;
   DecodeCase& operator=(const DecodeCase&) = delete;

@@ -20,7 +20,7 @@ class DecodeData {
   DecodeData(const DecodeData&) = delete;
   DecodeData& operator=(const DecodeData&) = delete;
 
-  /// Returns the arguments of the call. They point into this object.
+  /// Returns the arguments of the call. The arguments point into this object.
   [[nodiscard]] DecodeAttentionArgs Args();
   /// Returns the bytes of the keys and values that the call reads.
   [[nodiscard]] double key_value_bytes() const;
@@ -31,7 +31,7 @@ class DecodeData {
 
  private:
   void MakeCodes();
-  /// Stores the code whose number is nearest, and returns that number.
+  /// Stores the code whose number is nearest to `number`, and returns the code's number.
   [[nodiscard]] float Compress(float number, std::byte* row, int64_t column) const;
   [[nodiscard]] Tensor Rearranged(Tensor& dense, const TensorView& like, int64_t d) const;
 

@@ -15,7 +15,8 @@
 
 namespace fa::tool {
 
-/// The flags by which `fa plan` and `fa bench` describe a forward call. For a backward they describe its forward.
+/// The flags by which `fa plan` and `fa bench` describe a forward call. For a backward the flags describe the
+/// backward's forward.
 struct ForwardCaseFlags {
   std::string shape;
   std::string dtype = "f32", layout = "BNSD";
@@ -29,7 +30,7 @@ void AddForwardCaseFlags(CLI::App& command, ForwardCaseFlags& flags);
 /// points into this object, which therefore cannot be copied.
 class ForwardCase {
  public:
-  /// Makes tensors without contents, which are enough to plan. Throws UsageError, Failure.
+  /// Makes tensors without contents, which are enough to plan. Throws UsageError or Failure.
   explicit ForwardCase(const ForwardCaseFlags& flags);
   ForwardCase(const ForwardCase&) = delete;
   ForwardCase& operator=(const ForwardCase&) = delete;
@@ -40,7 +41,7 @@ class ForwardCase {
   AttentionOptions options;
   std::string mask_text;
 
-  /// Returns the sizes of the query tensor. In TND they are the sizes of one sequence.
+  /// Returns the sizes of the query tensor. In TND these are the sizes of one sequence.
   [[nodiscard]] TensorSizes QuerySizes() const { return {batch, sq, heads, d}; }
   [[nodiscard]] TensorSizes KeySizes() const { return {batch, sk, heads_kv, d}; }
   [[nodiscard]] TensorSizes ValueSizes() const { return {batch, sk, heads_kv, dv}; }

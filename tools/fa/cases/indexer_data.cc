@@ -146,7 +146,7 @@ void IndexerData::CheckSelection(int64_t token) const {
   };
   std::vector<bool> taken(static_cast<size_t>(limit));
   const int64_t used = std::min(case_.k, limit);
-  double last = INFINITY;  // the score before this one, plus its tolerance
+  double last = INFINITY;  // the previous score plus the tolerance of that score
   for (int64_t i = 0; i < case_.k; ++i) {
     if (i >= used) {
       if (list[i] != -1 || values[i] != -INFINITY) fail(i, "want -1 and -inf");

@@ -8,10 +8,11 @@ namespace fa::tool {
 
 /// Returns the tensors of a decode as arguments of fused inference.
 [[nodiscard]] InferAttentionArgs InferArgsOf(const DecodeAttentionArgs& decode);
-/// Returns the options of the fused inference that computes a decode. Throws UsageError if it has no such mask.
+/// Returns the options of the fused inference that computes a decode. Throws UsageError if fused inference lacks the
+/// mask.
 [[nodiscard]] InferAttentionOptions InferOptionsOf(const DecodeCase& decode);
 
-/// Lets a single row keep every key in mode 2, and have no band in mode 0, as fused inference does.
+/// If queries have a single row, drops the mask's rule in modes 0 and 2, as fused inference does.
 void TakeRuleOfSingleRows(DecodeCase& decode);
 
 }  // namespace fa::tool

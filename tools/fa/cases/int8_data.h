@@ -9,7 +9,7 @@
 
 namespace fa::tool {
 
-/// The tensors of an int8 case of prompt attention in memory. Their bytes are random and the same in every run.
+/// The tensors of an int8 case of prompt attention in memory. The bytes are random and the same in every run.
 class Int8Data {
  public:
   explicit Int8Data(const ForwardCase& prompt);

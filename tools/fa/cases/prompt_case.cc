@@ -3,8 +3,8 @@
 namespace fa::tool {
 namespace {
 
-// A random byte has a standard deviation of 74, so a sum of D products of two bytes has 74^2 sqrt(D). With the default
-// scale of 1/sqrt(D), a score has 74^2.
+// A random byte has a standard deviation of 74. A sum of D products of two bytes then has a standard deviation of 74^2
+// sqrt(D), and a score with the default scale of 1/sqrt(D) has 74^2.
 constexpr float kDeq1 = 1.0F / (74 * 74), kQuant1 = 127, kDeq2 = 1.0F / (127 * 74);
 
 TensorView Scale(const float* value) { return {value, DType::kF32, {1}, {}}; }

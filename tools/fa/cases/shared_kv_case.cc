@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cfloat>
 #include <cmath>
 #include <cstring>
 #include <numeric>
@@ -160,14 +161,34 @@ SharedKvGradArgs SharedKvData::BackwardArgs(Context& context) {
   return args;
 }
 
-double SharedKvData::gathered_bytes() const {
+SharedKvGradArgs SharedKvData::NormArgs(Context& context) {
+  const SharedKvArgs forward = ForwardArgs();
+  ThrowUnlessOkFromShape(SharedKvAttention(forward, case_.Options(), &context));
+  norm_ = NewTensor(DType::kF32, {case_.batch, case_.s1, 1, case_.k > 0 ? case_.k : case_.compressed()});
+  residual_.assign(static_cast<size_t>(case_.batch), case_.s2 % case_.ratio);
+  SharedKvGradArgs args;
+  args.q = forward.q;
+  args.cmp_kv = forward.cmp_kv;
+  args.cmp_indices = forward.cmp_indices;
+  args.lse = forward.lse;
+  args.cmp_residual = residual_;
+  args.cmp_l1_norm = norm_.MutableView();
+  return args;
+}
+
+double SharedKvData::gathered_bytes(bool originals) const {
   double rows = 0;
   for (int64_t token = 0; token < case_.s1; ++token) {
     const int64_t limit = case_.Limit(token), position = case_.Position(token);
-    rows += static_cast<double>(std::clamp<int64_t>(position, 0, case_.window) +
+    rows += static_cast<double>((originals ? std::clamp<int64_t>(position, 0, case_.window) : 0) +
                                 (case_.k > 0 ? std::min(case_.k, limit) : limit));
   }
   return rows * static_cast<double>(case_.batch * case_.d) * static_cast<double>(fa::SizeOf(case_.dtype));
+}
+
+int64_t SharedKvData::KeyOf(int64_t batch, int64_t token, int64_t entry) const {
+  if (case_.k == 0) return entry < case_.Limit(token) ? entry : -1;
+  return lists_.array.as<int32_t>()[static_cast<size_t>((batch * case_.s1 + token) * case_.k + entry)];
 }
 
 check::HeadRows SharedKvData::Head(const Tensor& tensor, int64_t batch, int64_t head, int64_t rows,
@@ -216,6 +237,39 @@ void SharedKvData::CheckForward() const {
   }
 }
 
+void SharedKvData::CheckNorm() const {
+  if (norm_.array.size() == 0) return;
+  constexpr double kUnit = 0x1p-24;
+  const auto heads = static_cast<double>(case_.heads);
+  const int64_t entries = norm_.array.shape()[3];
+  for (const int64_t i : {0, 1, 2}) {
+    const int64_t batch = i * (case_.batch - 1) / 2, row = i * (case_.s1 - 1) / 2;
+    const check::HeadRows k = Head(cmp_, batch, 0, case_.compressed(), 1);
+    std::vector<double> value(static_cast<size_t>(entries)), bound(value.size(), static_cast<double>(FLT_MIN));
+    for (int64_t x = 0; x < entries * case_.heads; ++x) {
+      const int64_t head = x / entries, key = KeyOf(batch, row, x % entries);
+      if (key < 0) continue;
+      const check::HeadRows q = Head(q_, batch, head, case_.s1, case_.heads);
+      double sum = 0, size = 0;
+      for (int64_t c = 0; c < case_.d; ++c) {
+        const double term = scale() * check::At(q, row, c) * check::At(k, key, c);
+        sum += term;
+        size += std::fabs(term);
+      }
+      const int64_t lse_at = (batch * case_.s1 + row) * case_.heads + head;
+      const double exponent = sum - static_cast<double>(lse_.array.as<float>()[static_cast<size_t>(lse_at)]);
+      // A score adds d products, each rounding at most once. exp and its argument, the sum over the heads and the
+      // quotient round too.
+      const double error = (static_cast<double>(case_.d + 2) * size + 4 * std::fabs(exponent) + 4 + heads) * kUnit;
+      const auto at = static_cast<size_t>(x % entries);
+      value[at] += std::exp(exponent) / heads;
+      bound[at] += std::exp(exponent) / heads * std::expm1(error) + static_cast<double>(FLT_MIN);
+    }
+    const check::HeadRows got{norm_.array.bytes(), DType::kF32, batch * case_.s1 * entries, entries, entries};
+    CheckRow(got, row, {.name = fmt::format("l1_norm[batch {}, row {}", batch, row), .value = value, .bound = bound});
+  }
+}
+
 void SharedKvData::CheckBackward() const {
   if (dq_.array.size() == 0 || keys() == 0) return;
   for (const int64_t i : {0, 1, 2}) {
@@ -224,7 +278,7 @@ void SharedKvData::CheckBackward() const {
     CheckRow(
         Head(dq_, batch, head, case_.s1, case_.heads), row,
         {.name = fmt::format("dq[batch {}, row {}, head {}", batch, row, head), .value = dq.value, .bound = dq.bound});
-    // The last original keys are those of the windows.
+    // Tests the last two original keys, which lie in windows, and the last compressed key.
     const int64_t key = i == 2 ? keys() - 1 : std::max<int64_t>(case_.s2 - 1 - i, 0);
     std::vector<check::BackwardHead> group;
     for (int64_t n = 0; n < case_.heads; ++n) group.push_back(BackwardHead(batch, n));

@@ -23,7 +23,7 @@ struct SharedKvCaseFlags {
 void AddSharedKvCaseFlags(CLI::App& command, int64_t rows, SharedKvCaseFlags& flags);
 
 /// A call described by its sizes alone, in layout BSND. Each token has a window of original keys that ends at the
-/// token, and a list of K compressed keys; with K = 0 it has all compressed keys before it.
+/// token, and a list of K compressed keys; with K = 0 the token has all compressed keys before it.
 class SharedKvCase {
  public:
   /// Makes a case whose tensors are given but have no contents, which is enough to plan. Throws UsageError.
@@ -54,12 +54,16 @@ class SharedKvData {
   [[nodiscard]] SharedKvArgs ForwardArgs();
   /// Runs the forward, then returns the backward's arguments. Throws Failure.
   [[nodiscard]] SharedKvGradArgs BackwardArgs(Context& context);
-  /// Returns the bytes of keys. A row counts once for every query that has it.
-  [[nodiscard]] double gathered_bytes() const;
-  /// CheckForward and CheckBackward compare some rows with a double-precision computation from the same inputs. They
-  /// throw Failure if an element is wrong.
+  /// Runs the forward, then returns the arguments of a call for the L1 norm of the compressed keys alone. Throws
+  /// Failure.
+  [[nodiscard]] SharedKvGradArgs NormArgs(Context& context);
+  /// Returns the bytes of keys, with or without the original ones. A row counts once for every query that has it.
+  [[nodiscard]] double gathered_bytes(bool originals = true) const;
+  /// CheckForward, CheckBackward and CheckNorm compare some rows with a double-precision computation from the same
+  /// inputs. They throw Failure if an element is wrong.
   void CheckForward() const;
   void CheckBackward() const;
+  void CheckNorm() const;
 
  private:
   [[nodiscard]] int64_t keys() const { return case_.s2 + case_.compressed(); }
@@ -68,11 +72,14 @@ class SharedKvData {
                                      int64_t heads) const;
   [[nodiscard]] check::BackwardHead BackwardHead(int64_t batch, int64_t head) const;
   [[nodiscard]] double scale() const;
+  /// Returns the compressed key of an entry of a token's list, or -1. Without lists entries are keys.
+  [[nodiscard]] int64_t KeyOf(int64_t batch, int64_t token, int64_t entry) const;
 
   const SharedKvCase& case_;
   Tensor q_, ori_, cmp_, lists_, out_, lse_;
   Tensor all_keys_;  // the original keys of each batch element, and then its compressed keys
-  Tensor d_out_, dq_, d_ori_, d_cmp_;
+  Tensor d_out_, dq_, d_ori_, d_cmp_, norm_;
+  std::vector<int64_t> residual_;  // the tokens behind those of the last compressed key
 };
 
 }  // namespace fa::tool

@@ -126,7 +126,8 @@ void FillQuantized(DType type, float scale, uint64_t seed, Tensor& numbers, Tens
   }
 }
 
-// Every scale is the same power of 2, so K^ is exact in every type. k_ gets its columns, and rows_ the bytes.
+// Every scale is the same power of 2, so scaled keys are exact in every type. k_ gets the scaled keys, and rows_ their
+// bytes.
 void SparseAttentionData::MakeQuantizedRows() {
   const KeyRowFormat format = case_.RowFormat();
   const int64_t bytes = format.Bytes(case_.dtype), count = case_.batch * case_.s2;

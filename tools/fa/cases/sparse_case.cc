@@ -22,12 +22,18 @@ std::vector<int64_t> Ends(int64_t batch, int64_t rows) {
 const char* SizesText(SparseCaseKind kind) {
   switch (kind) {
     case SparseCaseKind::kIndexer: return "B,Nidx,S1,S2,D,K";
+    case SparseCaseKind::kIndexScore:
     case SparseCaseKind::kDenseIndexer: return "B,Nidx,S1,S2,D";
     case SparseCaseKind::kDenseLoss: return "B,N,S1,S2,D,Drope";
     case SparseCaseKind::kAttention:
     case SparseCaseKind::kLoss: break;
   }
   return "B,N,S1,S2,D,Drope,K";
+}
+
+/// Returns whether the operator scores every key for the indexer's queries.
+bool IsDense(SparseCaseKind kind) {
+  return kind == SparseCaseKind::kDenseIndexer || kind == SparseCaseKind::kIndexScore;
 }
 
 bool IsLoss(SparseCaseKind kind) { return kind == SparseCaseKind::kLoss || kind == SparseCaseKind::kDenseLoss; }
@@ -48,8 +54,8 @@ SparseMask ParseMode(int64_t mode) {
   throw UsageError(fmt::format("--sparse-mode: {}, want 0 or 3", mode));
 }
 
-// Refuses sizes of a tensor that has 2^63 bytes or more. SparseCase calls it with sizes that are upper bounds for every
-// tensor of the call.
+// Refuses sizes of a tensor that has 2^63 bytes or more. SparseCase calls this function with sizes that are upper
+// bounds for every tensor of the call.
 void CheckSizes(const char* flag, const std::string& text, const std::vector<int64_t>& sizes) {
   if (!npy::BytesOf(sizes, npy::ElementType::kF32)) {
     throw UsageError(fmt::format("{}: {}, want sizes of at least 0 and tensors below 2^63 bytes", flag, text));
@@ -63,10 +69,10 @@ void CheckOne(const char* flag, const char* name, int64_t size) {
 }  // namespace
 
 void AddSparseCaseFlags(CLI::App& command, SparseCaseKind kind, int64_t rows, SparseCaseFlags& flags) {
-  flags.shape = kind == SparseCaseKind::kIndexer        ? fmt::format("1,64,{},8192,128,2048", rows)
-                : kind == SparseCaseKind::kDenseIndexer ? fmt::format("1,64,{},8192,128", rows)
-                : kind == SparseCaseKind::kDenseLoss    ? fmt::format("1,128,{},8192,512,64", rows)
-                                                        : fmt::format("1,128,{},8192,512,64,2048", rows);
+  flags.shape = kind == SparseCaseKind::kIndexer     ? fmt::format("1,64,{},8192,128,2048", rows)
+                : IsDense(kind)                      ? fmt::format("1,64,{},8192,128", rows)
+                : kind == SparseCaseKind::kDenseLoss ? fmt::format("1,128,{},8192,512,64", rows)
+                                                     : fmt::format("1,128,{},8192,512,64,2048", rows);
   command.add_option("--shape", flags.shape, fmt::format("{}, default {}", SizesText(kind), flags.shape))
       ->type_name(SizesText(kind));
   if (IsLoss(kind)) {
@@ -78,7 +84,11 @@ void AddSparseCaseFlags(CLI::App& command, SparseCaseKind kind, int64_t rows, Sp
                      "Values in a tensor of their own; default: the keys' first columns");
   }
   command.add_option("--dtype", flags.dtype, "Default: bf16")->type_name("bf16|f16|f32");
-  command.add_option("--layout", flags.layout, "Default: BSND")->type_name("BSND|TND");
+  if (kind == SparseCaseKind::kIndexScore) {
+    flags.layout = "TND";
+  } else {
+    command.add_option("--layout", flags.layout, "Default: BSND")->type_name("BSND|TND");
+  }
   command.add_option("--sparse-mode", flags.sparse_mode, "3 (default): causal to the last key; 0: all keys")
       ->type_name("N");
 }
@@ -110,8 +120,8 @@ SparseCase::SparseCase(SparseCaseKind kind, const SparseCaseFlags& flags)
     throw UsageError(fmt::format("--layout: {}, want BSND or TND", flags.layout));
   }
   if (block_size < 0) throw UsageError(fmt::format("--block-size: {}, want at least 0", block_size));
-  const bool every_key = kind == SparseCaseKind::kDenseLoss || kind == SparseCaseKind::kDenseIndexer;
-  const bool indexer_alone = kind == SparseCaseKind::kIndexer || kind == SparseCaseKind::kDenseIndexer;
+  const bool every_key = kind == SparseCaseKind::kDenseLoss || IsDense(kind);
+  const bool indexer_alone = kind == SparseCaseKind::kIndexer || IsDense(kind);
   if (shape.size() != 7U - (indexer_alone ? 1 : 0) - (every_key ? 1 : 0)) {
     throw UsageError(fmt::format("--shape: {} sizes, want {}", shape.size(), SizesText(kind)));
   }
@@ -134,6 +144,7 @@ SparseCase::SparseCase(SparseCaseKind kind, const SparseCaseFlags& flags)
   }
   CheckSizes("--shape", flags.shape, {batch, s1, std::max(heads, index_heads), std::max(d, index_d)});
   CheckSizes("--shape", flags.shape, {batch, s1, k});
+  if (kind == SparseCaseKind::kIndexScore) CheckSizes("--shape", flags.shape, {batch, s1, index_heads, s2});
   CheckSizes("--shape", flags.shape, {batch, s2, std::max(d, index_d)});
   CheckSizes("--shape", flags.shape, {batch, std::max(s1, s2), std::max<int64_t>(heads, 1), d_rope});
   // A sequence may fill only a part of its last page. So the pages may take more memory than the keys.
@@ -285,6 +296,17 @@ DenseIndexerLseArgs SparseCase::LseArgs() const {
   args.lengths_q = cu_q_;
   args.lengths_kv = cu_kv_;
   args.softmax_max_index = args.softmax_sum_index = RowStatistics();
+  return args;
+}
+
+MsaIndexScoreArgs SparseCase::ScoreArgs() const {
+  MsaIndexScoreArgs args;
+  args.q = PerRow(dtype, s1, index_heads, index_d);
+  args.k = Keys(index_d);
+  args.lengths_q = cu_q_;
+  args.lengths_kv = cu_kv_;
+  args.score = PerRow(DType::kF32, s1, 1, 1);
+  args.score.shape = {index_heads, batch * s1, (s2 + kMsaBlockSize - 1) / kMsaBlockSize};
   return args;
 }
 

@@ -11,6 +11,7 @@
 #include "fa/indexer_lse.h"
 #include "fa/lightning_indexer.h"
 #include "fa/lightning_indexer_grad.h"
+#include "fa/msa_index_score.h"
 #include "fa/sparse_flash_attention.h"
 #include "fa/sparse_flash_attention_grad.h"
 #include "flags/layout_shapes.h"
@@ -25,14 +26,15 @@ struct SparseCaseFlags {
   bool separate_value = false;
   int64_t block_size = 0;  ///< if > 0, keys and values lie in pages of this many rows
   std::string rows;        ///< the type of quantised keys, "int8" or "e4m3"; "": keys are not quantised
-  int64_t tile = 128;      ///< numbers per scale
+  int64_t tile = 128;      ///< numbers per scale of quantised keys
 };
 
-/// The kind of a command, which decides about its flags and about the sizes of its --shape.
+/// The kind of a command. The kind decides which flags the command has, and which sizes --shape has.
 enum class SparseCaseKind : uint8_t {
   kAttention,     ///< --shape has B,N,S1,S2,D,Drope,K
   kIndexer,       ///< --shape has B,Nidx,S1,S2,D,K
   kDenseIndexer,  ///< like kIndexer, but without K, because all keys take part
+  kIndexScore,    ///< like kDenseIndexer, but there is no --layout: rows are packed
   kLoss,          ///< like kAttention; the flag --indexer gives the indexer's sizes
   kDenseLoss,     ///< like kLoss, but without K, because all keys take part
 };
@@ -78,6 +80,7 @@ class SparseCase {
   [[nodiscard]] LightningIndexerGradOptions IndexerGradOptions() const { return {.layout = layout, .mask = mask}; }
   [[nodiscard]] DenseIndexerLseArgs LseArgs() const;
   [[nodiscard]] DenseIndexerLseOptions LseOptions() const { return {.layout = layout, .mask = mask}; }
+  [[nodiscard]] MsaIndexScoreArgs ScoreArgs() const;
   [[nodiscard]] SparseIndexerLossArgs LossArgs() const;
   /// For kDenseLoss: returns arguments with the tensors of `shared`, which come from LossArgs() and may have contents.
   /// The indexer's statistics are given, without contents.

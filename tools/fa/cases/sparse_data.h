@@ -18,7 +18,7 @@ namespace fa::tool {
 /// Returns pages with the rows of `keys` [B, S2, columns], in the places that `table` gives them.
 [[nodiscard]] Tensor InPages(const SparseCase& sparse, const Tensor& keys, int64_t columns, const Tensor& table);
 
-/// Fills a tensor of numbers with random values that a quantised type has, times a scale, and `codes` with their codes.
+/// Fills `numbers` with random values of a quantised type, times a scale, and `codes` with the codes of the values.
 void FillQuantized(DType type, float scale, uint64_t seed, Tensor& numbers, Tensor& codes);
 
 /// The tensors of a SparseCase's attention in memory. Inputs are random and the same in every run.
@@ -35,7 +35,7 @@ class SparseAttentionData {
   /// Returns the bytes of keys and values. A row counts once for every query that selects it.
   [[nodiscard]] double gathered_bytes() const;
 
-  /// CheckForward and CheckBackward compare some rows with a double-precision computation from the same inputs. They
+  /// CheckForward and CheckBackward compare some rows with a double-precision computation from the same inputs. Both
   /// throw Failure if an element is wrong.
   void CheckForward() const;
   void CheckBackward() const;

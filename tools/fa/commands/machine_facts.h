@@ -29,7 +29,7 @@ struct MachineFacts {
 [[nodiscard]] MachineFacts ReadMachineFacts(const Context& context);
 
 /// Returns names and versions of the libraries in this process. Libraries that libfa loads are asked when the tool
-/// runs. The other versions are those with which the tool was built.
+/// runs. For other libraries, the tool was built with the versions that are returned.
 [[nodiscard]] std::vector<std::pair<std::string, std::string>> DependencyVersions();
 
 }  // namespace fa::tool

@@ -9,7 +9,7 @@
 namespace fa::tool {
 namespace {
 
-// The handler prints this line. It is made beforehand, because a signal handler may neither allocate nor format.
+// The handler prints this line. The line is made beforehand, because a signal handler may neither allocate nor format.
 std::string note_line;
 struct sigaction handler_before = {};
 

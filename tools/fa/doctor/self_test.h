@@ -15,7 +15,7 @@ struct SelfTestResult {
   std::string isa, op, dtype;
   std::string kernel = {};
   double error = 0;        ///< the largest error, as a fraction of what rounding explains
-  double gflops = 0;       ///< the rate of the best call
+  double gflops = 0;       ///< the rate of the fastest call
   std::string peak = {};   ///< the level's arithmetic unit for the type: "bf16 tile products"
   double peak_gflops = 0;  ///< the arithmetic unit's rate on the same threads, measured around the best call
   std::optional<double> fraction = {};  ///< gflops / peak_gflops; nothing if no round was quiet (bracketed_rounds.h)

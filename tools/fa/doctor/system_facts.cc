@@ -91,7 +91,7 @@ class GroupLimits {
   }
 
   void NoteMemory(const std::string& text) {
-    // Version 1 writes 2^63 minus a page if there is no limit.
+    // Control groups of version 1 report 2^63 minus a page if there is no limit.
     constexpr int64_t kNoLimit = int64_t{1} << 60;
     const auto bytes = static_cast<int64_t>(std::atoll(text.c_str()));
     if (bytes > 0 && bytes < kNoLimit) Lower(memory_bytes, bytes);

@@ -17,7 +17,7 @@ struct SystemFacts {
   std::optional<int64_t> memory_limit_bytes = {};  ///< the memory that the control groups allow
   std::string transparent_huge_pages = {};         ///< "always", "madvise" or "never"
   int64_t reserved_huge_pages = 0, huge_page_bytes = 0;
-  /// The governor of each CPU; equal ones are listed once. Empty on most virtual machines.
+  /// The governor of each CPU; equal ones are listed once. The list is empty on most virtual machines.
   std::vector<std::string> governors = {};
   int64_t numa_nodes = 1;
   bool numa_balancing = false;

@@ -52,7 +52,7 @@ void AddAttentionFlags(CLI::App& command, AttentionFlags& flags);
 /// The call that the flags and files describe. `args` points into this object, which therefore cannot be copied.
 class AttentionInputs {
  public:
-  /// Reads the files, or only their headers. Throws UsageError, Failure.
+  /// Reads the files, or only their headers. Throws UsageError or Failure.
   explicit AttentionInputs(const AttentionFlags& flags, InputFiles::Read read = InputFiles::Read::kAll);
   AttentionInputs(const AttentionInputs&) = delete;
   AttentionInputs& operator=(const AttentionInputs&) = delete;

@@ -13,7 +13,7 @@ namespace {
 
 std::vector<int64_t> Sizes(const TensorView& view) { return {view.shape.begin(), view.shape.end()}; }
 
-/// Throws UsageError if the layout is none of a decode.
+/// Throws UsageError if a decode does not take the layout.
 const DecodeFlags& CheckLayout(const DecodeFlags& flags) {
   if (ParseLayout(flags.layout) != Layout::kTND || !flags.block_table.empty()) return flags;
   throw UsageError("--layout: TND, want BNSD, BSND, BSH, SBH or BNSD_BSND for decode without --block-table");

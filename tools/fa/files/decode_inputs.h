@@ -38,7 +38,7 @@ void AddDecodeFlags(CLI::App& command, DecodeFlags& flags);
 /// What a decode and a fused inference read from their files. Arguments point into this object, which therefore cannot
 /// be copied.
 struct InferenceFiles {
-  /// Reads all files except the mask, and fills in `args` except cu_q and lengths_q. Throws UsageError, Failure.
+  /// Reads all files except the mask, and fills in `args` except cu_q and lengths_q. Throws UsageError or Failure.
   /// @param scaled  whether queries of 8 bits have scales, so that the output may have any float type
   InferenceFiles(const DecodeFlags& flags, DecodeAttentionArgs& args, bool scaled = false);
   InferenceFiles(const InferenceFiles&) = delete;
@@ -53,7 +53,7 @@ struct InferenceFiles {
 /// The call that the flags and files describe. `args` points into this object, which therefore cannot be copied.
 class DecodeInputs {
  public:
-  /// Reads the files. Throws UsageError, Failure.
+  /// Reads the files. Throws UsageError or Failure.
   explicit DecodeInputs(const DecodeFlags& flags);
   DecodeInputs(const DecodeInputs&) = delete;
   DecodeInputs& operator=(const DecodeInputs&) = delete;

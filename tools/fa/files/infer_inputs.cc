@@ -146,7 +146,7 @@ void InferInputs::TakeBlockMask(const MaskFlags& flags) {
   args.pair_mask = &*block_mask_;
 }
 
-// Returns the most keys of a sequence, with those of the prefix.
+// Returns the most keys of a sequence, including the shared prefix.
 int64_t InferInputs::MostKeys() const {
   if (args.block_table.data != nullptr) {
     if (args.lengths_kv.empty()) throw UsageError("--actual-seq-lengths-kv: missing (--block-mask with --block-table)");
@@ -154,7 +154,8 @@ int64_t InferInputs::MostKeys() const {
   }
   if (packed()) return LongestOf(args.cu_kv);
   const auto rows = [&](const char* flag, const Dims& shape) {
-    const int64_t heads_kv = options.heads_kv > 0 ? options.heads_kv : 1;  // the number of rows does not depend on it
+    // Any number will do, as rows do not depend on heads.
+    const int64_t heads_kv = options.heads_kv > 0 ? options.heads_kv : 1;
     return SizesOf(flag, options.layout, {shape.begin(), shape.end()}, heads_kv).seq;
   };
   const int64_t own = rows("--key", read_.k.shape);

@@ -31,7 +31,7 @@ void AddInferFlags(CLI::App& command, InferFlags& flags);
 /// The call that the flags and files describe. `args` points into this object, which therefore cannot be copied.
 class InferInputs {
  public:
-  /// Reads the files. Throws UsageError, Failure.
+  /// Reads the files. Throws UsageError or Failure.
   explicit InferInputs(const InferFlags& flags);
   InferInputs(const InferInputs&) = delete;
   InferInputs& operator=(const InferInputs&) = delete;

@@ -24,7 +24,7 @@ class InputFiles {
   /// `dtype` is the value of --dtype, or "" if the files give the type. Throws UsageError.
   explicit InputFiles(const std::string& dtype, Read read = Read::kAll);
 
-  /// Reads a tensor of any type. If the path is empty, the tensor is absent. Throws UsageError, Failure.
+  /// Reads a tensor of any type. If the path is empty, the tensor is absent. Throws UsageError or Failure.
   TensorView Load(const char* flag, const std::string& path);
   /// Reads an f32, f16 or bf16 tensor, whose type must be --dtype if that is given. With `int8_too` the tensor may also
   /// be int8.

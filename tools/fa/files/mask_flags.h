@@ -34,14 +34,15 @@ struct MaskInputs {
   std::string text;  ///< the mask for people and in JSON: "none", "causal", "sparse-mode 4, pre 64, next 0"
 };
 
-/// Reads the mask that the flags describe. Throws UsageError, Failure.
+/// Reads the mask that the flags describe. Throws UsageError or Failure.
 /// @param files  reads the file of a full mask; if null, the mask is read into `dense`
 [[nodiscard]] MaskInputs LoadMask(const MaskFlags& flags, InputFiles* files = nullptr);
 
-/// Reads the mask of blocks, if the flags name one, for sequences of so many rows and keys. Throws UsageError, Failure.
+/// Reads the mask of blocks, if the flags name one, for sequences of so many rows and keys. Throws UsageError or
+/// Failure.
 [[nodiscard]] std::optional<PairMask> LoadBlockMask(const MaskFlags& flags, int64_t rows, int64_t keys);
 
-/// Returns the length of the longest sequence of packed ones with these prefix sums.
+/// Returns the length of the longest of the packed sequences with these prefix sums.
 [[nodiscard]] int64_t LongestOf(std::span<const int64_t> prefix_sums);
 
 }  // namespace fa::tool

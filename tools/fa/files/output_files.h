@@ -15,10 +15,10 @@ class Array;
 
 namespace fa::tool {
 
-/// The files that a command writes. If one cannot be written, none is. Add() checks the destinations before any work is
-/// done. Commit() writes each file as a StagedFile, and gives all files their names when all are complete. If a
-/// destination is no regular file (/dev/null, a pipe), it is written in place. If it is a symbolic link, the link
-/// stays, and the file that it names is written.
+/// The files that a command writes. If one file cannot be written, no file is. Add() checks the destinations before any
+/// work is done. Commit() writes each file as a StagedFile, and gives all files their names when all are complete. If a
+/// destination is no regular file (/dev/null, a pipe), it is written in place. If a destination is a symbolic link, the
+/// link stays, and the file that it names is written.
 class OutputFiles {
  public:
   OutputFiles() = default;
@@ -28,7 +28,7 @@ class OutputFiles {
   /// Adds a file and returns its number. Throws UsageError if another flag names the same file or the command has read
   /// it. Throws Failure if the folder does not exist or is not writable.
   size_t Add(const char* flag, const std::string& path);
-  /// Sets the contents of a file. They must live until Commit().
+  /// Sets the contents of a file. The contents must live until Commit().
   void Set(size_t file, const npy::Array& array) { files_[file].array = &array; }
   void Set(size_t file, const std::string& text) { files_[file].text = &text; }
   void Commit();

@@ -34,7 +34,7 @@ struct OutputSpec {
 [[nodiscard]] std::vector<OutputSpec> Named(std::vector<OutputSpec> outputs);
 
 /// The tensors that a command writes. At first the call has only their views without memory, which are enough to plan.
-/// When the call is known to be valid, the tensors get memory. After the call they are written to their files.
+/// When the call is known to be valid, the tensors get memory. After the call the tensors are written to their files.
 class OutputTensors {
  public:
   /// Makes `view` describe the output. The view must stay at its address. Throws what OutputFiles::Add throws.

@@ -127,7 +127,8 @@ void StagedFile::Finish() {
   if (!name_.empty() && std::fclose(std::exchange(stream_, nullptr)) != 0) ThrowErrno();
 }
 
-// Gives a file without a name a temporary one. linkat, which names it, cannot replace an existing file; rename can.
+// Gives a temporary name to a file that has no name. linkat, which gives the name, cannot replace an existing file;
+// rename can.
 void StagedFile::TakeName() {
   const std::string path = "/proc/self/fd/" + std::to_string(fileno(stream_));
   const int linked = UnderAFreshName(

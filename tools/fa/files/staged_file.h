@@ -9,8 +9,8 @@ namespace fa::tool {
 
 /// A file that replaces its destination when it is complete. If an error or a signal ends the process before, nothing
 /// of the file remains. If the file system supports it (O_TMPFILE), the file has no name while it is written. Otherwise
-/// it has a temporary name in the destination's folder, which signal handlers remove. One process has at most kMost of
-/// these files.
+/// the file has a temporary name in the destination's folder, which signal handlers remove. One process has at most
+/// kMost staged files.
 class StagedFile {
  public:
   static constexpr int kMost = 16;
@@ -25,7 +25,7 @@ class StagedFile {
   [[nodiscard]] std::FILE* stream() const { return stream_; }
   /// Returns the temporary name, or "" if the file has none.
   [[nodiscard]] const std::string& name() const { return name_; }
-  /// Passes all bytes to the operating system, after the caller has written the last one. Throws npy::IoError.
+  /// Passes all bytes to the operating system, after the caller has written the last byte. Throws npy::IoError.
   void Finish();
   /// Gives the file its destination's name. A PublishedTogether must live meanwhile. Throws npy::IoError.
   void Publish();

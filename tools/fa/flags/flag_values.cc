@@ -42,7 +42,7 @@ void CheckHeadSize(const char* flag, const char* name, int64_t size) {
 }
 
 void CheckListedSequences(const char* flag, int64_t sequences) {
-  constexpr int64_t kMost = int64_t{1} << 27;  // 1 GiB per list
+  constexpr int64_t kMost = int64_t{1} << 27;  // a list of so many int64_t takes 1 GiB
   if (sequences > kMost) throw UsageError(fmt::format("{}: B={}, want at most {}", flag, sequences, kMost));
 }
 

@@ -32,7 +32,7 @@ struct SparseFlags {
   int64_t sparse_count = 1;
   std::string reduction = "sum", target = "head-mean";
   SharedKvFlags shared;
-  std::optional<int64_t> tile;  ///< KeyRowFormat; without it keys are not quantised
+  std::optional<int64_t> tile;  ///< value of --tile; if absent, keys are not quantised
   int64_t rope_columns = 0;
   int64_t cmp_ratio = 1;
   std::string residual_kv, used_q, used_kv;

@@ -14,7 +14,7 @@ struct OptionEntry {
   std::string name;                  ///< "--layout", or "SHELL" if the argument has no flag
   std::string short_name;            ///< "-h"; empty for most options
   std::string value;                 ///< "BSND|TND", "NPY"; empty for a flag without a value
-  std::vector<std::string> choices;  ///< the words of `value`, in which bars separate them
+  std::vector<std::string> choices;  ///< the words of `value`, which bars separate
   std::string text;
   bool required = false;
 

@@ -7,8 +7,8 @@
 
 namespace fa::tool {
 
-// Each function returns a shell script that completes a program's commands and flags. It also completes values that are
-// files or words of a list.
+// Each function returns a shell script that completes a program's commands and flags. The script also completes values
+// that are files or words of a list.
 
 [[nodiscard]] std::string BashCompletion(const CommandEntry& program);
 [[nodiscard]] std::string ZshCompletion(const CommandEntry& program);

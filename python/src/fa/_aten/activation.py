@@ -37,7 +37,8 @@ class Handle:
                 if compiled_with != _fa.__version__:
                     self._library = None
                     raise RuntimeError(f"{FILE.name} is of fa {compiled_with}, and the package of {_fa.__version__}")
-                # PyTorch warns of the first kernel that replaces one. For the kernels in Python that is not shown.
+                # PyTorch warns of the first kernel that replaces another. The kernels in Python are registered without
+                # this warning.
                 self._library = None
                 if self._compiled.fa_torch_activate() != 0:
                     raise RuntimeError(f"{FILE.name}: PyTorch {torch.__version__} refuses its kernels")

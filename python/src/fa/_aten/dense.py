@@ -107,7 +107,7 @@ def _bias(attn_mask: Tensor | None, shapes: AttentionShapes) -> Tensor | None:
 
 
 def _is_bias(attn_mask: Tensor | None) -> bool:
-    """Returns whether the extension may read the mask, or there is none."""
+    """Returns whether there is no mask, or one that the extension can read as a bias."""
     return attn_mask is None or (attn_mask.dim() in _MASK_DIMENSIONS and attn_mask.dtype is not torch.bool)
 
 

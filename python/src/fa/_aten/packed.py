@@ -40,7 +40,7 @@ _EMPTY = torch.inf
 
 
 def _without_autocast(kernel: Callable) -> Callable:
-    """Returns the kernel. Autocast has already converted the arguments that it converts."""
+    """Returns the kernel with autocast switched off, because autocast has already converted the arguments."""
 
     def own_types(*arguments, **keywords):
         if not torch.is_autocast_enabled("cpu"):
@@ -77,7 +77,8 @@ def forward(
         given = Options(is_causal, (window_size_left, window_size_right), scale, 0.0, dropout_p, alibi_slopes, True)
         packed = Packed(cum_seq_q, cum_seq_k, max_q, max_k, None, seqused_k)
         out, lse = _attend(FORWARD, query, key, value, given, packed, return_debug_mask, block_table)
-        # The backward lacks these arguments. It gets this state, and refuses it unless it is 0.
+        # PyTorch does not pass these arguments to the backward. The backward gets `state`, and raises an error unless
+        # it is 0.
         lacking = alibi_slopes is not None or seqused_k is not None or block_table is not None
         state = torch.tensor([lacking, 0], dtype=torch.uint64), torch.zeros((), dtype=torch.uint64)
         return _lying_as(query, out), lse, *state, query.new_empty(0)

@@ -9,7 +9,7 @@ import torch.nn.attention as pytorch
 NAME = "fa"
 # PyTorch 2.13 and later choose among implementations.
 _CHOOSES = hasattr(pytorch, "register_flash_attention_impl") and hasattr(pytorch, "restore_flash_attention_impl")
-_active: list[Any] = []  # with older versions, the handle
+_active: list[Any] = []  # the handle of the activation, with older versions of PyTorch
 
 
 def register() -> None:

@@ -63,8 +63,8 @@ class CompressedCache(GrowingCache):
         dtype: "int8" or "e4m3".
 
     Raises:
-        ValueError: dtype is none of these; the model has another attn_implementation; its cache holds no keys, or layers
-            of an unknown kind. In the model's first step: keys are not float32, bfloat16 or float16.
+        ValueError: dtype is neither "int8" nor "e4m3"; the model has another attn_implementation; its cache holds no
+            keys, or layers of an unknown kind. In the model's first step: keys are not float32, bfloat16 or float16.
     """
 
     def __init__(self, config: PreTrainedConfig, dtype: str = "int8") -> None:
@@ -91,6 +91,16 @@ class CompressedCache(GrowingCache):
         return layer
 
 
+class Int8Cache(CompressedCache):
+    """A `CompressedCache` of int8.
+
+    config: the configuration of the model.
+    """
+
+    def __init__(self, config: PreTrainedConfig) -> None:
+        super().__init__(config, "int8")
+
+
 def scale_of(keys: Tensor) -> Tensor | None:
     """Returns the scale [B, Nkv, S, 1] of keys or values from a CompressedCache, or None for any other tensor."""
     return getattr(keys, _SCALE, None)
@@ -110,7 +120,8 @@ class _Growing:
     held: dict[str, tuple[Tensor, int]]
 
     def __reduce__(self) -> tuple:
-        """The class is made again. Copies have no larger tensors, so that no two layers write the same rows."""
+        """Makes a copy of the layer, also for pickle. A copy has no larger tensors, so that no two layers write the
+        same rows."""
         return _restored, type(self).__bases__, self.__dict__ | {"held": {}}
 
     def lazy_initialization(self, *args: Any, **keywords: Any) -> None:
@@ -166,7 +177,7 @@ class _Compressed(_Growing):
         return *how, members | {"scales": copy.copy(self.scales), "fresh": {}}
 
     def check(self, name: str, new: Tensor) -> None:
-        """Raises ValueError for rows that cannot be joined, and if there is not one scale for each earlier row."""
+        """Raises ValueError for rows that cannot be joined, and unless each earlier row has a scale."""
         if new.dtype not in FLOATS:
             raise ValueError(f"invalid argument: {name} of the cache are {new.dtype}, want float32, bfloat16 or float16")
         if new.device.type != "cpu":
@@ -205,7 +216,8 @@ class _Compressed(_Growing):
 
 
 def _with_scales(update: Callable) -> Callable:
-    """Returns the method of a compressed layer that updates codes by `update`, and scales too."""
+    """Returns the update method of a compressed layer. It updates codes by `update`, and the scales of the codes
+    too."""
 
     def with_scales(self: Any, key_states: Tensor, value_states: Tensor, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
         self.check("keys", key_states)
@@ -223,7 +235,8 @@ def _with_scales(update: Callable) -> Callable:
 
 
 def _forwarded(name: str) -> Callable:
-    """Returns a method of a compressed layer that calls the method of its kind for codes and for scales."""
+    """Returns a method of a compressed layer. It calls the method `name` of transformers' layer on codes and on
+    scales."""
 
     def both(self: Any, *arguments: Any) -> None:
         getattr(super(_Compressed, self), name)(*arguments)
@@ -247,7 +260,7 @@ def _full_update(
 def _sliding_update(
     self: Any, key_states: Tensor, value_states: Tensor, *args: Any, **keywords: Any
 ) -> tuple[Tensor, Tensor]:
-    """Works as the method of DynamicSlidingWindowLayer."""
+    """Works like the update method of DynamicSlidingWindowLayer."""
     if not self.is_initialized:
         self.lazy_initialization(key_states, value_states)
     self.cumulative_length += key_states.shape[-2]
@@ -266,7 +279,7 @@ _UPDATES = {DynamicLayer.update: _full_update, DynamicSlidingWindowLayer.update:
 
 @functools.cache
 def _growing(kind: type, rule: type) -> type | None:
-    """Returns the class of layers like those of `kind`, but joined by `rule`. Returns None for a class that joins its
+    """Returns a class of layers like `kind`, which joins its tensors by `rule`. Returns None for a class that joins its
     tensors in a way of its own."""
     update = _UPDATES.get(getattr(kind, "update", None))
     if update is None:
@@ -300,7 +313,7 @@ def _restored(rule: type, kind: type) -> Any:
 
 
 def _fits(old: Tensor, shape: torch.Size) -> bool:
-    """Whether rows of this shape can follow `old`, which has one dimension if there are none yet."""
+    """Whether rows of this shape can follow `old`, which has one dimension if there are no rows yet."""
     return old.dim() == 1 or (old.shape[:-2] == shape[:-2] and old.shape[-1:] == shape[-1:])
 
 

@@ -163,7 +163,7 @@ def _joined(parts: list[Tensor], dimension: int) -> Tensor:
 
 
 def _joined_heads(parts: list[Tensor]) -> Tensor:
-    """Joins tensors [B, N, S, D], which lie in memory as [B, S, N, D], by their heads."""
+    """Joins tensors [B, N, S, D], which lie in memory as [B, S, N, D], along their heads."""
     return _joined([part.transpose(1, 2) for part in parts], 2).transpose(1, 2)
 
 

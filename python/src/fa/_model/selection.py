@@ -20,7 +20,7 @@ FEW_ROWS = 16  # more query rows are computed by other kernels, which give other
 
 
 def check_sizes(query: Tensor, key: Tensor, value: Tensor, sink: Tensor | None) -> None:
-    """Raises ValueError for sizes that slices by heads, or gathered keys, would hide."""
+    """Raises ValueError for wrong sizes. Later steps slice heads and gather keys, and would hide such an error."""
     batch = query.shape[0]
     sizes = [(f"{name}.shape[0]", t.shape[0], "query.shape[0]", batch) for name, t in (("key", key), ("value", value))]
     sizes += [(f"value.shape[{i}]", value.shape[i], f"key.shape[{i}]", key.shape[i]) for i in (1, 2)]

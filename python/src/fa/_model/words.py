@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 BITS = 64
-_PAIRS = 1 << 22  # the most pairs of a slab, which are bytes before they are bits
+_PAIRS = 1 << 22  # the most pairs in a slab; each takes a byte until it is packed
 _ROWS = 128  # rows of a tile in the library
 
 

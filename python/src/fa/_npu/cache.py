@@ -120,7 +120,7 @@ def npu_scatter_pa_kv_cache_functional(
     """Calls `npu_scatter_pa_kv_cache` for rows [T,N,D] with copies of the two caches, and returns the copies.
 
     Raises:
-        ValueError: as `npu_scatter_pa_kv_cache`.
+        ValueError: as in `npu_scatter_pa_kv_cache`.
     """
     caches = key_cache.clone(), value_cache.clone()
     refused = {"compress_lens": compress_lens, "compress_seq_offsets": compress_seq_offsets, "seq_lens": seq_lens}
@@ -141,7 +141,7 @@ def npu_scatter_pa_cache(
     """Writes rows of keys [T,N,D] into the paged cache key_cache [pages,rows,N,D], in place, and returns key_cache.
 
     Raises:
-        ValueError: as `npu_scatter_pa_kv_cache`.
+        ValueError: as in `npu_scatter_pa_kv_cache`.
     """
     _check_scene(key, compress_lens=compress_lens, compress_seq_offsets=compress_seq_offsets, seq_lens=seq_lens)
     _scatter(key, None, slot_mapping, (key_cache, None), "BnBsND", "slot_mapping")
@@ -155,7 +155,7 @@ def _npu_reshape_and_cache(
     """Writes rows [T,N,D] as `npu_scatter_pa_kv_cache` does with cache_mode "Norm".
 
     Raises:
-        ValueError: as `npu_scatter_pa_kv_cache`.
+        ValueError: as in `npu_scatter_pa_kv_cache`.
     """
     _check_scene(key)
     _scatter(key, value, slot_indices, (key_cache, value_cache), "BnBsND", "slot_indices")

@@ -120,7 +120,7 @@ def npu_call(given: dict, dropout_state: Tensor | None) -> Call:
         raise ValueError(f"invalid argument: head_num={head_num}, want >= 1")
     if not 0 <= sparse_mode <= 8:
         raise ValueError(f"invalid argument: sparse_mode={sparse_mode}, want 0..8")
-    if mask is None:  # as on the device in training: all pairs, in every mode
+    if mask is None:  # without a mask all pairs are kept in every mode, as on the device
         sparse_mode, prefix = 0, []
     drop_mask, q_start, kv_start = given.get("dropout_mask"), given.get("q_start_idx"), given.get("kv_start_idx")
     starts = kv_start and pse_type >= 2  # the device ignores q_start_idx without kv_start_idx
@@ -150,7 +150,7 @@ def npu_call(given: dict, dropout_state: Tensor | None) -> Call:
 
 
 def _pse(pse: Tensor | None, layout: str, pse_type: int) -> Tensor | None:
-    """Flattens a bias of layout TND, which may have any shape, unless it is compressed or has slopes."""
+    """Flattens a bias of layout TND, which may have any shape. Does not change compressed biases and slopes."""
     compressed = pse is not None and pse.dim() == 4 and pse.shape[2] == 1024
     return pse if pse is None or layout != "TND" or pse_type >= 2 or compressed else pse.reshape(-1)
 
@@ -173,8 +173,8 @@ def _numels(call: Call, query: Tensor, key: Tensor) -> int:
 
 
 def pairs(call: Call, query: Tensor, sq: int, sk: int) -> int:
-    """Returns the number of pairs of a query and a key, summed over heads and batch, each with one bit in a dropout
-    mask. Every sequence has `sq` queries and `sk` keys, except in TND."""
+    """Returns the number of pairs of a query and a key, summed over heads and batch. A dropout mask has one bit per
+    pair. Every sequence has `sq` queries and `sk` keys, except in TND."""
     if call.layout == "TND":
         ends = zip([0, *call.cu_q], [0, *call.cu_kv], call.cu_q, call.cu_kv, strict=False)
         return call.heads * sum((q_end - q_begin) * (k_end - k_begin) for q_begin, k_begin, q_end, k_end in ends)

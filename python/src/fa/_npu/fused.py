@@ -102,7 +102,8 @@ def npu_fused_infer_attention_score(
             Pages of four dimensions that do not fit num_key_value_heads and block_size in this order are [blocks,block
             size,Nkv,D].
         atten_mask: bool, int8 or uint8, 1 = drop: [Sq,S], [B|1,Sq,S] or [B|1,1,Sq,S], or larger; for single queries also
-            [B,S]. For sparse_mode 9 it is [B,Sq,Sq], packed as many numbers as the squares of the lengths together.
+            [B,S]. For sparse_mode 9 it is [B,Sq,Sq]. In packed layouts it is flat, with Sq_b * Sq_b numbers per
+            sequence.
         sparse_mode: modes 0 and 1 compute all pairs without atten_mask. With it, mode 0 also keeps only the band of
             pre_tokens and next_tokens. Modes 2, 3 and 4 take the atten_mask [2048,2048] and are refused without it.
             Single queries need no mask, except in packed layouts or with query_rope. For them modes 2 and 3 keep every
@@ -110,11 +111,12 @@ def npu_fused_infer_attention_score(
             all others are kept.
         actual_seq_lengths, actual_seq_lengths_kv: how many rows of each batch element are in use; one entry holds for
             all. For packed layouts they are inclusive prefix sums, except for keys in pages, which have lengths.
-        antiquant_scale, antiquant_offset: scales and offsets of these keys and values. Mode 0 is per tensor or column,
-            mode 1 per token. key_antiquant_scale, ... give them separately, and count instead. They have more modes: 2
-            per head [Nkv], 3 per token and head [B,Nkv,S], and with block_table 4 per row [blocks,block size] and 5 per
-            row and head [blocks,Nkv,block size]. Modes 1 and 3 do not meet modes 4 and 5. Packed keys without block_table
-            have only modes 0 and 2.
+        antiquant_scale, antiquant_offset: scales and offsets of compressed keys and values. Mode 0 is per tensor or
+            column,
+            mode 1 per token. key_antiquant_scale, ... give separate scales of keys and of values, which then count
+            instead. They have more modes: 2 per head [Nkv], 3 per token and head [B,Nkv,S], and with block_table 4 per
+            row [blocks,block size] and 5 per row and head [blocks,Nkv,block size]. Modes 1 and 3 do not meet modes 4
+            and 5. Packed keys without block_table have only modes 0 and 2.
         query_rope, key_rope: second parts of queries and keys, in the form of query and key, also in pages. Scores are
             then Q K^T + Qr Kr^T.
         query_padding_size, kv_padding_size: int64 [1]. The rows in use end that many rows before the last.
@@ -145,7 +147,7 @@ def _fused(given: dict[str, Any]) -> Inference:
 
 
 def _separate(given: dict[str, Any], names: Any, heads: int) -> dict[str, Any]:
-    """Returns the members of an Inference that hold the scales of keys and of values."""
+    """Returns the members of an Inference that hold separate scales of keys and of values."""
     keys, values, modes = (tuple(given[name] for name in group) for group in names)
     sizes = [
         KeySizes.of(given[name], given["input_layout"], given["num_key_value_heads"] or heads, *_pages(given))
@@ -233,7 +235,7 @@ def _fused_v2(given: dict[str, Any]) -> Inference:
     given = _typed(given)
     if given["query_quant_mode"] == 3:
         if given["key_quant_mode"] == 3 and given["block_table"] is not None:
-            given["key_quant_mode"] = 5  # the rows of pages
+            given["key_quant_mode"] = 5  # scales per row and head of the pages
         shape = given["query"], given["input_layout"], given["num_query_heads"]
         given["dequant_scale_query"] = scale_of_query(given["dequant_scale_query"], *shape)
     own = NO_SCALES | _separate(given, SEPARATE_V2, given["num_query_heads"])

@@ -1,4 +1,4 @@
-"""The device's metadata operators of the indexers, which there say how an indexer's work is split.
+"""The device's metadata operators of the indexers, which on the device say how an indexer's work is split.
 
 `fa` splits the work itself, and no operator reads metadata. So these functions check their arguments and return zeros.
 """
@@ -27,8 +27,8 @@ _METADATA_SIZE = 1024
 def _zeros(
     num_heads_k: int, cmp_ratio: int, query: tuple[str, str], key: tuple[str, str], pages: str
 ) -> Tensor:
-    """Checks what both forms have, and returns zeros, int32 [1024]. `query` and `key` are the names and the values of
-    the layouts."""
+    """Checks the arguments that both metadata functions have, and returns zeros, int32 [1024]. `query` and `key` are
+    the names and the values of the layouts."""
     only(num_heads_k=(num_heads_k, (1,)))
     if not 1 <= cmp_ratio <= _MOST_RATIO:
         raise ValueError(f"invalid argument: cmp_ratio={cmp_ratio}, want 1..{_MOST_RATIO}")

@@ -23,7 +23,7 @@ _EIGHT_BITS = torch.int8, torch.float8_e4m3fn
 _FLOATS = torch.float32, torch.float16, torch.bfloat16
 
 PACKED_LAYOUTS = "TND", "NTD", "TND_NTD", "NTD_TND"
-ROWS_AXIS = {"BNSD": 2, "BSND": 1, "BSH": 1, "NSD": 1}  # of the layout's left side
+ROWS_AXIS = {"BNSD": 2, "BSND": 1, "BSH": 1, "NSD": 1}  # {left side of a layout: axis of the rows}
 _HEADS_AXIS = {"BNSD": 1, "BSND": 2, "NSD": 0, "TND": 1, "NTD": 0}
 
 
@@ -51,8 +51,8 @@ class Inference(NamedTuple):
     length_prefix: Lengths = None
     block_table: Optional[Tensor] = None
     block_size: int = 0
-    q_scale: Optional[Tensor] = None  # in the shape of the query without D
-    k_scale: Optional[Tensor] = None  # the four in the shapes of fa.decode_attention
+    q_scale: Optional[Tensor] = None  # has the shape of the query without D
+    k_scale: Optional[Tensor] = None  # these four have the shapes that fa.decode_attention takes
     v_scale: Optional[Tensor] = None
     k_offset: Optional[Tensor] = None
     v_offset: Optional[Tensor] = None
@@ -162,8 +162,8 @@ class _WithoutGradient(torch.autograd.Function):
 
 
 def _check_heads_kv(call: Inference) -> None:
-    """Checks the number of key heads where keys have one dimension for heads and columns, because the shape of the
-    output depends on it, and where it is not given."""
+    """Checks the number of key heads if it is not given, or if keys have one dimension for heads and columns. The shape
+    of the output depends on this number."""
     fused = call.layout.startswith("BSH")
     key = unpacked_shape_of(call.key)
     heads_kv = call.heads_kv or call.heads
@@ -179,7 +179,8 @@ def _check_heads_kv(call: Inference) -> None:
 
 
 def _heads_of_keys(call: Inference, key: tuple[int, ...]) -> int | None:
-    """Returns the heads of keys that have a dimension for them, and None if the query does not have `heads` heads."""
+    """Returns the number of heads of keys that have a dimension for heads. Returns None if the query does not have
+    `heads` heads."""
     if call.block_table is not None:
         return key[1] if len(key) == 5 else None
     axis = _HEADS_AXIS.get(call.layout.partition("_")[0])
@@ -254,11 +255,12 @@ def _can_be_verified(mask: Tensor) -> bool:
 
 
 def _unverified_mask(call: Inference) -> Tensor | None:
-    """Returns the mask that the library reads. Of a compressed mask the library only checks that it is the triangle, so
-    one that it has checked before is left out.
+    """Returns the mask that the library reads. The library only checks that a compressed mask is the triangle. So a
+    compressed mask that the library has already checked is left out.
 
     Raises:
-        ValueError: a mode from 2 on lacks its mask, and not every row is the only one of its batch element.
+        ValueError: sparse_mode is 2, 3 or 4 and there is no mask. Only single rows without ropes, in layouts that are
+            not packed, need none.
     """
     mask = call.dense_mask
     if call.sparse_mode not in _TRIANGLES:

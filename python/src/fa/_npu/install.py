@@ -16,6 +16,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from .._pytorch import function_modes, pop_function_mode, push_function_mode
+from . import index_score as _index_score
 from . import quantized_sparse as _quantized
 from . import selected_blocks as _selected
 from . import shared_kv as _shared_kv
@@ -38,9 +39,9 @@ _mode = _CpuForNpu()
 _undo: ExitStack | None = None  # not None while installed
 
 # The functions that the device's programs find in other places.
-_C_ASCEND = _quantized.C_ASCEND | _selected.C_ASCEND | _shared_kv.C_ASCEND
+_C_ASCEND = _quantized.C_ASCEND | _selected.C_ASCEND | _index_score.C_ASCEND | _shared_kv.C_ASCEND
 _CUSTOM = _quantized.CUSTOM | _shared_kv.CUSTOM
-_CANN_OPS = _quantized.CANN_OPS | _shared_kv.CANN_OPS
+_CANN_OPS = _quantized.CANN_OPS | _index_score.CANN_OPS | _shared_kv.CANN_OPS
 
 
 def install(force: bool = False) -> None:

@@ -38,7 +38,7 @@ from .sparse_checks import (
 
 _MAX_TOKENS = 9223372036854775807
 
-# Argument names: {the library's name: the face's name}.
+# Argument names: {the library's name: the function's name}.
 _ROW_NAMES = TENSOR_NAMES | {
     "mask": "sparse_mode",
     "block_size": "sparse_block_size",
@@ -221,7 +221,8 @@ def kv_quant_sparse_flash_attention_of_vllm(
 
 
 def _select_quantized(given: dict) -> tuple[Tensor, Tensor]:
-    """Computes the indexer of quantised keys from the arguments of its forms of torch_npu, custom and _C_ascend."""
+    """Computes the indexer of quantised keys from the arguments of its form in torch_npu, in torch.ops.custom or in
+    torch.ops._C_ascend."""
     only(query_quant_mode=(given["query_quant_mode"], (0,)), key_quant_mode=(given["key_quant_mode"], (0,)))
     query = typed(given["query"], given.get("query_dtype"), "query_dtype")
     key = typed(given["key"], given.get("key_dtype"), "key_dtype")
@@ -320,8 +321,8 @@ def quant_lightning_indexer_of_vllm(
 ) -> tuple[Tensor, Tensor]:
     """Computes `npu_quant_lightning_indexer` for compressed keys, as torch.ops._C_ascend and torch.ops.custom do.
 
-    actual_seq_lengths_key counts the tokens that keys stand for. So a sequence has its tokens divided by cmp_ratio of
-    keys, and the remainder follows its last key.
+    actual_seq_lengths_key counts the tokens that keys stand for. So the number of keys is this count divided by
+    cmp_ratio, and the remaining tokens follow the last key.
 
     Returns:
         sparse_indices, and the scores as float32, which have no elements without return_value.
@@ -329,7 +330,7 @@ def quant_lightning_indexer_of_vllm(
     given = dict(locals())
     ends = as_tensor(actual_seq_lengths_key)
     if cmp_ratio > 1 and ends is not None and ends.dim() == 1:
-        packed = layout_key.upper() == "TND"  # then the numbers are prefix sums
+        packed = layout_key.upper() == "TND"  # packed sequences give prefix sums instead of lengths
         tokens = ends.diff(prepend=ends.new_zeros(1)) if packed else ends
         keys = tokens // cmp_ratio
         given["actual_seq_lengths_key"] = keys.cumsum(0) if packed else keys

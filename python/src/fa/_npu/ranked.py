@@ -53,8 +53,8 @@ def npu_fusion_attention(
 
     Args:
         query, key, value: this rank's rows. For TND the packed rows are cut, so a cut may lie inside a sequence.
-        pse, atten_mask: this rank's rows, each with all keys. A tensor that holds for all queries is passed whole. So
-            are the atten_mask of TND and the compressed masks of sparse_mode 2, 3, 4, 6, 7 and 8. TND's pse has this
+        pse, atten_mask: this rank's rows, each with all keys. A tensor that holds for all queries is passed whole, and
+            so are the atten_mask of TND and compressed masks (sparse_mode 2, 3, 4, 6, 7 and 8). TND's pse has this
             rank's rows, one sequence after another. If pse has one row, its gradient on every rank is the sum over all
             rows. If all ranks hold 1024 rows, a pse of 1024 rows is each rank's own; otherwise it is the compressed
             form, which has no gradient.

@@ -59,8 +59,8 @@ def separate_scales(
 
 
 class KeySizes(NamedTuple):
-    """Sizes of keys or of values: the batch or the number of pages, heads, rows, which a page has if there are pages,
-    and columns. `sequences` is the batch. `packed` says that sequences without pages follow one another."""
+    """Sizes of keys or of values: the batch or the number of pages, heads, rows (of a page if there are pages), and
+    columns. `sequences` is the batch. `packed` says that sequences without pages follow one another."""
 
     batch: int
     heads: int
@@ -85,7 +85,7 @@ class KeySizes(NamedTuple):
         packed = left in ("TND", "NTD") and not paged
         columns = last if four or packed else last // max(heads, 1)
         heads_first = four and left == "BNSD"
-        if paged and four:  # the order in which pages are read
+        if paged and four:  # pages have their heads first if the sizes fit this order, whatever the layout
             heads_first = shape[1] == heads and block_size in (0, shape[2])
         sequences = block_table.shape[0] if paged and block_table.dim() > 0 else shape[0]
         return cls(shape[0], heads, shape[2 if heads_first else 1], columns, paged, packed, sequences)
@@ -114,7 +114,7 @@ SEPARATE_V2 = ScaleNames(
 NO_SCALES = dict.fromkeys(("k_scale", "v_scale", "k_offset", "v_offset", "antiquant_scale", "antiquant_offset"))
 NO_SCALES |= {"antiquant_per_token": False}
 
-# Per tensor or column, token, head, token and head, row of pages, row and head of pages.
+# The modes: per tensor or column, per token, per head, per token and head, per row of pages, per row and head of pages.
 _MODES = range(6)
 _TOKEN_MODES = {1, 3}
 _PAGED_MODES = {4, 5}
@@ -136,9 +136,9 @@ def _of_mode(scale: Tensor, mode: int, sizes: KeySizes, name: str) -> Tensor:
             return scale.reshape(1, heads, 1, 1)
         want = f"[{heads}]"
     else:
-        per_row = sizes.paged and mode in _TOKEN_MODES  # of sequences, whose length the library checks
+        per_row = sizes.paged and mode in _TOKEN_MODES  # numbers per row of a sequence, whose length the library checks
         front = [sizes.sequences if per_row else sizes.batch, *([] if mode in (1, 4) else [heads])]
-        more = mode in _TOKEN_MODES  # there may be numbers for more rows
+        more = mode in _TOKEN_MODES  # there may be numbers for more rows than the keys have
         if len(shape) == len(front) + 2 and shape[0] == 1:
             scale = scale[0]
         rows = scale.shape[-1] if scale.dim() == len(front) + 1 else -1

@@ -17,7 +17,7 @@ from .inference import Lengths
 
 _NAMES = TENSOR_NAMES | {"sparse_indices": "select_idx", "lengths_q": "actual_seq_lengths"}
 _NAMES |= {"lengths_kv": "actual_seq_lengths_kv", "scale": "scale_value"}
-_MOST_KEYS = 128  # of a block of sparse attention
+_MOST_KEYS = 128  # the most keys in a block of sparse attention
 _LARGEST = (1 << 63) - 1
 
 
@@ -63,7 +63,7 @@ def _lists(select_idx: Tensor, select_num_idx: Tensor | None, seen: Tensor, part
     are left out.
 
     Args:
-        seen: how many parts each token may see. Parts from there on do not count.
+        seen: how many parts each token may see. Parts with this number or a higher one do not count.
         parts: the number of parts in a block.
     """
     count = (select_idx >= 0).cumsum(-1)
@@ -122,7 +122,7 @@ def npu_sparse_attention_score(
         select_idx: int32 [Nkv,T,K], numbers of blocks of block_size keys inside the sequence. Negative entries are
             skipped, and so are blocks behind the token. A block that is listed twice counts twice.
         block_table: int32 [B,n].
-        select_num_idx: int32 [Nkv,T], how many of the entries that are not negative count; None: all.
+        select_num_idx: int32 [Nkv,T], how many of the entries that are not negative count; None means all.
         q_dequant_scale, k_dequant_scale, v_dequant_scale: must be None.
         actual_seq_lengths, actual_seq_lengths_kv: one length per sequence. The last query sees the last key.
         block_size: any, at least 1.
@@ -157,7 +157,7 @@ def npu_sparse_attention_score(
     part = _part_of(block_size)
     seen = -(-limit // part)
     lists = _lists(select_idx, select_num_idx, seen, block_size // part)
-    # Sparse attention reads no more entries than the token sees blocks. A list with more of them repeats blocks.
+    # Sparse attention reads no more entries than the token sees blocks. So a list with more entries must repeat blocks.
     repeats = (lists >= 0).sum(-1) > seen
     read = torch.where(repeats[..., None], -1, lists)
     group = query.shape[1] // num_key_value_heads
@@ -243,7 +243,7 @@ def npu_k2q_csr(
         q2k: int32 [H,T,K], blocks inside the sequence. Negative entries name no block.
         cu_seqlens, cu_block_lens: [B+1], prefix sums of queries and of blocks.
         order_method: 0 orders rows by sequence, then by block; 1 by block, then by sequence.
-        total_rows: the number of rows; -1: that of all blocks.
+        total_rows: the number of rows; -1 means the number of all blocks.
         max_kv, use_simt: not used.
         q_global_offset: is added to the queries' numbers.
 
@@ -281,7 +281,8 @@ def npu_k2q_csr(
         raise ValueError(f"invalid argument: q2k[{head}][{at}][{slot}]={got}, want -1..{last}")
     row = q2k.to(torch.int64) + block_sums[sequence][:, None]
     if order_method == 1:
-        # The number of a block is how many blocks are of a lower level, or of its level in an earlier sequence.
+        # Blocks are numbered by level, and within a level by sequence. So a block's number counts the blocks of lower
+        # levels, and those of its level in earlier sequences.
         of_row = torch.repeat_interleave(torch.arange(len(blocks)), blocks)
         level = torch.arange(len(of_row)) - block_sums[of_row]
         place = (level * len(blocks) + of_row).argsort().argsort()

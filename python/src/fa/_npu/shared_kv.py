@@ -12,6 +12,8 @@ from torch import Tensor
 from .. import _shared_kv
 from .._attention import integers
 from .._errors import own_names
+from .._torch.lengths import as_tensor
+from .._torch.shared_kv import SharedKvCall, shared_kv_attention
 from .calls import checked
 from .dtypes import typed
 from .sparse_checks import only
@@ -81,7 +83,7 @@ def _key_layout(layout_q: str, layout_kv: str, name: str, pages: str | None) -> 
 
 
 def _keywords(given: dict[str, Any], names: dict[str, str]) -> dict[str, Any]:
-    """Returns the library's arguments by name, those of `names` whose device's name is in `given`."""
+    """Returns the arguments in `given` by the library's names. `names` are {the library's name: the device's name}."""
     return {
         name: _prefix_sums(own, given[own]) if name.startswith("cu_") else given[own]
         for name, own in names.items()
@@ -89,16 +91,29 @@ def _keywords(given: dict[str, Any], names: dict[str, str]) -> dict[str, Any]:
     }
 
 
+def _call_of(given: dict[str, Any]) -> SharedKvCall:
+    """Returns the arguments of the operator, from those of the library by name. Some of them may be missing."""
+    lengths = {}
+    for name in _shared_kv._LENGTHS:
+        value = given.get(name)
+        lengths[name] = value if value is None or isinstance(value, Tensor) else as_tensor(integers(value, name))
+    defaults = {"ori_indices_are_slots": False, "row_rope": 0, "row_tile": 0}
+    members = {name: given.get(name, defaults.get(name)) for name in SharedKvCall._fields}
+    return SharedKvCall(**members | lengths)
+
+
 def _attend(given: dict[str, Any], paged: bool, names: dict[str, str], **more: Any) -> tuple[Tensor, Tensor]:
-    """Computes `sparse_flash_mla` from its arguments. Without a length or a list, its key may be missing from `given`.
-    Errors name arguments as `names` says."""
-    tables: dict[str, Any] = {}  # only pages have them
+    """Computes `sparse_flash_mla` from its arguments. `given` may lack the entry of an absent length or list. Errors
+    name arguments as `names` says."""
+    tables: dict[str, Any] = {}  # without pages, the entries are None
     for name, kv in (("ori_block_table", given["ori_kv"]), ("cmp_block_table", given["cmp_kv"])):
         tables[name] = given[name] if paged else None
         if paged and kv is not None and tables[name] is None:
             raise ValueError(f"invalid argument: {name}: missing, want int32 [B, n] (layout_kv)")
     with own_names(names):
-        out, lse = _shared_kv.shared_kv_attention(**_keywords(given, _MLA_NAMES), **tables, positive_lse=True, **more)
+        keywords = _keywords(given, _MLA_NAMES)
+        tensors = [keywords.get(name) for name in ("q", "ori_kv", "cmp_kv", "sink")]
+        out, lse = shared_kv_attention(*tensors, *_call_of(keywords | tables | more))
     return out, lse if given["return_softmax_lse"] else given["q"].new_empty(0, dtype=torch.float32)
 
 
@@ -148,10 +163,10 @@ def sparse_flash_mla(
 
     Returns:
         The output, as q, and softmax_lse, float32 [B,1,S1,N], TND [1,T,N]. The lse is inf for a row without keys.
-        Without return_softmax_lse it has no elements.
+        Without return_softmax_lse it has no elements. q, ori_kv, cmp_kv and sinks have gradients, lse has none.
 
     Raises:
-        ValueError: an argument is wrong, or a tensor requires a gradient: use `sparse_flash_mla_grad`.
+        ValueError: an argument is wrong, or a backward meets keys in pages.
     """
     only(topk_value_mode=(topk_value_mode, (1,)))
     return _attend(locals(), _key_layout(layout_q, layout_kv, "layout_kv", "PA_BBND"), _MLA_NAMES)
@@ -215,15 +230,14 @@ def sparse_flash_mla_softmax_l1_norm(
     layout_q: str = "BSND",
     layout_k: str = "BSND",
 ) -> Tensor:
-    """Computes one L1 norm of `sparse_flash_mla_grad` alone: for each entry of sparse_indices [B,S1,1,K], which must be
-    given, the mean over the heads of its key's probability. key is [B,S2,1,D], TND [T,1,D]. Raises ValueError for a
-    wrong argument."""
+    """Computes one L1 norm of `sparse_flash_mla_grad` alone. For each entry of sparse_indices [B,S1,1,K], it is the
+    mean over the heads of the key's probability. Without sparse_indices the shape is [B,S1,1,S2], TND [T1,1,T2], and
+    column j stands for key j of the sequence. key is [B,S2,1,D], TND [T2,1,D]. Raises ValueError for a wrong
+    argument."""
     _key_layout(layout_q, layout_k, "layout_k", None)
-    if sparse_indices is None:
-        raise ValueError("invalid argument: sparse_indices: missing, want the lists of keys")
     with own_names(_L1_NAMES):
         gradients = _shared_kv.shared_kv_attention_grad(
-            ori_kv=None, out=None, d_out=None, **_keywords(locals(), _L1_NAMES)
+            ori_kv=None, out=None, d_out=None, l1_norm_of_keys=True, **_keywords(locals(), _L1_NAMES)
         )
     return gradients.cmp_l1_norm
 
@@ -366,7 +380,7 @@ _SIZES = (
 
 
 def _metadata(given: dict[str, Any], pages: str, least_ratio: int) -> Tensor:
-    """Checks the arguments of a metadata function, and returns its result."""
+    """Checks the arguments of a metadata function, and returns the zeros that are its result."""
     _key_layout(given["layout_q"], given["layout_kv"], "layout_kv", pages)
     for name, modes in (("ori_mask_mode", (0, 3, 4)), ("cmp_mask_mode", (0, 3))):
         if given[name] not in modes:
@@ -415,8 +429,8 @@ def sparse_flash_mla_metadata(
     has_cmp_kv: bool = True,
     device: Any = None,
 ) -> Tensor:
-    """Returns zeros, int32 [1024] on the device, where they say how the work of `sparse_flash_mla` is split. The
-    arguments, such as the sizes of q [B,S1,N,D], are checked (ValueError), and no operator here reads the zeros."""
+    """Returns zeros, int32 [1024]. On the NPU this tensor says how the work of `sparse_flash_mla` is split. The
+    arguments, such as the sizes of q [B,S1,N,D], are checked (ValueError). No operator here reads the zeros."""
     return _metadata(locals(), "PA_BBND", 1)
 
 

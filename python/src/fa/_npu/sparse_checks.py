@@ -17,7 +17,7 @@ def only(**values: tuple[int, tuple[int, ...]]) -> None:
 
 
 def at_least(least: int, **values: int) -> None:
-    """Raises ValueError for the first argument that is less."""
+    """Raises ValueError for the first argument that is less than `least`."""
     for name, value in values.items():
         if value < least:
             raise ValueError(f"invalid argument: {name}={value}, want >= {least}")
@@ -32,8 +32,8 @@ def layout_of(name: str, layout: str) -> str:
 def common_layout(
     query: tuple[str, str], key: tuple[str, str], block_table: Tensor | None = None, pages: str = INDEXER_PAGES
 ) -> str:
-    """Returns the layout of the queries. Raises ValueError unless keys have it too, or `pages` with a block_table.
-    `query` and `key` are the names and the values of the arguments."""
+    """Returns the layout of the queries. Raises ValueError unless keys have the same layout, or, with a block_table,
+    the layout `pages`. `query` and `key` are the names and the values of the arguments."""
     layout = layout_of(*query)
     want, reason = (layout, query[0]) if block_table is None else (pages, "with block_table")
     if key[1].upper() != want:
@@ -46,7 +46,7 @@ def shape_text(tensor: Tensor) -> str:
 
 
 def check_integers(**tensors: Tensor | None) -> None:
-    """Raises ValueError for the first tensor that is not None and has another form than int32 or int64 [n]."""
+    """Raises ValueError for the first tensor that is not None and is not int32 or int64 [n]."""
     for name, tensor in tensors.items():
         if tensor is None:
             continue
@@ -68,7 +68,7 @@ def without_zero(name: str, sums: Tensor | None, rows: Tensor | None = None) -> 
 
 
 def sums_without_zeros(q: Tensor, cu_q: Tensor | None, k: Tensor, cu_k: Tensor | None) -> list[Tensor | None]:
-    """Returns both prefix sums without their leading 0. They must have as many entries."""
+    """Returns both prefix sums without their leading 0. Both must have the same number of entries."""
     sums = [without_zero("cu_seqlens_q", cu_q, q), without_zero("cu_seqlens_k", cu_k, k)]
     if cu_q is not None and cu_k is not None and cu_q.numel() != cu_k.numel():
         raise ValueError(

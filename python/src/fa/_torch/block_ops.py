@@ -25,7 +25,7 @@ class BlockCall(NamedTuple):
     layout: str  # TND, BNSD or BSND
     block_rows: int
     block_keys: int
-    lengths_q: list[int]  # one per batch element; empty, except in TND: all rows
+    lengths_q: list[int]  # one per batch element; if empty, which TND does not allow, all rows are in use
     lengths_kv: list[int]
     scale: float
 
@@ -76,7 +76,8 @@ def _fake_backward(query, key, value, *_):
     derivative=autograd.none("second derivative"),
 )
 def block_sparse_attention_backward(query, key, value, out, d_out, lse, *arguments):
-    """Returns dq, dk and dv. The lse takes the place of the maximum, with a sum of 1."""
+    """Returns dq, dk and dv. The library's backward gets the lse as the maximum of the scores, and 1 as the sum of
+    exponentials."""
     call = BlockCall(*arguments)
     rows = call.rows_of(lse)
     inputs = {"q": query, "k": key, "v": value, "dense_mask": call.pairs(query, key), "out": out, "d_out": d_out}

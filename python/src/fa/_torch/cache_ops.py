@@ -52,7 +52,8 @@ def scatter(key, value, slot_mapping, key_cache, value_cache, form):
 def quantize(
     key, value, slots, sources, key_scale, value_scale, key_cache, value_cache, key_scales, value_scales, form
 ):
-    """Writes the rows of key and value into the caches, and the scales of places if caches of 8 bits have such."""
+    """Writes the rows of key and value into the caches. If caches of 8 bits have a scale per place, writes these
+    scales too."""
     given = {"key_scale": key_scale, "value_scale": value_scale}
     given |= {"key_scale_cache": key_scales, "value_scale_cache": value_scales}
     _scatter_rows(key, value, slots, key_cache, value_cache, source_rows=sources, form=form, **given)

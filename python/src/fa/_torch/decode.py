@@ -49,7 +49,7 @@ class DecodeCall(NamedTuple):
     heads: int = 0
     scale: Optional[float] = None
     rule: str = "none"  # which method of Mask makes the mask
-    pre: int = 0  # pre and next are the arguments of a band
+    pre: int = 0  # how many keys a band has before and after the row's place
     next: int = 0
     softcap: float = 0.0
     antiquant_per_token: bool = False
@@ -71,7 +71,7 @@ _TENSORS = DecodeCall._fields[_TENSOR_SLICE]
 # The members that have the names of arguments of decode_attention.
 _ALIKE = frozenset(DecodeCall._fields[2:])
 
-# The members that are options. _NUMBERS are those that have the same name in the library.
+# The members that are options. _NUMBERS are the options that have the same name in the library.
 _OPTIONS = slice(DecodeCall._fields.index("layout"), DecodeCall._fields.index("return_lse"))
 _NUMBERS = DecodeCall._fields[DecodeCall._fields.index("next") + 1 : _OPTIONS.stop]
 
@@ -236,7 +236,8 @@ def decode_attention(
             return found
     given = {name: value for name, value in locals().items() if name in _ALIKE}
     keys, values = _tensors("key", key), _tensors("value", value)
-    # Whether bytes are elements of int32 is known from their address, which a watched tensor does not have yet.
+    # The addresses of int4 bytes say whether the library can read them as int32. A tensor that something observes has
+    # no address yet.
     later = kv_dtype == "int4" and not possible(*(t for t in (*keys, *values) if isinstance(t, Tensor)))
     given["kv_dtype"] = kv_dtype if later else ""
     if not later:

@@ -98,7 +98,7 @@ def attend_directly(
 
 def _of_mask(dense_mask: Tensor | None, pse: Tensor | None, rule: int, scale: float | None) -> tuple:
     """Returns the options and the mask of a forward. If padding becomes a rule in the options, the mask is None. The
-    backward does not use this function. The order of additions to dQ depends on the rule. So a sequence's bits would
+    backward does not use this function: with a rule, the order of additions to dQ, and so the bits of a sequence, would
     depend on the other sequences."""
     mask = None if dense_mask is None else rule_of_padding(dense_mask, rule)
     if mask is None:

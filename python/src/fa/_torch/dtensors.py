@@ -9,7 +9,7 @@ from torch import Tensor
 
 
 def register_shardings(*arguments: Any) -> None:
-    """If an argument is a DTensor, registers how the operators shard DTensors."""
+    """If an argument is a DTensor, registers with PyTorch how the operators shard DTensors."""
     distributed = sys.modules.get("torch.distributed.tensor")
     if distributed is not None and any(isinstance(argument, distributed.DTensor) for argument in arguments):
         from . import distributed as _torch_distributed  # noqa: F401

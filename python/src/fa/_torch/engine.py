@@ -16,7 +16,8 @@ from .shapes import empty_like
 _PLAIN = (Tensor, torch.nn.Parameter)
 with torch.inference_mode():
     _MADE_IN_INFERENCE = torch.empty(0, device="cpu")
-# The sets of dispatch keys of plain tensors. Other tensors have no memory of their own, or wrap other tensors.
+# The sets of dispatch keys of plain tensors. Tensors with other keys have no memory of their own, or wrap other
+# tensors.
 _PLAIN_KEYS = {dispatch_keys(tensor).raw_repr() for tensor in (torch.empty(0, device="cpu"), _MADE_IN_INFERENCE)}
 # False before PyTorch 2.10. The extension then reads DLPack capsules, and its functions on tensors return None.
 _READ_IN_PLACE = _fa.use_torch(

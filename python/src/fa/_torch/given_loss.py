@@ -46,4 +46,4 @@ def _fake_gradients(*arguments):
 )
 def given_loss_gradients(*arguments):
     """Returns dq_index, dk_index, dweights and softmax_index. None of these results can be differentiated."""
-    return computed_as_constants(_sparse.given_target_gradients, GivenLossCall(*arguments), "lengths_q")
+    return computed_as_constants(_sparse.sparse_lightning_indexer_kl_loss_grad, GivenLossCall(*arguments), "lengths_q")

@@ -35,7 +35,8 @@ def attend_pairs(
     """Computes attention in layout BNSD, with gradients of query, key, value, pse and sink.
 
     Args:
-        options: of layout BNSD. The pairs of the rule and of `pairs` are kept. Errors have the library's names.
+        options: options of layout BNSD. A pair is kept if both their rule and `pairs` keep it. Errors have the
+            library's names.
         order: the memory order of the output; `_fa.pyi` explains it.
 
     Returns:

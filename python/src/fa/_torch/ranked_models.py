@@ -82,7 +82,7 @@ def _without_weights(before: Callable) -> Callable:
             raise ValueError("invalid argument: need_weights=True, want False: rows lie on several ranks")
         return before(*arguments, **keywords)
 
-    # functools.wraps has copied this attribute.
+    # functools.wraps has copied this attribute, by which torch.jit.script would find PyTorch's function.
     multi_head_attention_forward.__dict__.pop("__script_if_tracing_wrapper", None)
 
     return multi_head_attention_forward

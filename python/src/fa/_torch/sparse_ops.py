@@ -188,8 +188,8 @@ class LossCall(NamedTuple):
 
 
 def computed_as_constants(function: Callable[..., tuple], call: Any, first_keyword: str) -> tuple[Tensor, ...]:
-    """Returns what `function` computes from the detached members of `call`. It gets those before `first_keyword` by
-    position."""
+    """Returns what `function` computes from the detached members of `call`. It gets the members before `first_keyword`
+    by position."""
     given = {name: t.detach() if isinstance(t, Tensor) else t for name, t in call._asdict().items()}
     needed = [given.pop(name) for name in call._fields[: call._fields.index(first_keyword)]]
     return tuple(function(*needed, **with_lists(given)))

@@ -12,7 +12,7 @@ from torch import Tensor
 from .._errors import argument_error, in_names
 
 TYPES = (torch.float32, torch.bfloat16, torch.float16)
-FP8 = (torch.float8_e4m3fn, torch.float8_e5m2)  # types of caches, and of q together with them
+FP8 = (torch.float8_e4m3fn, torch.float8_e5m2)  # caches may have these types, and then q may have them too
 
 
 # Parts of an error: words, or an argument that `at` has marked.

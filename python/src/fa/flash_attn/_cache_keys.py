@@ -20,8 +20,8 @@ class Keys(NamedTuple):
     lengths: list[int]  # counted from each tensor's first row
     width: int  # the number of keys for which biases and masks have entries
     block_table: Optional[Tensor] = None
-    dense_mask: Optional[Tensor] = None  # 1 = no key
-    k_scale: Optional[Tensor] = None  # of keys in 8 bits
+    dense_mask: Optional[Tensor] = None  # 1 drops a key
+    k_scale: Optional[Tensor] = None  # scales of keys in 8 bits
     v_scale: Optional[Tensor] = None
 
 

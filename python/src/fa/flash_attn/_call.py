@@ -76,7 +76,7 @@ class FlashCall(NamedTuple):
     sink: Optional[Tensor] = None
     dropout_state: Optional[Tensor] = None  # int64 [2]: seed and offset
     cu_q: Optional[Tensor] = None  # if given, q is [total, N, D], otherwise [B, S, N, D]
-    cu_k: Optional[Tensor] = None  # for a cache, the boundaries of the new keys
+    cu_k: Optional[Tensor] = None  # in calls with a cache, the boundaries of the new keys
     used_q: Optional[Tensor] = None
     used_k: Optional[Tensor] = None
     max_q: int = 0
@@ -96,7 +96,7 @@ class FlashCall(NamedTuple):
         return seed & UNSIGNED_64, (offset + run) & UNSIGNED_64
 
     def options(self, layout: str, run: int, offset: int) -> _fa.AttentionOptions:
-        """Returns the options of _fa.forward for a run. `offset`: row i has the place of key i + offset."""
+        """Returns the options of _fa.forward for a run. Row i has the place of key i + offset."""
         seed, philox_offset = self.philox(run)
         given = {
             "layout": layout,

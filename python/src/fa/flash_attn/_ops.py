@@ -29,7 +29,7 @@ _STATISTICS = "softmax_max", "softmax_sum"
 def _forward_packed(
     query, key, value, call: FlashCall, pieces: list[Piece], statistics: Sequence[str]
 ) -> tuple[Tensor, ...]:
-    """Returns out and these statistics. Rows of no sequence are 0."""
+    """Returns out and the statistics that are named. Rows of no sequence are 0."""
     if not is_cover(pieces):
         moved, rows, keys = compacted(pieces)
         compact = call._replace(qv=None if call.qv is None else call.qv[rows])

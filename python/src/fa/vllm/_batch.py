@@ -49,8 +49,8 @@ class Layer(NamedTuple):
 
 
 class Pages(NamedTuple):
-    """Views of a layer's cache, [blocks, Nkv, block, columns], of latent caches [blocks, block, 1, columns]. Scales,
-    float32 with one column, belong to int8."""
+    """Views of a layer's cache, [blocks, Nkv, block, columns], of latent caches [blocks, block, 1, columns]. Caches of
+    int8 have scales too, float32 with one column."""
 
     key: Tensor
     value: Tensor | None
@@ -126,8 +126,9 @@ def _from_last(ends: Sequence[int]) -> Tensor:
 
 
 def _sinks_of_rows(sinks: Tensor | None, slopes: Tensor, ends: Sequence[int]) -> Tensor | None:
-    """Returns sinks, float32 [T, N], for scores whose biases are those of each sequence's last token. Such biases are
-    slope * (position - last) too small in every score of a token. A softmax without sinks does not see that."""
+    """Returns sinks, float32 [T, N], for scores whose biases are those of each sequence's last token. Then all scores
+    of a token are off by the same number. A softmax without sinks does not change by that, but a sink must be shifted
+    by the same number."""
     return None if sinks is None else sinks + slopes * _from_last(ends)
 
 

@@ -38,7 +38,7 @@ class AttentionBackend(CPUAttentionBackend):
 
     @classmethod
     def get_supported_head_sizes(cls) -> list[int]:
-        return []  # any
+        return []  # an empty list means every size
 
     @classmethod
     def supports_sink(cls) -> bool:
@@ -79,7 +79,8 @@ class AttentionMetadataBuilder(CPUAttentionMetadataBuilder):
 
     @functools.cached_property
     def _handed_back(self) -> bool:
-        """Whether the group's layers are vLLM's own. They exist when the first step is built, and never change."""
+        """Whether the group's layers are vLLM's own. All layers exist when the first step is built, and their kind
+        never changes."""
         layers = get_layers_from_vllm_config(self.vllm_config, Attention, self.layer_names).values()
         return any(isinstance(layer.impl, AttentionImpl) and layer.impl.handed_back for layer in layers)
 
@@ -163,7 +164,7 @@ class AttentionImpl(CPUAttentionBackendImpl):
         self._layer = Layer(
             scale=float(scale),
             left=window,
-            right=window if encoder else -1,
+            right=window,  # calls that are not causal: vLLM's windows then bound both sides
             softcap=float(self.logits_soft_cap),
             slopes=None if alibi_slopes is None else tuple(map(float, alibi_slopes)),
         )

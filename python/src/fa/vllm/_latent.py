@@ -68,7 +68,7 @@ class MLABackend(CPUMLABackend):
 
     @classmethod
     def get_supported_head_sizes(cls) -> list[int]:
-        return []  # any
+        return []  # an empty list means every size
 
     @staticmethod
     def get_supported_kernel_block_sizes(kv_cache_spec: Any = None) -> list[int | MultipleOf]:

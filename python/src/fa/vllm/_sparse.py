@@ -150,7 +150,7 @@ class IndexerBackend(AttentionBackend):
 
     @classmethod
     def get_supported_head_sizes(cls) -> list[int]:
-        return []  # any
+        return []  # an empty list means every size
 
     @staticmethod
     def get_impl_cls() -> Any:

@@ -79,9 +79,9 @@ def _dispatch_bw(inp: Inputs, varlen_lse_packed: Optional[bool]) -> type[Attenti
 
 
 def _memory_efficient_attention(inp: Inputs, op: Optional[AttentionOp] = None) -> Tensor:
-    """Is the package's function, but the autograd of `fa` records calls on CPUs. The package's autograd function passes
-    only the lse to the backward, which loses the sum if scores are large. It has no backward for five dimensions, and
-    loses output_dtype and the gradient of a bias within an object."""
+    """Works like the package's function, but calls on CPUs are recorded by the autograd of `fa`. The package's autograd
+    function passes only the lse to the backward, which loses the sum if scores are large. That function has no backward
+    for five dimensions. It also loses output_dtype, and the gradient of a bias within an attn_bias object."""
     forward, backward = (None, None) if op is None else op
     if inp.device.type == "cpu" and forward in (None, FwOp) and backward in (None, BwOp):
         return fmha._memory_efficient_attention_forward(inp, forward)

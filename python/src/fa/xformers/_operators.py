@@ -42,7 +42,7 @@ class _Op(AttentionOpBase):
             d = replace(d, attn_bias=d.attn_bias.detach())
         # The package says this of every device but Nvidia's.
         reasons = [text for text in super().not_supported_reasons(d) if not text.startswith("bf16 is only supported")]
-        if d.key.dtype != d.query.dtype:  # packed numbers of 4 bits
+        if d.key.dtype != d.query.dtype:  # keys are packed numbers of 4 bits
             reasons.append(f"dtype={d.key.dtype} (supported: {cls.SUPPORTED_DTYPES})")
         bias = tensor_of(d.attn_bias)
         if bias is not None and bias.dtype not in (d.query.dtype, torch.float32):
@@ -53,8 +53,8 @@ class _Op(AttentionOpBase):
 
 
 class _WithoutGradient(torch.autograd.Function):
-    """Passes an output and its lse on. Their backward raises an error, where autograd records it: the package's own
-    functions compute gradients from both, and merges pass no gradient to the lse."""
+    """Passes an output and its lse on. A recorded backward through them raises an error. The package's own functions
+    would compute gradients from both, although merges pass no gradient to the lse."""
 
     @staticmethod
     def forward(ctx: Any, out: Tensor, lse: Tensor, *inputs: Optional[Tensor]) -> tuple[Tensor, Tensor]:

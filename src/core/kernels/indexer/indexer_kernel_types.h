@@ -5,16 +5,15 @@
 
 #include "fa/context.h"
 
-/// What the indexer's kernels between its products do with the tiles of scores (kernel_types.h). Either keys or heads
-/// lie along the lanes. In both forms a sum over heads adds the heads in ascending order, at any width. So a key's
-/// score always has the same bits. max(0, NaN) is NaN.
+/// The indexer's functions on tiles of scores, which the strips of kernel_types.h compute. Either keys or heads lie
+/// along the lanes of a tile. In both forms a sum over heads adds the heads in ascending order, at any width. So a
+/// key's score always has the same bits. max(0, NaN) is NaN.
 namespace fa::core::kernels {
 
-/// Maps scores to buckets. The bucket of a score x is min(max(top - b, 0) >> shift, last), where b stands for the bits
-/// of
-/// max(x - floor, 0) + rise.
+/// Maps scores to buckets, so that larger scores have lower buckets. Let b be the bits of max(x - floor, 0) + rise as
+/// an integer. The bucket of a score x is min(max(top - b, 0) >> shift, last).
 struct KeyBuckets {
-  float floor, rise;  ///< floor is finite, and rise >= 0
+  float floor, rise;  ///< floor is finite, and rise is at least 0
   int32_t top;        ///< the bits of a float
   int shift;
   int32_t last;
@@ -38,15 +37,16 @@ struct IndexerFunctions {
   void (*relu_gradient)(float* s, int64_t keys, int64_t width, const float* weight, const float* d_value,
                         float* d_weight);
 
-  // The next functions serve to select the largest scores. Each score gets an integer, its key; the larger a score, the
-  // smaller its key. -0 counts as +0. NaN has the largest key, whose bits are all ones.
+  // The next functions serve to select the largest scores. In them, a key is not a key of attention, but an integer by
+  // which scores are sorted. The larger a score, the smaller its key. -0 counts as +0. NaN has the largest key, whose
+  // bits are all ones.
 
   /// keys[i] = the key of scores[i], for i < n.
   void (*order_scores)(const float* scores, int64_t n, uint32_t* keys);
   /// Returns the number of keys that are at most `last`.
   int64_t (*keys_up_to)(const uint32_t* keys, int64_t n, uint32_t last);
   /// Finds the scores whose keys are in [first, last]. Writes these keys and the indices of their scores, in ascending
-  /// order of the indices. Both arrays have room for kKeysBehind more elements.
+  /// order of the indices. Both arrays have room for kKeysBehind elements more than are found.
   /// @return the number of keys that were written
   int64_t (*scores_within)(const float* scores, int64_t n, uint32_t first, uint32_t last, uint32_t* keys,
                            int32_t* indices);
@@ -59,8 +59,8 @@ struct IndexerKernels : IndexerFunctions {
   const char* name = nullptr;  ///< for example "indexer_avx512"
 };
 
-/// Returns the kernels for a level, which may be kernels of a level below. If this CPU lacks the level, functions are
-/// null.
+/// Returns the kernels for a level, which may be the kernels of a level below it. If this CPU lacks the level, the
+/// functions are null.
 [[nodiscard]] const IndexerKernels& IndexerKernelsFor(Isa isa);
 
 }  // namespace fa::core::kernels

@@ -1,13 +1,13 @@
 #ifndef FA_CORE_KERNELS_KERNEL_LEVEL_H_
 #define FA_CORE_KERNELS_KERNEL_LEVEL_H_
 
-/// The includes that every level's source needs around the shared kernel text. Kernels use no header with inline
+/// The includes that every level's source needs for the shared text of kernels. Kernels use no header with inline
 /// functions of the standard library. A file compiled with AVX-512 could contain a copy of such a function, and the
 /// linker could keep that copy for all files (scripts/check_isa_symbols.sh).
 ///
-/// A level's source includes vec_*.h, its vocabulary of vector functions, and kernels (*.inc) inside its own namespace,
-/// so that no two levels share a symbol. A kernel file includes the kernel files that it needs, but no vec_*.h. The
-/// source defines some of the functions that registry.cc declares for its level.
+/// A level's source includes its vec_*.h, which define the vector functions, and kernels (*.inc) inside its own
+/// namespace, so that no two levels share a symbol. A kernel file includes the kernel files that it needs, but no
+/// vec_*.h. The source defines some of the functions that registry.cc declares for its level.
 
 #include <cstdint>
 

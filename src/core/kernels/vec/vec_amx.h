@@ -1,4 +1,4 @@
-// The functions of the tile unit (AMX), as instructions. The unit has eight tiles of 16 rows of 64 bytes.
+// The functions of the tile unit (AMX), by its instructions. The unit has eight tiles of 16 rows of 64 bytes.
 // vec_amx_emulated.h has the same functions for any CPU.
 //
 // The instructions are written as inline assembly, because g++ 12's intrinsics have two faults. They take tile numbers
@@ -9,7 +9,8 @@
 /// Configures all eight tiles with their full size, once per thread and TileScope.
 FA_INLINE void UseTiles() {
   if (tile_use == TileUse::kInstructions) return;
-  // Palette 1. The tiles' bytes per row are stored from byte 16 on, and their numbers of rows from byte 48 on.
+  // This is palette 1. From byte 16 on it has the bytes per row of each tile, and from byte 48 on the number of rows of
+  // each tile.
   alignas(64) static constexpr uint8_t kConfiguration[64] = {
       1,  0,  0,  0,  0,  0,  0,  0,  0,  0, 0,  0, 0,  0, 0,  0,  // NOLINT
       64, 0,  64, 0,  64, 0,  64, 0,  64, 0, 64, 0, 64, 0, 64, 0,  // NOLINT
@@ -22,8 +23,8 @@ template <int Tile>
 FA_INLINE void TileZero() {
   asm volatile("tilezero %%tmm%c0" ::"i"(Tile));
 }
-/// Loads 16 rows of 64 bytes, `step` bytes apart, from `Offset` bytes after p on. The offset is part of the
-/// instruction, because the compiler would keep sums of addresses in vector registers.
+/// Loads 16 rows of 64 bytes, which lie `step` bytes apart. The first row lies `Offset` bytes after p. The offset is
+/// part of the instruction, because otherwise the compiler would keep sums of addresses in vector registers.
 template <int Tile, int Offset = 0>
 FA_INLINE void TileLoad(const void* p, int64_t step) {
   asm volatile("tileloadd %c3(%0,%1,1), %%tmm%c2" ::"r"(p), "r"(step), "i"(Tile), "i"(Offset) : "memory");

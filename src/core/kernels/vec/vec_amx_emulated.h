@@ -8,7 +8,7 @@ struct EmulatedTile {
 };
 static thread_local constinit EmulatedTile emulated_tiles[8] = {};
 
-/// Returns a tile of the calling thread. Without a configuration it traps, as the tile instruction would.
+/// Returns a tile of the calling thread. Without a configuration the function traps, as the tile instruction would.
 FA_INLINE EmulatedTile& TileOf(int tile) {
   if (tile_use != TileUse::kEmulated) __builtin_trap();
   return emulated_tiles[tile];
@@ -38,9 +38,9 @@ FA_INLINE void TileStore(void* p, int64_t step) {
   for (int64_t r = 0; r < 16; ++r) __builtin_memcpy(static_cast<char*>(p) + Offset + r * step, tile.row[r], 64);
 }
 
-// Eight columns are computed at a time; one by one, they would take much of the tests' time. Sanitizers need not check
-// the inside of an emulated instruction. They do check the memory from which tiles are loaded and to which they are
-// stored.
+// Eight columns are computed at a time, because one by one they would take much of the tests' time. Sanitizers need not
+// check the inside of an emulated instruction. They do check the memory from which tiles are loaded and to which tiles
+// are stored.
 #define FA_EMULATED __attribute__((no_sanitize("address", "thread", "undefined")))
 typedef float EmulatedFloats __attribute__((vector_size(32)));
 typedef uint32_t EmulatedWords __attribute__((vector_size(32)));
@@ -66,9 +66,9 @@ FA_EMULATED FA_INLINE void EmulatedElements(const uint8_t* p, EmulatedDoubles& l
   lower = __builtin_convertvector(x[0], EmulatedDoubles);
   upper = __builtin_convertvector(x[1], EmulatedDoubles);
 }
-/// Computes sum = a * b + sum for bf16 a and b, rounded once to nearest even. A product of two bf16 has 16 significant
-/// bits and is exact in double. The addition in double may round, but only bits so far below the last bit of f32 that
-/// they decide no tie.
+/// Computes sum = a * b + sum for bf16 a and b, rounded once to nearest even. The product of two bf16 has 16
+/// significant bits, so it is exact in double. The addition in double may round, but only at bits so far below the last
+/// bit of f32 that the result in f32 is the same.
 FA_EMULATED FA_INLINE void EmulatedFma(double a, const EmulatedDoubles& b, EmulatedFloats& sum) {
   sum = __builtin_convertvector(a * b + __builtin_convertvector(sum, EmulatedDoubles), EmulatedFloats);
   EmulatedFlush(sum);
@@ -117,7 +117,7 @@ FA_EMULATED static __attribute__((noinline, target("avx2"))) void EmulateDotPair
   EmulateDotPairsOnVectors(c, a, b);
 }
 #endif
-/// Computes TileDotPairs with the same operations on every CPU, so the bits are the same.
+/// Computes TileDotPairs with the same operations on every CPU, so every CPU gives the same bits.
 FA_EMULATED static __attribute__((noinline)) void EmulateDotPairs(EmulatedTile& c, const EmulatedTile& a,
                                                                   const EmulatedTile& b) {
 #if defined(__x86_64__)

@@ -9,16 +9,16 @@ using I = __m256i;
 using M = __m256;  // all ones or all zeros in each lane
 inline constexpr int kLanes = 8;
 inline constexpr int kRegisters = 16;
-/// The number of steps of the depth for which the micro-kernel loads the factors of a row together. 1: it broadcasts
-/// each factor.
+/// The number of steps of the depth for which the micro-kernel loads the factors of a row together. With 1 it
+/// broadcasts each factor.
 inline constexpr int kStepsAtOnce = 1;
 inline constexpr int kLastSteps = 0;
 /// Returns the steps per iteration for a register block that is `vectors` vectors wide. With two steps 6x16 is faster,
 /// above all while the core's other hyper-thread is busy. 4x24 has no register left for a second step.
 constexpr int StepsPerTurn(int vectors) { return vectors == 2 ? 2 : 1; }
-/// Whether the products of strips prefetch the rows of V that follow. Lists of lines are prefetched in any case, and
-/// kernels of few rows prefetch in any case. A prefetch per step is one more load for 12 FMAs, which slows 4x24 if V
-/// lies in L2. If V comes from L3 a prefetch gains nothing.
+/// Whether the products of strips prefetch later rows of V. Lists of lines are prefetched in any case, and kernels of
+/// few rows prefetch in any case. A prefetch per step is one more load for 12 FMAs, which slows 4x24 if V lies in L2.
+/// If V comes from L3, a prefetch gains nothing.
 inline constexpr bool kFetchesValues = false;
 
 FA_INLINE M FirstLanes(int64_t n) {
@@ -59,14 +59,14 @@ FA_INLINE I SetI(int32_t x) { return _mm256_set1_epi32(x); }
 FA_INLINE I AddI(I a, I b) { return _mm256_add_epi32(a, b); }
 FA_INLINE I SubI(I a, I b) { return _mm256_sub_epi32(a, b); }
 FA_INLINE M GreaterI(I a, I b) { return _mm256_castsi256_ps(_mm256_cmpgt_epi32(a, b)); }
-/// Returns the lanes where word & bit is not 0, for a `bit` that is a single bit.
+/// Returns the lanes where word & bit is not 0. `bit` has a single bit.
 FA_INLINE M TestBits(I word, I bit) {
   return _mm256_castsi256_ps(_mm256_cmpeq_epi32(_mm256_and_si256(word, bit), bit));
 }
 FA_INLINE F ToFloat(I a) { return _mm256_cvtepi32_ps(a); }
 
-/// Returns eight 16-bit values: the first n from memory, and zeros. They are copied first, because AVX2 has no masked
-/// 16-bit load.
+/// Returns eight 16-bit values, of which the first n come from memory and the others are 0. They are copied first,
+/// because AVX2 has no masked 16-bit load.
 FA_INLINE __m128i Load16N(const uint16_t* p, int64_t n) {
   alignas(16) uint16_t staged[8] = {};
   for (int64_t i = 0; i < n && i < 8; ++i) staged[i] = p[i];
@@ -82,7 +82,7 @@ FA_INLINE F LoadF16(const uint16_t* p) { return _mm256_cvtph_ps(_mm_loadu_si128(
 FA_INLINE F LoadF16N(const uint16_t* p, int64_t n) { return _mm256_cvtph_ps(Load16N(p, n)); }
 FA_INLINE F LoadBF16(const uint16_t* p) { return WidenBF16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))); }
 FA_INLINE F LoadBF16N(const uint16_t* p, int64_t n) { return WidenBF16(Load16N(p, n)); }
-/// Splits 16 elements into the even and the odd ones.
+/// Splits 16 elements into the eight even and the eight odd elements.
 FA_INLINE void SplitBF16(F elements, F& even, F& odd) {
   const __m256i x = _mm256_castps_si256(elements);
   even = _mm256_castsi256_ps(_mm256_slli_epi32(x, 16));
@@ -112,7 +112,7 @@ FA_INLINE void StoreF16N(uint16_t* p, F x, int64_t n) { Store16N(p, ToF16(x), n)
 FA_INLINE void StoreBF16(uint16_t* p, F x) { _mm_storeu_si128(reinterpret_cast<__m128i*>(p), ToBF16(x)); }
 FA_INLINE void StoreBF16N(uint16_t* p, F x, int64_t n) { Store16N(p, ToBF16(x), n); }
 
-/// Bit j of the result says whether byte j is not 0, for j < n <= 32.
+/// Returns bits: bit j says whether byte j is not 0, for j < n <= 32.
 FA_INLINE uint32_t NonZeroBytes(const uint8_t* p, int64_t n) {
   if (n >= 32) {
     const __m256i bytes = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
@@ -126,8 +126,8 @@ FA_INLINE uint32_t NonZeroBytes(const uint8_t* p, int64_t n) {
 /// Keeps a loaded vector of B in a register. Otherwise g++ 12 folds the load into every FMA, and the load ports become
 /// the limit.
 FA_INLINE void KeepInRegister(F& x) { asm("" : "+x"(x)); }
-/// Computes sum += x y in the register that sum has. Otherwise g++ 12 uses another register for a sum in every step of
-/// an unrolled loop, and moves the sums back at its end.
+/// Computes sum += x y in the register of sum. Otherwise g++ 12 puts the sum into another register in every step of an
+/// unrolled loop, and moves all sums back at the end of the loop.
 FA_INLINE void AddProduct(F x, F y, F& sum) { asm("vfmadd231ps %2, %1, %0" : "+x"(sum) : "x"(x), "x"(y)); }
 
 /// Multiplies f by 2^(r/2) and then by 2^(r - r/2). With these two steps a subnormal result is rounded only once.
@@ -143,7 +143,7 @@ FA_INLINE F ClampExponent(F x) { return Min(Set(129.0f), Max(Set(-152.0f), x)); 
 /// x + 1.5 * 2^23 has no bits below 1, so its low bits are n, the integer nearest to x. With 127, the bias of
 /// exponents, added too, the low bits are the exponent field of 2^n.
 inline constexpr float kExponentRounding = 12582912.0f + 127.0f;
-/// Clamps the exponent of a probability of at most 2^127. Below -126 the probability is 0. A NaN stays a NaN.
+/// Clamps the exponent of a probability that is at most 2^127. Below -126 the probability is 0. A NaN stays a NaN.
 FA_INLINE F ClampFromBelow(F x) { return Max(Set(-127.0f), x); }
 /// Clamps the exponent of any probability. Above 127.5 the probability is infinite.
 FA_INLINE F ClampProbability(F x) { return Min(Set(128.0f), ClampFromBelow(x)); }
@@ -215,7 +215,7 @@ FA_INLINE F RepeatLanes(F x) {
   x = _mm256_permute2f128_ps(x, x, 0x00);
   return R == 4 ? x : _mm256_permute_ps(x, R == 2 ? 0x44 : 0x00);
 }
-/// Lane i of the result is join of all lanes of x that belong to row i % R. `join` takes two operands.
+/// Lane i of the result combines all lanes of x that belong to row i % R. `join` combines two operands.
 template <int R, typename Join>
 FA_INLINE F JoinGroups(F x, const Join& join) {
   static_assert(R == 1 || R == 2 || R == 4 || R == 8);
@@ -224,7 +224,7 @@ FA_INLINE F JoinGroups(F x, const Join& join) {
   if constexpr (R == 1) x = join(x, _mm256_permute_ps(x, 0xb1));
   return x;
 }
-/// Lane i of the result is p[i / R], for n <= 8 / R numbers. Further lanes are 0.
+/// Lane i of the result is p[i / R], for n <= 8 / R numbers in p. Further lanes are 0.
 template <int R>
 FA_INLINE F SpreadKeys(const float* p, int64_t n) {
   static_assert(R == 1 || R == 2 || R == 4 || R == 8);
@@ -237,18 +237,18 @@ FA_INLINE F SpreadKeys(const float* p, int64_t n) {
 
 // The next functions load 8 columns of compressed rows.
 
-/// LoadE4M3 and LoadFiniteE4M3 return numbers divided by this power of 2.
+/// The power of 2 by which LoadE4M3 and LoadFiniteE4M3 divide the numbers that they return.
 inline constexpr float kE4M3Unit = 256.0f;
-/// Puts exponent and fraction of e4m3 into 16-bit floats and returns these, in f32.
+/// Loads e4m3 by putting exponent and fraction into 16-bit floats, which are converted to f32.
 FA_INLINE F LoadE4M3(const uint8_t* p) {
   const __m128i words = _mm_cvtepi8_epi16(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
   const __m128i x = _mm_and_si128(_mm_slli_epi16(words, 7), _mm_set1_epi16(static_cast<int16_t>(0xbf80)));
   const __m128i magnitude = _mm_and_si128(words, _mm_set1_epi16(0x7f));
   return _mm256_cvtph_ps(_mm_or_si128(x, _mm_srli_epi16(_mm_cmpeq_epi16(magnitude, _mm_set1_epi16(0x7f)), 1)));
 }
-/// How many vectors LoadFiniteE4M3 best loads together. Two share the operations on 16-bit floats.
+/// How many vectors LoadFiniteE4M3 should load together. Two vectors share the operations on 16-bit floats.
 inline constexpr int kE4M3AtOnce = 2;
-/// Loads N vectors. The code of NaN counts as the number 480, which saves a third of the operations.
+/// Loads N vectors. The code of NaN is loaded as the number 480, which saves a third of the operations.
 FA_INLINE void LoadFiniteE4M3(const uint8_t* p, F (&x)[1]) {
   const __m128i words = _mm_cvtepi8_epi16(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
   x[0] = _mm256_cvtph_ps(_mm_and_si128(_mm_slli_epi16(words, 7), _mm_set1_epi16(static_cast<int16_t>(0xbf80))));

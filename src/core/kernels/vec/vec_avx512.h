@@ -9,10 +9,10 @@ using I = __m512i;
 using M = __mmask16;
 inline constexpr int kLanes = 16;
 inline constexpr int kRegisters = 32;
-/// The number of steps of the depth for which the micro-kernel loads the factors of a row together. 1: it broadcasts
-/// each factor.
+/// The number of steps of the depth for which the micro-kernel loads the factors of a row together. With 1 it
+/// broadcasts each factor.
 inline constexpr int kStepsAtOnce = 1;
-/// The number of last steps of a register block that are taken a few rows at a time. So some rows are stored while
+/// The number of steps at the end of a register block that a few rows take at a time. So some rows are stored while
 /// others are still multiplied. With 0, all rows take all steps together. A Zen 4 stores a vector every other cycle, so
 /// 24 stores one after the other would delay the next block.
 inline constexpr int kLastSteps = 4;
@@ -69,7 +69,7 @@ FA_INLINE F LoadBF16(const uint16_t* p) {
 FA_INLINE F LoadBF16N(const uint16_t* p, int64_t n) {
   return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(FirstLanes(n), p)), 16));
 }
-/// Splits 32 elements into the even and the odd ones.
+/// Splits 32 elements into the 16 even and the 16 odd elements.
 FA_INLINE void SplitBF16(F elements, F& even, F& odd) {
   const __m512i x = _mm512_castps_si512(elements);
   even = _mm512_castsi512_ps(_mm512_slli_epi32(x, 16));
@@ -95,7 +95,7 @@ FA_INLINE void StoreF16N(uint16_t* p, F x, int64_t n) { _mm256_mask_storeu_epi16
 FA_INLINE void StoreBF16(uint16_t* p, F x) { _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), ToBF16(x)); }
 FA_INLINE void StoreBF16N(uint16_t* p, F x, int64_t n) { _mm256_mask_storeu_epi16(p, FirstLanes(n), ToBF16(x)); }
 
-/// Bit j of the result says whether byte j is not 0, for j < n <= 32.
+/// Returns bits: bit j says whether byte j is not 0, for j < n <= 32.
 FA_INLINE uint32_t NonZeroBytes(const uint8_t* p, int64_t n) {
   const __mmask32 lanes = n >= 32 ? 0xffffffffu : (1u << n) - 1u;
   const __m256i bytes = _mm256_maskz_loadu_epi8(lanes, p);
@@ -164,8 +164,8 @@ FA_INLINE void JoinEvenOdd(F& even, F& odd) {
 }
 
 /// Lane i of the result is the sum of the lanes of r[i]. The order of the additions is the same for every i. Each step
-/// combines two vectors into one of half as many terms per sum, which takes 30 shuffles in all. A transposition would
-/// take 64.
+/// combines two vectors into one, with half as many terms per sum, which takes 30 shuffles in all. A transposition
+/// would take 64.
 FA_INLINE F SumLanes(F (&r)[16]) {
   F a[8], b[4];
   FA_UNROLL for (int i = 0; i < 8; ++i) {
@@ -197,7 +197,7 @@ FA_INLINE F RepeatLanes(F x) {
   x = _mm512_shuffle_f32x4(x, x, 0x00);
   return R == 4 ? x : _mm512_permute_ps(x, R == 2 ? 0x44 : 0x00);
 }
-/// Lane i of the result combines all lanes of its row by `join`, which takes two operands.
+/// Lane i of the result combines all lanes of x that belong to row i % R. `join` combines two operands.
 template <int R, typename Join>
 FA_INLINE F JoinGroups(F x, const Join& join) {
   static_assert(R == 1 || R == 2 || R == 4 || R == 8);
@@ -207,7 +207,7 @@ FA_INLINE F JoinGroups(F x, const Join& join) {
   if constexpr (R == 1) x = join(x, _mm512_permute_ps(x, 0xb1));
   return x;
 }
-/// Lane i of the result is p[i / R], for n <= 16 / R numbers. Further lanes are 0.
+/// Lane i of the result is p[i / R], for n <= 16 / R numbers in p. Further lanes are 0.
 template <int R>
 FA_INLINE F SpreadKeys(const float* p, int64_t n) {
   static_assert(R == 1 || R == 2 || R == 4 || R == 8);
@@ -220,22 +220,22 @@ FA_INLINE F SpreadKeys(const float* p, int64_t n) {
 
 // The next functions load 16 columns of compressed rows.
 
-/// Returns 16-bit floats with exponent and fraction of e4m3. The floats are 2^-8 of the numbers. The code of NaN
-/// becomes the number 480.
+/// Turns codes of e4m3 into 16-bit floats with the same exponent and fraction, which are 2^-8 times the numbers. The
+/// code of NaN becomes the number 480.
 FA_INLINE __m256i WidenFiniteE4M3(__m128i bytes) {
   const __m256i words = _mm256_slli_epi16(_mm256_cvtepi8_epi16(bytes), 7);
   return _mm256_and_si256(words, _mm256_set1_epi16(static_cast<int16_t>(0xbf80)));
 }
-/// LoadE4M3 and LoadFiniteE4M3 return numbers divided by this power of 2.
+/// The power of 2 by which LoadE4M3 and LoadFiniteE4M3 divide the numbers that they return.
 inline constexpr float kE4M3Unit = 256.0f;
 FA_INLINE F LoadE4M3(const uint8_t* p) {
   const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
   const __mmask16 nan = _mm_cmpeq_epi8_mask(_mm_and_si128(bytes, _mm_set1_epi8(0x7f)), _mm_set1_epi8(0x7f));
   return _mm512_cvtph_ps(_mm256_mask_mov_epi16(WidenFiniteE4M3(bytes), nan, _mm256_set1_epi16(0x7e00)));
 }
-/// How many vectors LoadFiniteE4M3 best loads together. Here two would take wider vectors, and as much time.
+/// How many vectors LoadFiniteE4M3 should load together. Two would take wider vectors and as much time.
 inline constexpr int kE4M3AtOnce = 1;
-/// Loads a vector. The code of NaN counts as the number 480.
+/// Loads a vector. The code of NaN is loaded as the number 480.
 FA_INLINE void LoadFiniteE4M3(const uint8_t* p, F (&x)[1]) {
   x[0] = _mm512_cvtph_ps(WidenFiniteE4M3(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
 }

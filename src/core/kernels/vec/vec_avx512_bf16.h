@@ -1,5 +1,5 @@
-// Operations on words of two bf16, which the level with VDPBF16PS adds to those of vec_words_avx512.h. CPUs with
-// VDPBF16PS have VPDPWSSD, too.
+// Operations on words of two bf16, for the level with VDPBF16PS. They add to the operations of vec_words_avx512.h,
+// because CPUs with VDPBF16PS have VPDPWSSD, too.
 
 #pragma once
 
@@ -11,7 +11,7 @@ inline constexpr int64_t kWordBytes = 4;
 FA_INLINE F DotPairs(F a, F b, F acc) {
   return _mm512_dpbf16_ps(acc, reinterpret_cast<__m512bh>(AsI(a)), reinterpret_cast<__m512bh>(AsI(b)));
 }
-/// Loads 16 words from `elements` elements. If there are fewer than 32, the other elements of the words are 0.
+/// Loads 16 words from `elements` elements. If there are fewer than 32 elements, the rest of the words is 0.
 FA_INLINE F LoadWords(const uint16_t* p, int64_t elements) {
   const __mmask32 lanes = elements >= 32 ? 0xffffffffu : (1u << elements) - 1u;
   return AsF(_mm512_maskz_loadu_epi16(lanes, p));
@@ -24,11 +24,11 @@ FA_INLINE F BroadcastHalf(const char* p) {
 }
 FA_INLINE F LowerHalves(F words) { return AsF(_mm512_slli_epi32(AsI(words), 16)); }
 FA_INLINE F UpperHalves(F words) { return AsF(AndI(AsI(words), SetI(static_cast<int32_t>(0xffff0000u)))); }
-/// Takes elements in turn from the lower and the upper half of a vector.
+/// The order that takes elements of the lower and of the upper half of a vector in turn.
 alignas(64) inline constexpr uint16_t kInTurn[32] = {0, 16, 1, 17, 2,  18, 3,  19, 4,  20, 5,  21, 6,  22, 7,  23,
                                                      8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
-/// Returns words of `even` (the lower elements) and `odd`, rounded to nearest even. A NaN stays a NaN. This takes two
-/// operations; rounding each vector by itself would take six.
+/// Returns words of `even` (the lower elements) and `odd`, rounded to nearest even. A NaN stays a NaN. The function
+/// takes two operations. Rounding each vector by itself would take six.
 FA_INLINE F RoundToPairs(F even, F odd) {
   const I halves = reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(odd, even));
   return AsF(_mm512_permutexvar_epi16(_mm512_load_si512(kInTurn), halves));
@@ -57,11 +57,11 @@ FA_INLINE F Interleave(const uint16_t* lower, const uint16_t* upper, int64_t n) 
   return AsF(_mm512_or_si512(low, _mm512_slli_epi32(high, 16)));
 }
 
-/// Returns words of 32 elements, rounded to nearest even: the 16 of x and then the 16 of y.
+/// Returns words of 32 elements, rounded to nearest even: the 16 elements of x, then the 16 elements of y.
 FA_INLINE F BF16Words(F x, F y) { return AsF(reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(y, x))); }
 FA_INLINE void StoreBF16Words(uint16_t* p, F x, F y) { _mm512_storeu_si512(p, AsI(BF16Words(x, y))); }
 /// Makes words of lower[i] and upper[i] for i < 32. `first` gets the first four of every eight words, and `second` gets
-/// the other four. That takes one operation per vector, on a unit that does not multiply. If upper is null, upper
+/// the other four. This takes one operation per vector, on a unit that does not multiply. If upper is null, upper
 /// elements are 0.
 FA_INLINE void UnpackRows(const uint16_t* lower, const uint16_t* upper, F& first, F& second) {
   const I low = _mm512_loadu_si512(lower);
@@ -69,7 +69,7 @@ FA_INLINE void UnpackRows(const uint16_t* lower, const uint16_t* upper, F& first
   first = AsF(_mm512_unpacklo_epi16(low, high));
   second = AsF(_mm512_unpackhi_epi16(low, high));
 }
-/// Reorders 32 floats from the order of columns into the order in which UnpackRows gives columns.
+/// Reorders 32 floats from the order of columns into the order of UnpackRows.
 FA_INLINE void ToUnpackedOrder(F& a, F& b) {
   const F first = _mm512_shuffle_f32x4(a, b, 0x88);
   b = _mm512_shuffle_f32x4(a, b, 0xdd);

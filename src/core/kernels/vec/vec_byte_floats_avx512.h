@@ -1,11 +1,11 @@
-// Loads 8-bit floats as bf16, for the level with VDPBF16PS. A vector has the words of 32 columns in their order.
+// Loads 8-bit floats as bf16, for the level with VDPBF16PS. A vector holds 32 columns as 16 words.
 
 #pragma once
 
 #include "core/kernels/vec/vec_avx512_bf16.h"
 
-/// The bf16 of the codes 0..127 of an 8-bit float with `fraction_bits` bits of fraction. The upper 128 codes have the
-/// other sign.
+/// A table of the bf16 for the codes 0..127 of an 8-bit float with `fraction_bits` bits of fraction. The codes 128..255
+/// are the same numbers with the other sign.
 struct ByteFloats {
   alignas(64) uint16_t of[128];
   alignas(64) uint8_t lower[128], upper[128];  ///< the bytes of `of`
@@ -34,7 +34,7 @@ inline constexpr ByteFloats kE4M3Floats(3), kE5M2Floats(2);
 
 #ifdef __AVX512VBMI__
 
-/// Turns 64 codes into bf16. `lower` gets the lower eight codes of every 16 bytes, and `upper` gets the upper eight.
+/// Turns 64 codes into bf16. Of every 16 codes, the first eight go to `lower`, and the other eight to `upper`.
 FA_INLINE void WidenByteFloats(const ByteFloats& table, I codes, F& lower, F& upper) {
   const auto look_up = [&](const uint8_t* of) __attribute__((always_inline)) {
     return _mm512_permutex2var_epi8(_mm512_load_si512(of), codes, _mm512_load_si512(of + 64));
@@ -48,7 +48,7 @@ FA_INLINE void WidenByteFloats(const ByteFloats& table, I codes, F& lower, F& up
 
 #else
 
-/// Turns the codes in the upper bytes of words into bf16. Each table look-up serves 64 codes.
+/// Turns the codes in the upper bytes of 16-bit words into bf16. Each table look-up serves 64 codes.
 FA_INLINE F WidenByteFloats(const uint16_t (&table)[128], I words) {
   const I codes = _mm512_srai_epi16(words, 8);
   const I lower = _mm512_permutex2var_epi16(_mm512_load_si512(table), codes, _mm512_load_si512(table + 32));
@@ -59,7 +59,7 @@ FA_INLINE F WidenByteFloats(const uint16_t (&table)[128], I words) {
   const I sign = _mm512_set1_epi16(static_cast<int16_t>(0x8000));
   return AsF(_mm512_ternarylogic_epi32(magnitude, codes, sign, kOrOfAnd));
 }
-/// Turns 64 codes into bf16: those of the lower eight codes of every 16 bytes, and those of the upper eight.
+/// Turns 64 codes into bf16. Of every 16 codes, the first eight go to `lower`, and the other eight to `upper`.
 FA_INLINE void WidenByteFloats(const ByteFloats& table, I codes, F& lower, F& upper) {
   lower = WidenByteFloats(table.of, _mm512_unpacklo_epi8(codes, codes));
   upper = WidenByteFloats(table.of, _mm512_unpackhi_epi8(codes, codes));
@@ -67,13 +67,14 @@ FA_INLINE void WidenByteFloats(const ByteFloats& table, I codes, F& lower, F& up
 
 #endif
 
-/// Loads 32 codes, eight in the lower half of every 16 bytes.
+/// Loads 32 codes into a vector, eight codes into the lower half of every 16 bytes.
 FA_INLINE I LoadCodes32(const void* p) {
   const __m512i codes = _mm512_castsi256_si512(_mm256_loadu_si256(static_cast<const __m256i*>(p)));
   return _mm512_permutexvar_epi64(_mm512_setr_epi64(0, 0, 1, 1, 2, 2, 3, 3), codes);
 }
 
-/// Loads 32 * N 8-bit floats as bf16. Of 64 columns, x[0] has the lower eight of every 16, and x[1] the upper eight.
+/// Loads 32 * N 8-bit floats as bf16. With N = 2, x[0] gets the first eight of every 16 columns, and x[1] the other
+/// eight.
 template <int N>
 FA_INLINE void LoadByteFloats(const ByteFloats& table, const char* p, F (&x)[N]) {
   static_assert(N <= 2);
@@ -81,8 +82,9 @@ FA_INLINE void LoadByteFloats(const ByteFloats& table, const char* p, F (&x)[N])
   if constexpr (N == 1) WidenByteFloats(table, LoadCodes32(p), x[0], none);
   if constexpr (N == 2) WidenByteFloats(table, _mm512_loadu_si512(p), x[0], x[1]);
 }
-/// Loads 32 * N columns of two rows, whose elements become the halves of words. If upper is null, its elements are 0.
-/// Of 32 columns, the words are in the order of UnpackWords. Of 64, x[i] has four columns of every 16, from 4 i on.
+/// Loads 32 * N columns of two rows, whose elements become the lower and upper halves of words. If `upper` is null, the
+/// upper halves are 0. With N = 1 the words have the order of UnpackWords. With N = 2, x[i] has four columns of every
+/// 16, from column 4 i on.
 template <int N>
 FA_INLINE void LoadByteFloatPairs(const ByteFloats& table, const char* lower, const char* upper, F (&x)[2 * N]) {
   static_assert(N <= 2);

@@ -1,4 +1,4 @@
-// Functions for the vectors that work during tile products (tile_queues.inc), in addition to vec_avx512_bf16.h.
+// Functions for the vector work between tile products (tile_queues.inc), in addition to vec_avx512_bf16.h.
 
 #pragma once
 
@@ -10,12 +10,12 @@ FA_INLINE F FractionOf(F x) { return _mm512_reduce_ps(x, _MM_FROUND_TO_NEG_INF |
 FA_INLINE F ScaleByFloor(F p, F x) { return _mm512_scalef_ps(p, x); }
 /// Returns whether two elements differ. A NaN differs from everything.
 FA_INLINE M Differ(F a, F b) { return _mm512_cmp_ps_mask(a, b, _CMP_NEQ_UQ); }
-/// These functions return 0 where `where` is not set.
+/// These functions return 0 in lanes where `where` is not set.
 FA_INLINE F ScaleByFloorWhere(M where, F p, F x) { return _mm512_maskz_scalef_ps(where, p, x); }
 FA_INLINE F FmaWhere(M where, F a, F b, F c) { return _mm512_maskz_fmadd_ps(where, a, b, c); }
 
-/// Makes words of the upper halves of `even` (the lower elements) and `odd`. What is cut off is lost: 2 cycles less
-/// than RoundToPairs takes next to products. The constants stay in registers.
+/// Makes words of the upper halves of `even` (the lower elements) and `odd`. The lower halves are cut off without
+/// rounding, which saves 2 cycles compared with RoundToPairs. The constants stay in registers.
 class CutToPairs {
  public:
   __attribute__((always_inline)) CutToPairs() {
@@ -32,7 +32,7 @@ class CutToPairs {
   __mmask64 lower_ = 0x3333333333333333u;
 };
 
-/// Rounds vectors of two rows, `even` and `odd`, to bf16 at once. The constant stays in a register.
+/// Rounds a vector of row `even` and a vector of row `odd` to bf16 in one operation. The constant stays in a register.
 class RoundToRows {
  public:
   struct Rows {
@@ -46,7 +46,7 @@ class RoundToRows {
   __attribute__((always_inline)) Rows operator()(F even, F odd) const {
     return {reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(odd, even))};
   }
-  /// Returns what RoundToPairs returns.
+  /// Returns the same words as RoundToPairs.
   [[nodiscard]] __attribute__((always_inline)) F Words(const Rows& rows) const {
     return AsF(_mm512_permutexvar_epi16(in_turn_, rows.halves));
   }
@@ -55,14 +55,14 @@ class RoundToRows {
   I in_turn_ = _mm512_load_si512(kInTurn);
 };
 
-/// While such an object lives, subnormal operands and results of the thread's vectors are zeros.
+/// While a SubnormalsAsZeros lives, its thread's vector instructions take and give zeros in place of subnormal numbers.
 class SubnormalsAsZeros {
  public:
   __attribute__((always_inline)) SubnormalsAsZeros() : before_(_mm_getcsr()) { _mm_setcsr(before_ | 0x8040u); }
   __attribute__((always_inline)) ~SubnormalsAsZeros() { _mm_setcsr(before_); }
   SubnormalsAsZeros(const SubnormalsAsZeros&) = delete;
   SubnormalsAsZeros& operator=(const SubnormalsAsZeros&) = delete;
-  /// Calls `call` as if there were no such object.
+  /// Calls `call` with the settings that the thread had before.
   template <typename Call>
   __attribute__((always_inline)) void Suspend(const Call& call) const {
     _mm_setcsr(before_);

@@ -2,13 +2,14 @@
 
 #pragma once
 
-/// The largest codes of each column: as signed numbers 0x7f is the largest one, as unsigned numbers 0xff is.
+/// The largest codes of each column. NaN has the code 0x7f, the largest signed number, or 0xff, the largest unsigned
+/// number.
 struct LargestE4M3Codes {
   __m256i of_signed = _mm256_setzero_si256(), of_unsigned = _mm256_setzero_si256();
 
   __attribute__((always_inline)) void Add(const char* codes) {
     __m256i x = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(codes));
-    asm("" : "+x"(x));  // Otherwise g++ 12 loads the codes twice, and loads are the limit.
+    asm("" : "+x"(x));  // otherwise g++ 12 loads the codes twice, and loads are the limit
     of_signed = _mm256_max_epi8(of_signed, x);
     of_unsigned = _mm256_max_epu8(of_unsigned, x);
   }
@@ -18,10 +19,10 @@ struct LargestE4M3Codes {
   }
 };
 
-/// Returns whether one of the rows row(0), .., row(rows - 1) has NaN in its columns. Their number is a multiple of 32.
+/// Returns whether one of the rows row(0), .., row(rows - 1) has a NaN. The number of columns is a multiple of 32.
 template <typename RowAt>
 FA_INLINE bool HasE4M3Nan(int64_t rows, int64_t columns, const RowAt& row) {
-  LargestE4M3Codes a, b, c, d;  // four, because each takes a cycle for each vector
+  LargestE4M3Codes a, b, c, d;  // four, because each Add waits for the Add before it on the same object
   int64_t i = 0;
   for (; i + 4 <= rows; i += 4) {
     const char *of_a = row(i), *of_b = row(i + 1), *of_c = row(i + 2), *of_d = row(i + 3);

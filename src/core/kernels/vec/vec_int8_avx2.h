@@ -1,12 +1,12 @@
-// Words of two 16-bit integers over the AVX2 vocabulary. Their product VPMADDWD is exact, but VPMADDUBSW, the product
-// of bytes, saturates.
+// Words of two 16-bit integers, in addition to the AVX2 vocabulary. Their product VPMADDWD is exact, but VPMADDUBSW,
+// the product of bytes, saturates.
 
 #pragma once
 
 #include "core/kernels/vec/vec_avx2.h"
 
 inline constexpr int kGroup = 2;
-/// The number of keys whose words stand next to each other in a packed panel of K. With 1, rows of K stay as they are.
+/// The number of keys whose words alternate in a packed panel of K. With 1, each row of K stays in one piece.
 inline constexpr int kKeyBlock = 1;
 inline constexpr bool kNegatedProbabilities = false;
 

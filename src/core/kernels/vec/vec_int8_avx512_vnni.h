@@ -1,12 +1,12 @@
-// Words of four bytes over the AVX-512 vocabulary: VPDPBUSD multiplies unsigned by signed bytes, exactly.
+// Words of four bytes, in addition to the AVX-512 vocabulary. VPDPBUSD multiplies unsigned by signed bytes, exactly.
 
 #pragma once
 
 #include "core/kernels/vec/vec_avx512.h"
 
 inline constexpr int kGroup = 4;
-/// The number of keys whose words stand next to each other in a packed panel of K. With eight, the words of eight keys
-/// are read as one stream instead of eight. So two products per cycle need not wait for loads.
+/// The number of keys whose words alternate in a packed panel of K. With eight, the words of eight keys are read as one
+/// stream instead of eight. So two products per cycle need not wait for loads.
 inline constexpr int kKeyBlock = 8;
 inline constexpr bool kNegatedProbabilities = false;
 

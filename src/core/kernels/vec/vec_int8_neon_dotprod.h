@@ -1,11 +1,11 @@
-// Words of four bytes over the NEON vocabulary: SDOT multiplies signed bytes, exactly.
+// Words of four bytes, in addition to the NEON vocabulary. SDOT multiplies signed bytes, exactly.
 
 #pragma once
 
 #include "core/kernels/vec/vec_neon.h"
 
 inline constexpr int kGroup = 4;
-/// The number of keys whose words stand next to each other in a packed panel of K. With 1, rows of K stay as they are.
+/// The number of keys whose words alternate in a packed panel of K. With 1, each row of K stays in one piece.
 inline constexpr int kKeyBlock = 1;
 /// P8 is in 0..128. 128 does not fit into a signed byte, but -128 does. So -P8 is stored, and the product is negated.
 inline constexpr bool kNegatedProbabilities = true;
@@ -23,7 +23,7 @@ FA_INLINE void KeepWordsInRegister(I& x) { asm("" : "+w"(x)); }
 
 /// Returns c + the inner product of the four signed bytes of each word.
 FA_INLINE I DotWords(I c, I a, I b) { return vdotq_s32(c, vreinterpretq_s8_s32(a), vreinterpretq_s8_s32(b)); }
-/// Does what DotWords does, but with one word of b, from lane Lane, for all words of a.
+/// Does what DotWords does, but multiplies all words of a by one word of b, in lane `Lane`.
 template <int Lane>
 FA_INLINE I DotWordsByLane(I c, I a, I b) {
   return vdotq_laneq_s32(c, vreinterpretq_s8_s32(a), vreinterpretq_s8_s32(b), Lane);

@@ -1,11 +1,11 @@
-// Words of two 16-bit integers over the portable vocabulary.
+// Words of two 16-bit integers, in addition to the portable vocabulary.
 
 #pragma once
 
 #include "core/kernels/vec/vec_portable.h"
 
 inline constexpr int kGroup = 2;
-/// The number of keys whose words stand next to each other in a packed panel of K. With 1, rows of K stay as they are.
+/// The number of keys whose words alternate in a packed panel of K. With 1, each row of K stays in one piece.
 inline constexpr int kKeyBlock = 1;
 inline constexpr bool kNegatedProbabilities = false;
 

@@ -20,7 +20,7 @@ FA_INLINE M FirstLanes(int64_t n) {
 }
 
 FA_INLINE F Load(const float* p) { return vld1q_f32(p); }
-/// Loads n elements. Nothing past them may be read, so 1 to 3 elements are loaded in parts.
+/// Loads n elements. Nothing behind them may be read, so 1 to 3 elements are loaded in parts.
 FA_INLINE F LoadN(const float* p, int64_t n) {
   if (n >= 4) return Load(p);
   F x = vdupq_n_f32(0);
@@ -73,7 +73,7 @@ FA_INLINE M GreaterI(I a, I b) { return vcgtq_s32(a, b); }
 FA_INLINE M TestBits(I word, I bit) { return vtstq_s32(word, bit); }
 FA_INLINE F ToFloat(I a) { return vcvtq_f32_s32(a); }
 
-/// Returns four 16-bit values: the first n from memory, and zeros.
+/// Returns four 16-bit values, of which the first n come from memory and the others are 0.
 FA_INLINE uint16x4_t Load16N(const uint16_t* p, int64_t n) {
   uint16x4_t x = vdup_n_u16(0);
   if (n >= 4) return vld1_u16(p);
@@ -94,7 +94,7 @@ FA_INLINE F LoadF16(const uint16_t* p) { return WidenF16(vld1_u16(p)); }
 FA_INLINE F LoadF16N(const uint16_t* p, int64_t n) { return WidenF16(Load16N(p, n)); }
 FA_INLINE F LoadBF16(const uint16_t* p) { return WidenBF16(vld1_u16(p)); }
 FA_INLINE F LoadBF16N(const uint16_t* p, int64_t n) { return WidenBF16(Load16N(p, n)); }
-/// Splits 8 elements into the even and the odd ones.
+/// Splits 8 elements into the four even and the four odd elements.
 FA_INLINE void SplitBF16(F elements, F& even, F& odd) {
   const uint32x4_t x = vreinterpretq_u32_f32(elements);
   even = vreinterpretq_f32_u32(vshlq_n_u32(x, 16));
@@ -127,13 +127,13 @@ FA_INLINE void StoreF16N(uint16_t* p, F x, int64_t n) { Store16N(p, ToF16(x), n)
 FA_INLINE void StoreBF16(uint16_t* p, F x) { vst1_u16(p, ToBF16(x)); }
 FA_INLINE void StoreBF16N(uint16_t* p, F x, int64_t n) { Store16N(p, ToBF16(x), n); }
 
-/// Bit i of the result says whether byte i is not 0, for the 16 bytes.
+/// Returns bits: bit i says whether byte i is not 0, for the 16 bytes.
 FA_INLINE uint32_t NonZeroBits(uint8x16_t bytes) {
   alignas(16) static constexpr uint8_t kBits[16] = {1, 2, 4, 8, 16, 32, 64, 128, 1, 2, 4, 8, 16, 32, 64, 128};
   const uint8x16_t bits = vandq_u8(vtstq_u8(bytes, bytes), vld1q_u8(kBits));
   return static_cast<uint32_t>(vaddv_u8(vget_low_u8(bits))) | static_cast<uint32_t>(vaddv_u8(vget_high_u8(bits))) << 8;
 }
-/// Bit j of the result says whether byte j is not 0, for j < n <= 32.
+/// Returns bits: bit j says whether byte j is not 0, for j < n <= 32.
 FA_INLINE uint32_t NonZeroBytes(const uint8_t* p, int64_t n) {
   if (n >= 32) return NonZeroBits(vld1q_u8(p)) | NonZeroBits(vld1q_u8(p + 16)) << 16;
   uint32_t bits = 0;
@@ -158,7 +158,7 @@ FA_INLINE F ClampExponent(F x) { return vminq_f32(Set(129.0f), vmaxq_f32(Set(-15
 /// x + 1.5 * 2^23 has no bits below 1, so its low bits are n, the integer nearest to x. With 127, the bias of
 /// exponents, added too, the low bits are the exponent field of 2^n.
 inline constexpr float kExponentRounding = 12582912.0f + 127.0f;
-/// Clamps the exponent of a probability of at most 2^127. Below -126 the probability is 0. A NaN stays a NaN.
+/// Clamps the exponent of a probability that is at most 2^127. Below -126 the probability is 0. A NaN stays a NaN.
 FA_INLINE F ClampFromBelow(F x) { return vmaxq_f32(Set(-127.0f), x); }
 /// Clamps the exponent of any probability. Above 127.5 the probability is infinite.
 FA_INLINE F ClampProbability(F x) { return vminq_f32(Set(128.0f), ClampFromBelow(x)); }
@@ -208,26 +208,26 @@ FA_INLINE F LanesFrom(F x) {
 
 #include "core/kernels/vec/vec_four_lanes.h"
 
-// The next functions load 4 columns of compressed rows, or 8.
+// The next functions load 4 or 8 columns of compressed rows.
 
-/// Loads n bytes into the first lanes.
+/// Loads N bytes into the first lanes.
 template <int N>
 FA_INLINE uint8x8_t LoadBytes(const uint8_t* p) {
   uint64_t bytes = 0;
   __builtin_memcpy(&bytes, p, N);
   return vcreate_u8(bytes);
 }
-/// Returns 16-bit floats with exponent and fraction of e4m3. The floats are 2^-8 of the numbers. A NaN gets all bits
-/// set.
+/// Turns codes of e4m3 into 16-bit floats with the same exponent and fraction, which are 2^-8 times the numbers. For
+/// NaN all bits are set.
 FA_INLINE uint16x8_t WidenE4M3(uint8x8_t codes) {
   const int8x8_t nan = vreinterpret_s8_u8(vceq_u8(vand_u8(codes, vdup_n_u8(0x7f)), vdup_n_u8(0x7f)));
   const uint16x8_t words = vreinterpretq_u16_s16(vshlq_n_s16(vmovl_s8(vreinterpret_s8_u8(codes)), 7));
   return vorrq_u16(vandq_u16(words, vdupq_n_u16(0xbf80)), vreinterpretq_u16_s16(vmovl_s8(nan)));
 }
-/// LoadE4M3 and LoadFiniteE4M3 return numbers divided by this power of 2.
+/// The power of 2 by which LoadE4M3 and LoadFiniteE4M3 divide the numbers that they return.
 inline constexpr float kE4M3Unit = 256.0f;
 FA_INLINE F LoadE4M3(const uint8_t* p) { return WidenF16(vget_low_u16(WidenE4M3(LoadBytes<4>(p)))); }
-/// How many vectors LoadFiniteE4M3 best loads together. Two share the operations on 16-bit floats.
+/// How many vectors LoadFiniteE4M3 should load together. Two vectors share the operations on 16-bit floats.
 inline constexpr int kE4M3AtOnce = 2;
 FA_INLINE void LoadFiniteE4M3(const uint8_t* p, F (&x)[1]) { x[0] = LoadE4M3(p); }
 FA_INLINE void LoadFiniteE4M3(const uint8_t* p, F (&x)[2]) {
@@ -235,7 +235,7 @@ FA_INLINE void LoadFiniteE4M3(const uint8_t* p, F (&x)[2]) {
   x[0] = WidenF16(vget_low_u16(words));
   x[1] = WidenF16(vget_high_u16(words));
 }
-/// The codes of e5m2 are the upper bytes of 16-bit floats.
+/// Loads e5m2. Its codes are the upper bytes of 16-bit floats.
 FA_INLINE F LoadE5M2(const uint8_t* p) {
   return WidenF16(vreinterpret_u16_u8(vzip1_u8(vdup_n_u8(0), LoadBytes<4>(p))));
 }

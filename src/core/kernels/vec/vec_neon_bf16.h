@@ -1,4 +1,4 @@
-// Operations on words of two bf16, which the level with bf16 products adds to those of vec_neon.h.
+// Operations on words of two bf16, for the level with products of bf16. They add to the operations of vec_neon.h.
 
 #pragma once
 
@@ -25,7 +25,7 @@ FA_INLINE F BroadcastHalf(const char* p) {
   __builtin_memcpy(&half, p, sizeof half);
   return AsF(SetI(half));
 }
-/// Loads 4 words from `elements` elements. If there are fewer than 8, the other elements of the words are 0.
+/// Loads 4 words from `elements` elements. If there are fewer than 8 elements, the rest of the words is 0.
 FA_INLINE F LoadWords(const uint16_t* p, int64_t elements) {
   if (elements >= 8) return vreinterpretq_f32_u16(vld1q_u16(p));
   uint16_t staged[8] = {};

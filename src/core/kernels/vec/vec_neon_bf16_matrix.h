@@ -1,12 +1,13 @@
-// Products of 2x2 blocks over the words of vec_neon_bf16.h: BFMMLA multiplies two rows of four bf16 with two others.
+// Products of 2x2 blocks of the words of vec_neon_bf16.h. BFMMLA multiplies two rows of four bf16 with two lanes of
+// four bf16.
 
 #pragma once
 
 #include "core/kernels/vec/vec_neon_bf16.h"
 
-/// Returns c[row][lane] + the inner products of two rows with two lanes, four elements each. In c, row 0 has its sums
-/// with lanes 0 and 1, followed by the sums of row 1 with these lanes. The first two elements are added as DotPairs
-/// adds them, then the other two.
+/// Returns c[row][lane] + the inner products of two rows with two lanes, four elements each. c has first the two sums
+/// of row 0, with lanes 0 and 1, and then the two sums of row 1. The products of the first two elements are added as in
+/// DotPairs, then the products of the other two.
 FA_INLINE F DotBlocks(F c, F rows, F lanes) {
   return vbfmmlaq_f32(c, vreinterpretq_bf16_f32(rows), vreinterpretq_bf16_f32(lanes));
 }
@@ -35,6 +36,6 @@ FA_INLINE F TwoRowsN(const char* a, const char* b, int64_t n) {
 FA_INLINE F FirstElements(F rows, int64_t n) {
   return vreinterpretq_f32_u64(vandq_u64(vreinterpretq_u64_f32(rows), vdupq_n_u64((uint64_t{1} << (16 * n)) - 1)));
 }
-/// Keeps the compiler from moving loads ahead of this call. g++ 12 would load all lanes of a step first, and spill sums
-/// for that.
+/// Keeps the compiler from moving loads ahead of this call. Otherwise g++ 12 would load all lanes of a step first, and
+/// spill sums to make room.
 FA_INLINE void KeepLoadsBehind() { asm volatile("" ::: "memory"); }

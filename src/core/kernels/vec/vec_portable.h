@@ -8,8 +8,8 @@ typedef int32_t I __attribute__((vector_size(16)));
 typedef int32_t M __attribute__((vector_size(16)));
 inline constexpr int kLanes = 4;
 inline constexpr int kRegisters = 16;
-/// The number of steps of the depth for which the micro-kernel loads the factors of a row together. 1: it broadcasts
-/// each factor.
+/// The number of steps of the depth for which the micro-kernel loads the factors of a row together. With 1 it
+/// broadcasts each factor.
 inline constexpr int kStepsAtOnce = 1;
 inline constexpr int kLastSteps = 0;
 constexpr int StepsPerTurn(int /*vectors*/) { return 1; }
@@ -115,7 +115,7 @@ FA_INLINE F LoadBF16N(const uint16_t* p, int64_t n) {
 }
 FA_INLINE F LoadF16(const uint16_t* p) { return LoadF16N(p, 4); }
 FA_INLINE F LoadBF16(const uint16_t* p) { return LoadBF16N(p, 4); }
-/// Splits 8 elements into the even and the odd ones.
+/// Splits 8 elements into the four even and the four odd elements.
 FA_INLINE void SplitBF16(F elements, F& even, F& odd) {
   const I x = BitCast<I>(elements);
   even = BitCast<F>(x << 16);
@@ -136,7 +136,7 @@ FA_INLINE void StoreBF16N(uint16_t* p, F x, int64_t n) {
 FA_INLINE void StoreF16(uint16_t* p, F x) { StoreF16N(p, x, 4); }
 FA_INLINE void StoreBF16(uint16_t* p, F x) { StoreBF16N(p, x, 4); }
 
-/// Bit j of the result says whether byte j is not 0, for j < n <= 32.
+/// Returns bits: bit j says whether byte j is not 0, for j < n <= 32.
 FA_INLINE uint32_t NonZeroBytes(const uint8_t* p, int64_t n) {
   uint32_t bits = 0;
   for (int64_t j = 0; j < n; ++j) bits |= static_cast<uint32_t>(p[j] != 0) << j;
@@ -158,7 +158,7 @@ FA_INLINE F ClampExponent(F x) { return Min(Set(129.0f), Max(Set(-152.0f), x)); 
 /// x + 1.5 * 2^23 has no bits below 1, so its low bits are n, the integer nearest to x. With 127, the bias of
 /// exponents, added too, the low bits are the exponent field of 2^n.
 inline constexpr float kExponentRounding = 12582912.0f + 127.0f;
-/// Clamps the exponent of a probability of at most 2^127. Below -126 the probability is 0. A NaN stays a NaN.
+/// Clamps the exponent of a probability that is at most 2^127. Below -126 the probability is 0. A NaN stays a NaN.
 FA_INLINE F ClampFromBelow(F x) { return Max(Set(-127.0f), x); }
 /// Clamps the exponent of any probability. Above 127.5 the probability is infinite.
 FA_INLINE F ClampProbability(F x) { return Min(Set(128.0f), ClampFromBelow(x)); }
@@ -210,7 +210,7 @@ FA_INLINE F LanesFrom(F x) {
 
 // The next functions load 4 columns of compressed rows.
 
-/// The numbers of all codes of e4m3.
+/// A table of the numbers of all codes of e4m3.
 struct E4M3Numbers {
   float of[256];
   constexpr E4M3Numbers() : of() {
@@ -225,7 +225,7 @@ struct E4M3Numbers {
 };
 inline constexpr E4M3Numbers kE4M3Numbers;
 
-/// LoadE4M3 returns numbers divided by this power of 2.
+/// The power of 2 by which LoadE4M3 divides the numbers that it returns.
 inline constexpr float kE4M3Unit = 1.0f;
 FA_INLINE F LoadE4M3(const uint8_t* p) {
   const float(&number)[256] = kE4M3Numbers.of;
@@ -233,7 +233,7 @@ FA_INLINE F LoadE4M3(const uint8_t* p) {
 }
 inline constexpr int kE4M3AtOnce = 1;
 FA_INLINE void LoadFiniteE4M3(const uint8_t* p, F (&x)[1]) { x[0] = LoadE4M3(p); }
-/// The codes of e5m2 are the upper bytes of 16-bit floats.
+/// Loads e5m2. Its codes are the upper bytes of 16-bit floats.
 FA_INLINE F LoadE5M2(const uint8_t* p) {
   uint16_t words[4];
   for (int i = 0; i < 4; ++i) words[i] = static_cast<uint16_t>(p[i] << 8);

@@ -1,5 +1,5 @@
-// Operations on words of two 16-bit integers, which the level with VPDPWSSD adds to those of vec_avx512.h. A vector has
-// the words of 32 columns in their order.
+// Operations on words of two 16-bit integers, for the level with VPDPWSSD. They add to the operations of vec_avx512.h.
+// A vector holds 32 columns as 16 words.
 
 #pragma once
 
@@ -48,12 +48,12 @@ FA_INLINE F IntegerPairs(F even, F odd) {
   const I upper = _mm512_slli_epi32(_mm512_cvtps_epi32(odd), 16);
   return AsF(_mm512_mask_blend_epi16(0xaaaaaaaau, _mm512_cvtps_epi32(even), upper));
 }
-/// Stores 32 integers, rounded: the 16 of x and then the 16 of y.
+/// Rounds 32 numbers to integers and stores them: the 16 numbers of x, then the 16 numbers of y.
 FA_INLINE void StoreIntegerWords(uint16_t* p, F x, F y) {
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtepi32_epi16(_mm512_cvtps_epi32(x)));
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(p + 16), _mm512_cvtepi32_epi16(_mm512_cvtps_epi32(y)));
 }
-/// Does what UnpackRows does, for words that are already in vectors.
+/// Does what UnpackRows does, for two rows that are in vectors already.
 FA_INLINE void UnpackWords(F lower, F upper, F& first, F& second) {
   first = AsF(_mm512_unpacklo_epi16(AsI(lower), AsI(upper)));
   second = AsF(_mm512_unpackhi_epi16(AsI(lower), AsI(upper)));
@@ -99,12 +99,13 @@ FA_INLINE F LowerIntegers4(I words) {
                                                        0, 1, 2, 3, 4, 5, 6, 7, -8, -7, -6, -5, -4, -3, -2, -1};
   return AsF(_mm512_permutexvar_epi16(words, _mm512_load_si512(kNumbers)));
 }
-/// Turns words of two integers of 4 bits into the lower integers, and the upper ones.
+/// Splits 16-bit words with two 4-bit integers each: `lower` gets the integers of bits 0..3, and `upper` those of bits
+/// 4..7.
 FA_INLINE void SplitIntegers4(I words, F& lower, F& upper) {
   lower = LowerIntegers4(words);
   upper = LowerIntegers4(_mm512_srli_epi16(words, 4));
 }
-/// Loads 32 bytes as words.
+/// Loads 32 bytes into 16-bit words.
 FA_INLINE I LoadBytes(const void* p) {
   return _mm512_cvtepu8_epi16(_mm256_loadu_si256(static_cast<const __m256i*>(p)));
 }

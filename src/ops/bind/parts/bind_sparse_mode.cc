@@ -120,8 +120,8 @@ Status CheckNoFewerKeys(const Binding& call, const tiling::Sequence& sequence, i
       Sizes(call, sequence, b));
 }
 
-// Checks modes 7 and 8. `banded` says whether the band applies to this sequence. It applies to the last sequence with
-// rows in mode 7, and to the first in mode 8.
+// Checks modes 7 and 8. `banded` says whether the band applies to this sequence. The band applies to the last sequence
+// with rows in mode 7, and to the first in mode 8.
 Status CheckChunkBand(const Binding& call, const tiling::Sequence& sequence, int64_t b, bool banded) {
   const Mask& mask = call.options.mask;
   const bool last_mode = mask.sparse_mode() == 7;

@@ -31,6 +31,7 @@ IndexerGradients GradientsOf(const Args& args) {
 
 int64_t SizeAt(const TensorView& tensor, int dim) { return dim < tensor.shape.rank() ? tensor.shape[dim] : 0; }
 
+/// Binds the attention whose probabilities the indexer learns.
 /// @param one_key_head  whether keys have one head, as in a sparse loss
 Status BindAttention(const AttentionTensors& inputs, const SparseTensors& tensors, std::optional<float> given_scale,
                      bool one_key_head, LossAttention& attention) {

@@ -16,9 +16,9 @@ struct LossAttention {
   int64_t heads = 0, heads_kv = 1;
   int64_t d = 0, d_rope = 0;
   layout::Rows q, k, q_rope, k_rope;
-  layout::Stats max, sum;  ///< in the layouts of SparseStatisticOf
+  layout::Stats max, sum;  ///< `head` is the stride within a group of heads, `copy_stride` from group to group
   float scale = 1;
-  bool has_sink = false;  ///< in the sparse loss only
+  bool has_sink = false;  ///< whether there are sinks, which only the sparse loss has
 
   /// Returns the statistic of one head for a row.
   [[nodiscard]] float Statistic(const layout::StatsView& of, int64_t batch, int64_t head, int64_t row) const {
@@ -55,15 +55,15 @@ struct BoundIndexerLoss {
   std::vector<PlannedTensor> planned;
 };
 
-/// The tensors of a loss in a run. LossProblem::has_mean says whether `mean` exists or the attention's tensors do.
+/// The tensors of a loss in a run. With LossProblem::has_mean, `mean` is used instead of the attention's tensors.
 struct LossRows {
   IndexerRows index;
   layout::RowsView q, k, q_rope, k_rope;
   layout::StatsView max, sum;
   layout::StatsView max_index = {}, sum_index = {};
   layout::RowsView mean = {};
-  layout::MutableRowsView softmax_index = {};  ///< null data if y is not wanted
-  const float* sink = nullptr;                 ///< [heads]
+  layout::MutableRowsView softmax_index = {};  ///< gets y, the indexer's probabilities; null data if y is not wanted
+  const float* sink = nullptr;                 ///< one sink per head
   layout::RowsView indices = {};               ///< lists of keys; the list of a query token is the row at (b, 0, s)
   IndexerGradViews gradients;
   float* loss = nullptr;

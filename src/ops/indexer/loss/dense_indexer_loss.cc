@@ -3,8 +3,9 @@
 //
 // A task is a group of tokens, and it goes through the keys in blocks. The attention's probabilities are computed head
 // after head into one tile [key][token], with tokens along the lanes. Then the indexer's products and gradients are
-// computed token after token, with heads along the lanes (IndexerGradient). No memory grows with S1 x S2. The L1 target
-// needs the sum of a row's probabilities first, so a task goes through the attention's keys twice.
+// computed token after token, with heads along the lanes (IndexerGradient). No memory grows with S1 x S2. The target
+// IndexerTarget::kL1 is divided by the row's sum of probabilities. So a task first goes through the attention's keys
+// once more, to compute the sum.
 
 #include <algorithm>
 #include <cstddef>
@@ -71,10 +72,10 @@ struct Scratch {
 
   ops::IndexerGradient::Token* tokens;
   float *panels, *panels_rope;  ///< the attention's queries, head after head
-  float* shift;                 ///< RowShift of each row of the attention, head after head
+  float* shift;                 ///< [head][token]: RowShift of the attention's row
   float *s, *p;                 ///< scores and probabilities [key][token] of one block
-  float *k, *k_rope;            ///< widened rows of a block
-  float *k_index, *k_pairs;     ///< widened or paired rows of the indexer
+  float *k, *k_rope;            ///< widened rows of the attention's keys in a block
+  float *k_index, *k_pairs;     ///< widened or paired rows of the indexer's keys
   float* products;              ///< the indexer's products of one token
   float *scores, *p_row;        ///< one token's scores and probabilities
   double* p_sum;                ///< for each token: the sum of its probabilities

@@ -3,7 +3,6 @@
 #include "fa/indexer_kl_loss.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <cstddef>
 #include <utility>
@@ -26,7 +25,7 @@
 namespace fa {
 namespace {
 
-// The number of entries per task. Their logarithms take about a hundred microseconds.
+// The number of entries per task. The logarithms of so many entries take far longer than claiming a task does.
 constexpr int64_t kEntriesOfATask = 1 << 13;
 
 /// A validated call: types and strides.
@@ -37,16 +36,6 @@ struct BoundKLLoss {
   IndexerKLLossOptions options;
   std::vector<ops::PlannedTensor> planned;
 };
-
-ops::CallTensors KLLossTensors(const IndexerKLLossArgs& args) {
-  const auto input = [](const char* name, const TensorView& view) {
-    return ops::CallTensor{name, view.data, view.dtype, &view.shape, &view.stride, /*required=*/true, /*output=*/false};
-  };
-  const MutableTensorView& loss = args.loss;
-  return std::array{
-      input("target", args.target), input("probabilities", args.probabilities),
-      ops::CallTensor{"loss", loss.data, loss.dtype, &loss.shape, &loss.stride, /*required=*/true, /*output=*/true}};
-}
 
 Status CheckDistribution(const char* name, const TensorView& tensor) {
   if (tensor.data == nullptr && tensor.shape.empty()) return Status::InvalidArgument(ops::Arg(name).Says("missing"));
@@ -78,7 +67,7 @@ Result<BoundKLLoss> BindKLLoss(const IndexerKLLossArgs& args, const IndexerKLLos
                     .target = layout::FilledStride(shape, args.target.stride),
                     .probabilities = layout::FilledStride(shape, args.probabilities.stride),
                     .options = options,
-                    .planned = ops::KeepPlanned(KLLossTensors(args))};
+                    .planned = ops::KeepPlanned(ops::TensorsOf(args))};
   bound.columns = shape[shape.rank() - 1];
   for (int dim = 0; dim + 1 < shape.rank(); ++dim) bound.rows *= shape[dim];
   return bound;
@@ -117,7 +106,7 @@ double LossOfRow(const EntriesOfRow& target, const EntriesOfRow& probabilities, 
   for (int64_t i = 0; i < columns; ++i) {
     const double y = target[i], p = y / sum;
     const double weight = options.weight == IndexerKLLossWeight::kTarget ? y : p;
-    // std::max returns its first argument if that is NaN.
+    // std::max returns a first argument that is NaN, so a NaN in p reaches the loss.
     loss += weight * (std::log(std::max(p, options.eps)) - std::log(probabilities[i] + options.eps));
   }
   return loss;
@@ -139,11 +128,11 @@ class KLLossPlanImpl final : public Plan::ImplFor<IndexerKLLossArgs> {
     // Each entry takes a sum, a quotient, a difference, a product and a sum, next to two logarithms.
     const double flops = 5 * static_cast<double>(bound_.rows) * static_cast<double>(bound_.columns);
     tiling::PlanText problem;
-    problem.AddLine("indexer kl loss value, %s and %s: %lld rows of %lld", Name(bound_.target_dtype),
+    problem.AddLine("indexer loss value, %s and %s: %lld rows of %lld", Name(bound_.target_dtype),
                     Name(bound_.probabilities_dtype), tiling::Wide(bound_.rows), tiling::Wide(bound_.columns));
     return tiling::FactsOf(
         plan_, ops::MachineOf(context(), ops::KernelsOf(context(), DType::kF32)),
-        {.op = "indexer kl loss value",
+        {.op = "indexer loss value",
          .kernel = "indexer_kl_loss_portable",  // all levels share one kernel, whose logarithms are in double
          .reason = kReason,
          .flops = flops,
@@ -151,7 +140,7 @@ class KLLossPlanImpl final : public Plan::ImplFor<IndexerKLLossArgs> {
   }
 
   [[nodiscard]] Status Run(const IndexerKLLossArgs& args, std::byte* workspace) const override {
-    const ops::CallTensors tensors = KLLossTensors(args);
+    const ops::CallTensors tensors = ops::TensorsOf(args);
     FA_RETURN_IF_ERROR(ops::CheckAllPlanned(tensors, bound_.planned));
     FA_RETURN_IF_ERROR(ops::CheckAllApart(tensors, bound_.planned));
     auto* losses = reinterpret_cast<double*>(workspace + losses_);

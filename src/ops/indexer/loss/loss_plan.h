@@ -16,7 +16,7 @@
 namespace fa::ops {
 
 /// The plan of a KL loss, with the bound call and the layout of the workspace. `Program` has the tasks and the layout
-/// of their buffers. `Tile` runs tasks; a run makes one object of it.
+/// of their buffers. A run makes one object of type `Tile`, which runs all tasks.
 template <typename Program, typename Tile, typename LossArgs>
 class LossPlan final : public Plan::ImplFor<LossArgs> {
  public:

@@ -197,7 +197,7 @@ void LossTile::BeginAttention(const ops::SparseToken& at, double keys_weight, co
   }
 }
 
-/// Adds to p[key] the attention's probabilities, summed over the heads with scratch.shares.
+/// Adds to p[key] the attention's probabilities, summed over the heads with the weights scratch.shares.
 void LossTile::AddProbabilities(const ops::KeyPlace& place, std::span<const int32_t> keys, const Scratch& scratch,
                                 float* p) const {
   const ops::LossAttention& attention = problem_.attention;

@@ -27,7 +27,7 @@ BackwardCase Usual() {
 
 struct Feature {
   const char* name;
-  bool loops;  ///< whether the loop computes it
+  bool loops;  ///< whether the tile unit's loop computes the case
   std::function<void(BackwardCase*)> change;
 };
 

@@ -26,7 +26,7 @@ struct BlockCase {
   Layout layout = Layout::kBNSD;
   DType dtype = DType::kF32;
   int64_t block_rows = 64, block_keys = 64;
-  int64_t mask_batch = 3, mask_heads = 4;  ///< planes of the mask
+  int64_t mask_batch = 3, mask_heads = 4;  ///< the mask's sizes; 1 broadcasts
   int64_t kept_of_8 = 3;                   ///< of 8 blocks, about how many are kept
   std::vector<int64_t> sq = {150, 0, 97}, sk = {300, 40, 129};
 };
@@ -284,8 +284,8 @@ class BlockProblem {
   std::vector<double> d_out_;
 };
 
-/// Expects errors of at most twice, and in gradients three times, the largest error of a naive computation in f32 that
-/// rounds P and results to the type.
+/// Compares the largest errors with those of a naive computation in f32 that rounds P and results to the type. Outputs
+/// may have twice its error, gradients three times.
 void ExpectReference(const BlockCase& c, const BlockProblem& problem, const BlockResults& got) {
   const reference::Format format = c.dtype == DType::kF32 ? reference::Format::kF32 : reference::Format::kBF16;
   reference::ForwardResult want = reference::Forward(problem.reference());
@@ -334,7 +334,7 @@ std::vector<BlockCase> BlockCases() {
     cases.push_back({.layout = layout, .block_rows = 96, .block_keys = 30, .mask_heads = 2});
     cases.push_back({.layout = layout, .block_rows = 1000, .block_keys = 1, .mask_heads = 1});
     cases.push_back({.layout = layout, .dtype = DType::kBF16, .kept_of_8 = 0});
-    cases.push_back({.layout = layout, .kept_of_8 = 1, .sq = {9, 3, 16}, .sk = {700, 1, 130}});  // decode's kernels
+    cases.push_back({.layout = layout, .kept_of_8 = 1, .sq = {9, 3, 16}, .sk = {700, 1, 130}});  // kernels for few rows
   }
   return cases;
 }
@@ -371,7 +371,7 @@ void ExpectEqual(const BlockResults& got, const BlockResults& want) {
   EXPECT_EQ(got.dv, want.dv);
 }
 
-// The elements of a batch have other numbers of rows and keys, so tensors that are not packed have rows behind them.
+// Sequences differ in their numbers of rows and keys. So tensors that are not packed have unused rows after a sequence.
 TEST(BlockMask, ASequenceHasItsBitsInEveryLayoutAndAlone) {
   std::vector<BlockCase> cases = BlockCases();
   const size_t each = cases.size() / 3;

@@ -139,8 +139,8 @@ TEST_P(MaskTensor, GivesTheBitsOfItsRule) {
   const std::vector<uint8_t> drop = TensorOf(mask.rule), drop_all(drop.size(), 1);
   for (const Isa isa : IsaLevels()) {
     for (const bool with_dq : {false, true}) {
-      // This call leaves the bits of its mask in the context's workspace. A later call that uses bits before it makes
-      // its own would take these.
+      // This call leaves the bits of its mask in the context's workspace. A later call that read bits before writing
+      // its own would read these.
       call.Run(Mask::None(), &drop_all, ContextOf(isa));
       const std::vector<std::byte> want = call.Run(mask.rule, nullptr, ContextOf(isa), with_dq);
       const Mask rule = with_dq ? mask.rule : Mask::None();

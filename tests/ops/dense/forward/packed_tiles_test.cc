@@ -206,7 +206,8 @@ TEST(ForwardPackedTiles, AgreeWithTheReferenceAtTheFewestRows) {
   }
 }
 
-/// Makes the scores of head 1, rows 3 to 5, rise by `step` per key. So their first keys are bad references.
+/// Makes the scores of head 1, rows 3 to 5, rise by `step` per key. So the scores of their first keys are bad
+/// references for the exponentials.
 reference::Problem WithRisingScores(const ForwardCase& c, double step) {
   reference::Problem values = MakeReferenceProblem(c);
   for (int64_t j = 0; j < c.lengths.sk[0]; ++j) {
@@ -221,8 +222,8 @@ reference::Problem WithRisingScores(const ForwardCase& c, double step) {
   return values;
 }
 
-// 8 per key and scale 1/8: after 70 keys, the probabilities are e^70 times as large as at the first keys. 512 overflows
-// f32.
+// Products rise by 8 per key, and the scale is 1/8. So after 70 keys, exponentials are e^70 times as large as at the
+// first keys. With 512 per key they overflow f32.
 TEST(ForwardPackedTiles, RowsWhoseScoresRiseAreComputedAnewAndTheOthersKeepTheirBits) {
   const ForwardCase c = Usual();
   const ForwardProblem usual(c, WithRisingScores(c, 0));

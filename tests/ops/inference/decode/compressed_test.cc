@@ -54,12 +54,12 @@ TEST(CompressedDecode, CompressedKeysOfEveryFormatAndScale) {
   }
 }
 
-// Scales of keys are those of the same keys without pages, so the bits are the same.
+// Here scales belong to keys and not to rows of pages. So the bits are those of the same keys without pages.
 TEST(CompressedDecode, ScalesOfKeysThatLieInPages) {
   int n = 0;
   for (const DType format : kFormats) {
     for (const Quantization kind : kKinds) {
-      if (kind == Quantization::kPerPage) continue;  // such scales are of pages
+      if (kind == Quantization::kPerPage) continue;  // these scales belong to pages
       RandomChoices random(++n);
       DecodeCase c = MakeDecodeCase(4, 2, n % 2 == 0 ? 1 : 20, {random.Pick(40, 72), 0, 300},
                                     random.OneOf({DType::kF32, DType::kF16, DType::kBF16}));

@@ -125,7 +125,7 @@ DecodeCase ManyRows(DType dtype, int64_t page_rows) {
   c.dense.layout = Layout::kTND;
   c.dense.lengths.sq = {200, 130, 33, 40, 5, 2};
   c.dense.d = page_rows == 3 ? 40 : 64;
-  c.dense.dv = 72;  // longer than a slice of a group that lies on two pages
+  c.dense.dv = 72;  // more than the 64 columns that are copied at a time for groups on two pages
   c.keys = page_rows % 2 == 0 ? KeyForm::kPages : KeyForm::kPagesOfHeads;
   c.page_rows = page_rows;
   c.page_order = static_cast<uint64_t>(page_rows);

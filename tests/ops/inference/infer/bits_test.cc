@@ -166,7 +166,8 @@ TEST_P(InferBits, OfAPrefixAreThoseOfConcatenatedKeys) {
   }
 }
 
-// The first rows of one tensor are the prefix, and the others the own keys. An element holds eight columns.
+// The first rows of one tensor are the prefix, and its other rows are the keys of the batch elements. An element holds
+// eight columns.
 TEST_P(InferBits, OfAPrefixOfFourBitsAreThoseOfConcatenatedKeys) {
   constexpr int64_t kHeads = 3, kRows = 2, kPrefix = 7, kKeys = 20, kColumns = 16, kWords = kHeads * kColumns / 8;
   std::vector<float> q(kRows * kHeads * kColumns);

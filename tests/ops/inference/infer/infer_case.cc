@@ -52,7 +52,7 @@ void SharePrefix(const InferCase& c, reference::Problem& values) {
   }
 }
 
-/// Keeps every pair of keys before the last Sq.
+/// Keeps every pair whose key comes before the last Sq keys.
 void KeepTrunk(const InferCase& c, reference::Problem& values) {
   const ForwardCase& d = c.dense;
   for (int64_t b = 0; b < d.batch(); ++b) {

@@ -31,7 +31,8 @@ inline constexpr Layout kPackedLayouts[] = {Layout::kTND, Layout::kNTD, Layout::
 
 /// The description of one fused inference. Its numbers are the same in every layout and cache.
 struct InferCase {
-  /// Sizes, values, options, and the lengths in use. Keys count the prefix. Mode 1 of the mask stands for mode 0.
+  /// Sizes, values, options, and the lengths in use. Lengths of keys include the prefix. Mode 1 of the mask stands for
+  /// sparse mode 0 of the call.
   ForwardCase dense;
   Layout layout = Layout::kBNSD;
   Cache cache = Cache::kOneTensor;

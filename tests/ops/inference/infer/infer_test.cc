@@ -205,7 +205,7 @@ TEST(Infer, TreesOfDrafts) {
   }
 }
 
-// A sequence without rows and keys has no tree, and says nothing about the others.
+// A sequence without rows and keys has no tree. It does not change how the other sequences' trees are read.
 TEST(Infer, TreesOfDraftsBehindAnEmptySequence) {
   InferCase c = MakeInferCase(4, 2, {0, 40}, {0, 100});
   c.layout = Layout::kTND;
@@ -401,9 +401,9 @@ std::vector<int64_t> SharesOf(int64_t batch, int64_t all, int64_t count, int64_t
   return lengths;
 }
 
-/// Expects that the largest workspace is at most `most_ratio` times what some lengths need. These are extremes: one
-/// sequence has nearly all keys, and as many others as possible have enough rows that their heads are packed or their
-/// keys cut; or all have equal shares. With 16 rows, a sequence that is cut has the largest states.
+/// Expects that the largest workspace is at most `most_ratio` times what some lengths need. Such lengths are extreme:
+/// one sequence has nearly all keys, and as many others as possible have enough rows that their heads are packed or
+/// their keys cut; or all have equal shares. With 16 rows, a sequence that is cut has the largest states.
 void ExpectTheLargestWorkspaceIsNeeded(const PackedSizes& sizes, double most_ratio) {
   static const float kNumber = 0;
   float written = 0;
@@ -467,7 +467,7 @@ TEST(Infer, TheLargestWorkspaceOfPackedPromptsIsNeeded) {
 }
 
 // The largest workspace counts the most states, the most rows of a state and the largest tiles together, although no
-// lengths have all of them. Both bounds are those of these sizes, rounded up.
+// lengths have all of them. The two ratios below are those of these sizes, rounded up.
 TEST(Infer, TheLargestWorkspaceOfOtherPackedCallsIsNeeded) {
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
     for (const int threads : {1, 2}) {
@@ -485,7 +485,8 @@ TEST(Infer, TheLargestWorkspaceOfOtherPackedCallsIsNeeded) {
   }
 }
 
-// One sequence with all rows has more slots of packed keys than three have, and in packed layouts the largest mask.
+// One sequence with all rows needs more room for packed keys than three sequences do. In packed layouts it has the
+// largest mask.
 TEST(Infer, TheLargestWorkspaceSufficesForOneSequenceWithAllRows) {
   for (const Layout layout : {Layout::kNTD, Layout::kBSND}) {
     for (const DType dtype : kFloats) {

@@ -21,7 +21,7 @@ InferAttentionArgs ArgsOf(const DecodeAttentionArgs& decode) {
   return args;
 }
 
-/// Returns the options that say what a decode's options say, or nothing if fused inference has none.
+/// Returns the options of fused inference that mean the same as a decode's options, or nothing if there are none.
 /// @param dense  whether the call has a dense mask, which then is no triangle
 std::optional<InferAttentionOptions> OptionsOf(const DecodeAttentionOptions& decode, const reference::MaskRule& mask,
                                                bool dense) {
@@ -159,13 +159,13 @@ TEST(Infer, EmptyTensorsAreServed) {
   ASSERT_TRUE(status.ok()) << status.message();
   for (const float value : out) EXPECT_EQ(value, 0);
   for (const float value : lse) EXPECT_EQ(value, infinity);
-  // No query.
+  // A call without queries.
   const TensorView keys{q, DType::kF32, {1, 2, 2, 32}, {}};
   args.q.shape = args.out.shape = {1, 4, 0, 32};
   args.lse.shape = {1, 4, 0, 1};
   args.k = args.v = {&keys, 1};
   EXPECT_TRUE(InferAttention(args, {}).ok());
-  // No packed row.
+  // A call without packed rows.
   const TensorView packed{q, DType::kF32, {4, 2, 16}, {}};
   const int64_t none[] = {0, 0}, sums[] = {1, 4};
   InferAttentionArgs of_packed;

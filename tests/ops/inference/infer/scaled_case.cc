@@ -20,7 +20,7 @@ using ::testing::AssertionResult;
 using ::testing::AssertionSuccess;
 
 constexpr double kEps = 0x1p-24;  // half a unit of f32
-constexpr int64_t kSummed = 512;  // at most so many numbers are added in f32, their sums in f64
+constexpr int64_t kSummed = 512;  // f32 adds at most this many numbers, and f64 adds their sums
 
 int64_t SumBefore(const std::vector<int64_t>& lengths, int64_t b) {
   return std::accumulate(lengths.begin(), lengths.begin() + b, int64_t{0});
@@ -34,7 +34,7 @@ double NearestNumber(DType format, double x) {
   return std::min(std::nearbyint(x / unit) * unit, 448.0);
 }
 
-/// Returns a random code that is a number. Those of f8e4m3 are below 8.
+/// Returns a random code that is a number. Codes of f8e4m3 stand for numbers below 8.
 uint8_t RandomCode(DType format, Tag tag, std::initializer_list<int64_t> place) {
   const uint64_t bits = RandomBits(7, tag, place);
   if (format == DType::kI8) return static_cast<uint8_t>(bits);
@@ -283,8 +283,8 @@ ScaledReference ScaledProblem::Reference() const {
             add(codes_.q_rope[row * d.d_rope + x] * codes_.k_rope[key * d.d_rope + x]);
           }
           s.push_back(dot * by);
-          // Sums of int8 are exact. Where each key has a scale, it has been multiplied by the scale. The scores' own
-          // factor has three roundings, and the power of two adds a rounding of its exponent.
+          // Sums of int8 are exact. Where each key has a scale, the product with this scale adds a rounding. The
+          // scores' own factor has three roundings, and the power of two adds a rounding of its exponent.
           const int64_t sums = (integers ? 0 : d.d) + d.d_rope + (case_.per_key ? 1 : 0);
           error.push_back(kEps * (static_cast<double>(sums) * terms + 6 * std::abs(dot)) * std::abs(by));
         }

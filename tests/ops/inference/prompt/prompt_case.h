@@ -46,7 +46,7 @@ struct PromptCase {
   /// Scales of int8 inputs. They are such that a change of one unit in P8 changes an int8 output by at most one.
   float deq1 = 1.0F / 512, quant1 = 127, deq2 = 1.0F / 16384;
   bool packed_deq = false;         ///< whether the deq scales are passed as u64
-  float quant2 = 20, offset2 = 0;  ///< for an int8 output; if given per column, values vary around these
+  float quant2 = 20, offset2 = 0;  ///< means of the scales and offsets of an int8 output
   bool per_column = false, with_offset = false, bf16_scales = false;
   bool heads_by_columns = false;  ///< whether scales per column are passed as [N, Dv]
 

@@ -27,7 +27,7 @@ struct AttentionPlanFlags {
   DecodeCaseFlags call;  ///< sizes of the call; only decode uses block_size
   PlanContextFlags context;
   PlanOutputFlags output;
-  RankPlanFlags ranks;  ///< for operators that have a schedule over ranks
+  RankPlanFlags ranks;  ///< used by operators that have a schedule over ranks
 };
 
 /// One operator that takes these flags.
@@ -39,7 +39,7 @@ struct Operator {
   /// Makes the operator's schedule over ranks. The pointer is null if the operator does not run over ranks.
   Result<RankSchedule> (*schedule)(const ForwardCase& forward, const SequenceShards& shards,
                                    const RankMachines& machines, Context& context) = nullptr;
-  Result<Plan> (*plan_keys)(const DecodeCase& decode, Context& context) = nullptr;  ///< if `plan` is null
+  Result<Plan> (*plan_keys)(const DecodeCase& decode, Context& context) = nullptr;  ///< set if `plan` is null
 };
 
 Plan MakePlan(const Operator& op, const ForwardCase& forward, const DecodeCase* decode, Context& context) {

@@ -1,4 +1,4 @@
-// fa plan merge-lse, scatter, gather: prints the tasks of a plan, without merging or copying.
+// fa plan merge-lse, indexer-loss-value, scatter, gather: prints the tasks of a plan, without running it.
 
 #include <fmt/format.h>
 
@@ -11,6 +11,7 @@
 #include "commands.h"
 #include "commands/plan/plan_json.h"
 #include "fa/cache_rows.h"
+#include "fa/indexer_kl_loss.h"
 #include "fa/merge_by_lse.h"
 #include "files/tensors.h"
 #include "flags/cache_form.h"
@@ -65,6 +66,16 @@ void PlanMerge(const CachePlanFlags& flags) {
           {.lse = lse, .local_out = local_out, .out = Shaped(dtype, rows), .lse_out = Shaped(DType::kF32, {shape[1]})},
           {}, context.get()),
       flags);
+}
+
+constexpr const char* kLossSizes = "ROWS,K";
+
+void PlanLossValue(const CachePlanFlags& flags) {
+  const std::unique_ptr<Context> context = MakeContext(flags.context);
+  const std::vector<int64_t> shape = SizesOf(flags, kLossSizes, 2);
+  const MutableTensorView rows = Shaped(ParseFloatType(flags.dtype), {shape[0], shape[1]});
+  Print(PlanIndexerKLLoss({.target = rows, .probabilities = rows, .loss = Shaped(DType::kF32, {1})}, {}, context.get()),
+        flags);
 }
 
 constexpr const char* kRowSizes = "T,N,D,PAGES,ROWS";
@@ -122,6 +133,11 @@ void AddCommand(CLI::App& plan, const char* name, const char* text, const char* 
 void AddPlanMergeLse(CLI::App& plan) {
   AddCommand(plan, "merge-lse", "Plan of a merge of partial results by their lse", kMergeSizes, "4,8192,128", false,
              PlanMerge);
+}
+
+void AddPlanIndexerLossValue(CLI::App& plan) {
+  AddCommand(plan, "indexer-loss-value", "Plan of the value of the KL loss of two distributions", kLossSizes,
+             "4096,2048", false, PlanLossValue);
 }
 
 void AddPlanScatter(CLI::App& plan) {

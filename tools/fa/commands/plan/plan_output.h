@@ -20,7 +20,7 @@ struct PlanOutputFlags {
 void AddPlanOutputFlags(CLI::App& command, PlanOutputFlags& flags);
 
 /// Calls `make`, prints the plan that it returns, and draws the plan if the flags ask for a picture. Throws UsageError
-/// and Failure, before it has written anything.
+/// and Failure before anything is written.
 void WritePlan(const PlanOutputFlags& flags, const PlanPicture& picture, const std::function<Plan()>& make);
 
 }  // namespace fa::tool

@@ -1,5 +1,5 @@
 // fa plan sparse-forward, sparse-backward, indexer, indexer-backward, indexer-kl-loss, dense-indexer-lse,
-// dense-indexer-kl-loss: prints the plan as text, as JSON or as a picture, without computing.
+// dense-indexer-kl-loss, index-score: prints the plan as text, as JSON or as a picture, without computing.
 
 #include <fmt/format.h>
 
@@ -110,6 +110,13 @@ void AddPlanDenseIndexerLse(CLI::App& plan) {
                  SparseCaseKind::kDenseIndexer, false, [](const SparseCase& sparse, Context* context) {
                    return AnyPlan(PlanDenseLightningIndexerSoftmaxLse(sparse.LseArgs(), sparse.LseOptions(), context));
                  }});
+}
+
+void AddPlanIndexScore(CLI::App& plan) {
+  AddSparsePlan(plan, {"index-score", "Plan of the scores of blocks of 128 keys", SparseCaseKind::kIndexScore, false,
+                       [](const SparseCase& sparse, Context* context) {
+                         return AnyPlan(PlanMsaIndexScore(sparse.ScoreArgs(), {.mask = sparse.mask}, context));
+                       }});
 }
 
 void AddPlanDenseIndexerLoss(CLI::App& plan) {

@@ -23,7 +23,7 @@ void AddBackwardFlags(CLI::App& command, BackwardFlags& flags);
 
 /// Returns the inputs of the call. `inputs` reads those files that a forward does not have.
 [[nodiscard]] AttentionGradArgs LoadGradInputs(const BackwardFlags& flags, AttentionInputs& inputs);
-/// Returns the gradients for which a file is named. They are tensors of `args`.
+/// Returns the gradients for which a file is named. The gradients are tensors of `args`.
 [[nodiscard]] std::vector<OutputSpec> BackwardOutputs(const BackwardFlags& flags, Layout layout,
                                                       AttentionGradArgs& args);
 

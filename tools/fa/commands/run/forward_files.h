@@ -19,7 +19,7 @@ struct ForwardFlags {
 };
 void AddForwardFlags(CLI::App& command, ForwardFlags& flags);
 
-/// Returns the outputs for which a file is named. They are tensors of `args`.
+/// Returns the outputs for which a file is named. The outputs are tensors of `args`.
 [[nodiscard]] std::vector<OutputSpec> ForwardOutputs(const ForwardFlags& flags, const AttentionInputs& inputs,
                                                      AttentionArgs& args);
 

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <deque>
 #include <memory>
 #include <optional>
 #include <span>
@@ -13,6 +12,7 @@
 
 #include "commands.h"
 #include "commands/progress.h"
+#include "commands/run/loaded_tensors.h"
 #include "fa/cache_rows.h"
 #include "fa/merge_by_lse.h"
 #include "files/output_files.h"
@@ -44,34 +44,6 @@ struct GatherFlags {
   bool cumulative = false;
   std::optional<int64_t> rows;
   ContextFlags context;
-};
-
-std::optional<DType> TypeOf(const std::string& flag) {
-  return flag.empty() ? std::optional<DType>() : ParseFloatType(flag);
-}
-
-/// Tensors that a command has read. Views of them stay valid.
-class LoadedTensors {
- public:
-  explicit LoadedTensors(const std::string& dtype) : dtype_(TypeOf(dtype)) {}
-
-  /// Reads a file and returns its tensor, or an absent tensor if `path` is empty.
-  TensorView Load(const char* flag, const std::string& path) {
-    if (path.empty()) return {};
-    tensors_.push_back(LoadTensor(flag, path, dtype_));
-    return tensors_.back().View();
-  }
-  std::vector<TensorView> LoadAll(const char* flag, const std::vector<std::string>& paths) {
-    std::vector<TensorView> views;
-    for (const std::string& path : paths) views.push_back(Load(flag, path));
-    return views;
-  }
-  /// Returns the tensor that the last call of Load read.
-  [[nodiscard]] Tensor& last() { return tensors_.back(); }
-
- private:
-  std::optional<DType> dtype_;
-  std::deque<Tensor> tensors_;
 };
 
 std::vector<int64_t> ShapeOf(const TensorView& view) { return {view.shape.begin(), view.shape.end()}; }
@@ -149,7 +121,7 @@ int64_t RowsOf(const Tensor& lengths, bool cumulative) {
   return rows;
 }
 
-/// Returns the shape that rows of this cache have. If the cache does not have the form, the library refuses it.
+/// Returns the shape that rows of this cache have. If the cache does not have the form, the library refuses the cache.
 std::vector<int64_t> RowsShape(const TensorView& cache, int64_t rows, CacheForm form) {
   const Dims& shape = cache.shape;
   if (shape.rank() == 5) return {rows, shape[1], shape[2] * shape[4]};
@@ -188,39 +160,15 @@ void RunGather(const GatherFlags& flags) {
   outputs.Commit();
 }
 
-/// Adds flags that name files, and the flags that merge-lse, scatter and gather share.
-class CommandFlags {
- public:
-  CommandFlags(CLI::App& run, const char* name, const char* text) : command_(run.add_subcommand(name, text)) {}
-
-  void Needed(const char* flag, std::string& path, const char* text) {
-    command_->add_option(flag, path, text)->type_name("NPY")->required();
-  }
-  void Optional(const char* flag, std::string& path, const char* text) {
-    command_->add_option(flag, path, text)->type_name("NPY");
-  }
-  void List(const char* flag, std::vector<std::string>& paths, const char* text) {
-    command_->add_option(flag, paths, text)->type_name("NPY")->required()->expected(1, -1);
-  }
-  void Form(std::string& form) {
-    command_->add_option("--form", form, "Form of the caches; default: BnBsND")->type_name("BnBsND|BnNBsD|NZ");
-  }
-  CLI::App& End(std::string& dtype, ContextFlags& context) {
-    command_->add_option("--dtype", dtype, "bf16: uint16 files are bf16 bits")->type_name("f32|f16|bf16");
-    AddContextFlags(*command_, context);
-    return *command_;
-  }
-  CLI::App& command() { return *command_; }
-
- private:
-  CLI::App* command_;
-};
+void AddForm(CLI::App& command, std::string& form) {
+  command.add_option("--form", form, "Form of the caches; default: BnBsND")->type_name("BnBsND|BnNBsD|NZ");
+}
 
 }  // namespace
 
 void AddRunMergeLse(CLI::App& run) {
   const auto flags = std::make_shared<MergeLseFlags>();
-  CommandFlags add(run, "merge-lse", "Merge any number of partial results by their lse");
+  FileFlags add(run, "merge-lse", "Merge any number of partial results by their lse");
   add.List("--lse", flags->lse, "Files of float32 [M], one per part; infinite: the part has no keys for the row");
   add.List("--local-out", flags->local_out, "Files of [M,D], one per part");
   add.Needed("--out", flags->out, "Merged output");
@@ -230,8 +178,8 @@ void AddRunMergeLse(CLI::App& run) {
 
 void AddRunScatter(CLI::App& run) {
   const auto flags = std::make_shared<ScatterFlags>();
-  CommandFlags add(run, "scatter", "Write rows of keys and values into paged caches");
-  add.Form(flags->form);
+  FileFlags add(run, "scatter", "Write rows of keys and values into paged caches");
+  AddForm(add.command(), flags->form);
   add.Needed("--key", flags->key, "Rows [T,N,D] of any type");
   add.Optional("--value", flags->value, "Rows [T,N,Dv]");
   add.Needed("--slot-mapping", flags->slot_mapping, "int32 or int64 [T]: page * page size + row; negative: skipped");
@@ -253,8 +201,8 @@ void AddRunScatter(CLI::App& run) {
 
 void AddRunGather(CLI::App& run) {
   const auto flags = std::make_shared<GatherFlags>();
-  CommandFlags add(run, "gather", "Read the rows of sequences out of paged caches");
-  add.Form(flags->form);
+  FileFlags add(run, "gather", "Read the rows of sequences out of paged caches");
+  AddForm(add.command(), flags->form);
   add.Needed("--key-cache", flags->key_cache, "Cache in --form");
   add.Needed("--value-cache", flags->value_cache, "Cache in --form");
   add.Needed("--block-table", flags->block_table, "int32 or int64 [B,n]: the pages of each sequence");

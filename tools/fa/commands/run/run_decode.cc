@@ -23,7 +23,7 @@ struct DecodeRunFlags {
   std::string out, lse;
 };
 
-/// Runs the operator `op`. An object of `Inputs` reads its inputs.
+/// Runs the operator `op`. An object of `Inputs` reads the operator's inputs.
 template <typename Inputs, typename InputFlags, typename MakePlan>
 void RunDecode(const char* op, const DecodeRunFlags<InputFlags>& flags, MakePlan make_plan) {
   const std::unique_ptr<Context> context = MakeContext(flags.context);

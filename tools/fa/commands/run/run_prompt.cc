@@ -37,7 +37,7 @@ DType OutType(const std::string& text, DType query) {
   throw UsageError(fmt::format("--out-dtype: '{}', want f32, f16, bf16 or int8", text));
 }
 
-/// Returns the flags of dense attention. In TND they also give the lengths, as for the forward.
+/// Returns the flags of dense attention. In TND these flags also give the lengths, as for the forward.
 AttentionFlags AttentionFlagsOf(const PromptFlags& flags) {
   AttentionFlags forward = flags.attention;
   forward.takes_int8 = true;
@@ -49,7 +49,7 @@ AttentionFlags AttentionFlagsOf(const PromptFlags& flags) {
   return forward;
 }
 
-/// The arguments and options of the call. `lengths` owns the lists of lengths to which they point.
+/// The arguments and options of the call. `lengths` owns the lists of lengths to which the arguments and options point.
 struct PromptCall {
   explicit PromptCall(const PromptFlags& flags) : inputs(AttentionFlagsOf(flags)) {
     args.q = inputs.args.q;

@@ -55,11 +55,13 @@ void AddRunSharedKvBackward(CLI::App& run) {
   inputs.push_back({"--dout", &SharedBackward::d_out, "Gradient of the output", FileUse::kOptional});
   inputs.push_back({"--out", &SharedBackward::out, "The forward's output", FileUse::kOptional});
   inputs.push_back({"--lse", &SharedBackward::lse, "The forward's lse, float32 [B,1,S1,N], TND [1,T,N]"});
-  const auto of_list = [](TensorView SharedBackward::*list) {
-    return [list](const SparseShapes<SharedBackward>& call) {
+  const auto norm_of = [](TensorView SharedBackward::*list, TensorView SharedBackward::*keys) {
+    return [list, keys](const SparseShapes<SharedBackward>& call) {
       TensorView view = call.args.*list;
       view.dtype = DType::kF32;
-      return view;
+      const Dims& shape = (call.args.*keys).shape;
+      const int rank = shape.rank();
+      return view.shape.empty() && rank > 2 ? call.PerToken(DType::kF32, {1, shape[rank - 3]}) : view;
     };
   };
   AddSparseCommand<SharedBackward, SharedKvOptions>(
@@ -76,10 +78,11 @@ void AddRunSharedKvBackward(CLI::App& run) {
                         {"--dsink", &SharedBackward::dsink, "Gradient of --sink, float32 [N]", FileUse::kOptional,
                          [](const auto& call) { return call.args.sink; }},
                         {"--ori-l1-norm", &SharedBackward::ori_l1_norm,
-                         "Mean over the heads of each entry's probability, float32 in the shape of --ori-indices",
-                         FileUse::kOptional, of_list(&SharedBackward::ori_indices)},
+                         "Mean over the heads of each entry's probability, float32 in the shape of --ori-indices, or "
+                         "[B,S1,1,S2] without lists",
+                         FileUse::kOptional, norm_of(&SharedBackward::ori_indices, &SharedBackward::ori_kv)},
                         {"--cmp-l1-norm", &SharedBackward::cmp_l1_norm, "Likewise, of --cmp-indices",
-                         FileUse::kOptional, of_list(&SharedBackward::cmp_indices)}},
+                         FileUse::kOptional, norm_of(&SharedBackward::cmp_indices, &SharedBackward::cmp_kv)}},
             .flags = {AddScaleFlag, AddIndexFlags}});
 }
 

@@ -22,7 +22,7 @@ from ..._pytorch import HigherOrder, after_autograd, any_requires_grad, as_outer
 from .. import autograd
 from ..operators import operator
 from .attention import Results
-from .prepare import check, computed, in_order, prepared
+from .prepare import check, computed, in_order
 
 _LISTS = ("kv_num_blocks", "kv_indices", "full_kv_num_blocks", "full_kv_indices")
 _SETTINGS = (
@@ -58,18 +58,18 @@ _lock = threading.Lock()
 
 def _number_of(functions: _Functions) -> int:
     """Returns the number by which the operators know two graphs. Graphs of the same code have the same number, also in
-    another process. A compiled program may call a pair at any later time. So one pair of each code stays.
+    another process. A compiled program may call a pair at any later time. So one pair of graphs per code is kept.
     """
     number = int.from_bytes(hashlib.sha256(functions.code.encode()).digest()[:7], "big")
     with _lock:
-        while _functions.setdefault(number, functions).targets != functions.targets:  # functions of the same name
+        while _functions.setdefault(number, functions).targets != functions.targets:  # other functions
             number += 1
     return number
 
 
 class _Traced(HigherOrder):
-    """The function whose calls Dynamo puts into its graph. A call of it outside of a graph, where Dynamo could not trace
-    score_mod or mask_mod, has these functions themselves."""
+    """The function whose calls Dynamo puts into its graph. Where Dynamo cannot trace score_mod or mask_mod, it is
+    called outside of a graph, with these functions themselves."""
 
     def __init__(self) -> None:
         super().__init__("fa_flex_attention")
@@ -81,7 +81,8 @@ class _Traced(HigherOrder):
         if torch.compiler.is_exporting():
             raise NotImplementedError("fa.torch.flex_attention: torch.export cannot save score_mod and mask_mod")
         if not isinstance(score_mod, GraphModule):
-            return _outside(query, key, value, score_mod, lists, sizes, mask_mod, scale, **options)
+            mask = _block_mask(lists, sizes, mask_mod)
+            return _outside(query, key, value, score_mod, mask, options["enable_gqa"], scale)
         captured = list(of_score), list(of_mask)
         number = _number_of(_Functions(score_mod, mask_mod, captured))
         tensors, tensors_of_mask = ([value for value in values if isinstance(value, Tensor)] for values in captured)
@@ -93,11 +94,7 @@ class _Traced(HigherOrder):
 traced = _Traced()
 
 
-@torch.compiler.disable
-def _outside(query, key, value, score_mod, lists, sizes, mask_mod, scale, enable_gqa):
-    mask = _block_mask(lists, sizes, mask_mod)
-    results = computed(*prepared(query, key, value, score_mod, mask, enable_gqa), scale)
-    return in_order(results.out, query), *results[1:]
+_outside = torch.compiler.disable(computed)
 
 
 def _block_mask(lists: list[Tensor], sizes: list[int], mask_mod: Callable[..., Tensor]) -> BlockMask | None:
@@ -125,7 +122,7 @@ def _called(query, key, value, of_mask, captured, numbers, sizes, graphs, scale,
     score_mod, mask_mod = functions.bound([*captured, *of_mask[count:]], numbers)
     mask = _block_mask(of_mask[:count], sizes, mask_mod)
     with as_outermost():
-        return computed(*prepared(query, key, value, score_mod, mask, enable_gqa), scale, known)
+        return computed(query, key, value, score_mod, mask, enable_gqa, scale, known)
 
 
 def _fake(query, key, value, *_):
@@ -152,8 +149,8 @@ def _fake_backward(needs, d_out, d_lse, out, lse, max_scores, total, query, key,
     derivative=autograd.none_of_lists,
 )
 def backward(needs, d_out, d_lse, out, lse, max_scores, total, query, key, value, of_mask, captured, *settings):
-    """Returns the gradients of those of query, key, value and captured that need one. The graphs are read again, and
-    autograd runs in this kernel."""
+    """Returns gradients of the tensors among query, key, value and captured that need one. The graphs are read again,
+    and autograd runs in this kernel."""
     with as_outermost(), torch.enable_grad():
         given = zip((query, key, value, *captured), needs, strict=True)
         leaves = [tensor.detach().requires_grad_(need) for tensor, need in given]
@@ -161,7 +158,7 @@ def backward(needs, d_out, d_lse, out, lse, max_scores, total, query, key, value
         results = _called(*leaves[:3], of_mask, leaves[3:], *settings, known=known)
         wanted = [leaf for leaf in leaves if leaf.requires_grad]
         gradients = [None] * len(wanted)
-        # Autograd knows less of the operator than of the functions: a result may depend on no leaf.
+        # The operator's results always require gradients. Here a result may depend on no tensor that requires one.
         pairs = [(r, d) for r, d in zip(results, (d_out, d_lse), strict=False) if d is not None and r.requires_grad]
         if pairs:
             results_of, d_results = zip(*pairs, strict=True)
@@ -211,5 +208,4 @@ def _derivative(own: Any) -> Callable:
 def forward(query, *arguments):
     """Returns out, lse, max_scores and the sums of weights."""
     with torch.no_grad():
-        results = _called(query, *arguments)
-    return in_order(results.out, query), *results[1:]
+        return tuple(_called(query, *arguments))

@@ -76,7 +76,7 @@ class Intervals(NamedTuple):
             most = torch.where(kept, ends, 0).cummax(1).values
             if bool(((ends < most) & kept).any()):
                 return None
-        over = torch.where(kept, 0, most).cummax(1).values  # the greatest end above the last row without keys
+        over = torch.where(kept, 0, most).cummax(1).values  # the greatest end of the rows above the last empty row
         if bool(((begin < over) & kept).any()):
             return None
         return torch.stack((begin, end), -1).to(torch.int32)
@@ -130,7 +130,7 @@ class Finder:
             raise Unlisted(f"{left} and {right} have different types")
         terms = [(*pair, sign) for pair in _terms(left)] + [(*pair, -1) for pair in _terms(right)]
         most, limit = _FAR // (2 * len(terms)), 0
-        if type(right) is int:  # the left side is nearer to 0 than _FAR
+        if type(right) is int:  # the sum on the left stays below _FAR, so this limit changes no comparison
             terms.pop()
             limit = max(-_FAR, min(right, _FAR))
         if any(type(term) is int and abs(term) > most for term, *_ in terms):

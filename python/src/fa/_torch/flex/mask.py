@@ -47,7 +47,7 @@ class Blocks(NamedTuple):
         return cls(partial, full, size)
 
     def agree(self, intervals: Intervals, keys: int) -> bool:
-        """Returns whether the lists keep just the pairs of `intervals`, those of mask_mod."""
+        """Returns whether the lists keep exactly the pairs in `intervals`, which mask_mod keeps."""
         some, every = blocks_of(intervals, keys, self.size)
         return not bool((some & ~(self.partial | self.full)).any()) and not bool((self.full & ~every).any())
 
@@ -129,7 +129,7 @@ class Condition(NamedTuple):
 
 class Kept:
     """The pairs that a call keeps: those in full blocks, those in partial blocks that mask_mod keeps, and without
-    blocks those that mask_mod keeps. Of these, the pairs that all `conditions` of score_mod keep.
+    blocks those that mask_mod keeps. A pair is dropped if one of the `conditions` of score_mod drops it.
 
     intervals: those of each row, or None. reason: why there are none.
     """
@@ -213,7 +213,7 @@ class Kept:
         return [] if self.intervals is not None else [tensor for node in self.nodes for tensor in node.captured()]
 
     def leading(self) -> list[int]:
-        """Returns the sizes of the kept pairs for batch elements and heads, 1 if these do not differ."""
+        """Returns for how many batch elements and heads kept pairs are stored: 1 if they are the same for all."""
         used = frozenset[str]().union(*(node.depends for node in self.nodes))
         lists = [] if self.blocks is None else self.blocks[:2]
         named = enumerate(zip(INDICES, self.sizes[:2], strict=False))
@@ -246,8 +246,8 @@ _lock = threading.Lock()
 
 
 def kept_of(mask: BlockMask, mask_mod: Node, sizes: Sizes, conditions: tuple[Condition, ...]) -> Kept:
-    """Returns the pairs that a call keeps. They stay with the BlockMask's first list until a list, a function or a
-    captured tensor changes. A compiled call makes a BlockMask of its own, which has the lists of the caller's."""
+    """Returns the pairs that a call keeps. They are stored with the BlockMask's first list until a list, a function or
+    a captured tensor changes. A compiled call makes a BlockMask of its own, which has the lists of the caller's."""
     owner = mask.kv_num_blocks
     lists = [mask.kv_num_blocks, mask.kv_indices, mask.full_kv_num_blocks, mask.full_kv_indices]
     lists = [tensor for tensor in lists if tensor is not None]
@@ -259,5 +259,5 @@ def kept_of(mask: BlockMask, mask_mod: Node, sizes: Sizes, conditions: tuple[Con
     if known != key:
         kept = Kept(sizes, mask_mod, Blocks.listed(mask, sizes), conditions)
         with _lock:
-            _kept[owner] = key, kept, lists[1:]  # the key names lists by their ids, so they must live
+            _kept[owner] = key, kept, lists[1:]  # the key has ids of lists, so the lists must live
     return kept

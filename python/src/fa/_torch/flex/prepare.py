@@ -100,7 +100,7 @@ def _check_mask(mask: BlockMask, query: Tensor, key: Tensor) -> None:
         raise RuntimeError(f"Expect q/k/v and block_mask to be on the same device but got {query.device} and "
                            f"{mask.kv_num_blocks.device}.")
     rows, keys = mask.seq_lengths
-    if min(mask.BLOCK_SIZE) == 1 << 30 or (rows, keys) == (query.shape[2], key.shape[2]):  # 2^30: no blocks at all
+    if min(mask.BLOCK_SIZE) == 1 << 30 or (rows, keys) == (query.shape[2], key.shape[2]):  # 2^30 means no blocks
         return
     made = (f"block_mask was created for block_mask.shape={mask.shape} but got q_len={query.shape[2]} and "
             f"kv_len={key.shape[2]}.")
@@ -158,9 +158,24 @@ def _scores(score_mod: Callable[..., Tensor] | None, node: Node | None) -> Calla
 
 
 def computed(
-    query: Tensor, key: Tensor, value: Tensor, prepared: Prepared, scale: float, known: Results | None = None
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    score_mod: Callable[..., Tensor] | None,
+    block_mask: BlockMask | None,
+    enable_gqa: bool,
+    scale: float,
+    known: Results | None = None,
 ) -> Results:
-    """Computes a call. The engine takes `known` for its results, so that only the backward computes."""
+    """Computes a call. If `known` has the results of a forward, the engine does not compute them again. The output has
+    strides in the order of query's."""
+    results = _computed(*prepared(query, key, value, score_mod, block_mask, enable_gqa), scale, known)
+    return results._replace(out=in_order(results.out, query))
+
+
+def _computed(
+    query: Tensor, key: Tensor, value: Tensor, prepared: Prepared, scale: float, known: Results | None
+) -> Results:
     if min(*query.shape[:3], key.shape[2], value.shape[3]) == 0:
         nothing = query[..., :0].sum() + key[..., :0].sum() + value[..., :0].sum()
         out = nothing.expand(*query.shape[:3], value.shape[3]).clone()
@@ -181,7 +196,8 @@ def computed(
 
 
 def in_order(out: Tensor, query: Tensor) -> Tensor:
-    """Returns `out` with strides in the order of query's, but the last dimension innermost."""
+    """Returns `out` with dimensions in the memory order of query's dimensions, except that the last one is
+    innermost."""
     order = sorted(range(3), key=lambda axis: -query.stride(axis))
     like = torch.empty_permuted(out.shape, (*order, 3), dtype=out.dtype)
     return out if out.stride() == like.stride() else like.copy_(out)

@@ -34,7 +34,7 @@ class Node:
         self.depends: frozenset[str] = frozenset([name] if name else []).union(*(node.depends for node in self.inputs))
 
     def __iter__(self) -> Iterator[Node]:
-        """Yields each node that this node needs once, arguments first, and this node last."""
+        """Yields every node that this node needs, each once and after its arguments. This node comes last."""
         seen: set[int] = set()
         waiting = [(self, False)]
         while waiting:
@@ -56,7 +56,7 @@ class Node:
         return None if any(t.requires_grad for t in self.captured()) else evaluate(self).item()
 
     def key(self) -> tuple:
-        """Returns a value that changes when the function does, or a captured tensor is another one or is written to."""
+        """Returns a value that changes if the function changes, or if a captured tensor is replaced or written to."""
         places = {id(node): place for place, node in enumerate(self)}
 
         def told(value: Any) -> Any:
@@ -135,7 +135,7 @@ class _Recorder(DispatchMode):
         self.function, self.reason = function, ""
         self.nodes = {id(tensor): Node(tensor, name) for name, tensor in inputs.items()}
         self.alive: list[Any] = list(inputs.values())
-        self.outside: dict[int, Tensor] = {}  # captured tensors by their memory
+        self.outside: dict[int, Tensor] = {}  # captured tensors by the address of their memory
 
     def node(self, value: Any) -> Any:
         if not isinstance(value, Tensor):
@@ -150,7 +150,7 @@ class _Recorder(DispatchMode):
         nodes, named = _mapped(self.node, (arguments, keywords or {}))
         if function is ATEN.lift_fresh.default:  # torch.tensor calls it
             self.outside.pop(arguments[0].untyped_storage().data_ptr(), None)
-            nodes[0].tensor, nodes[0].is_local = arguments[0].clone(), True  # the function may write to its own
+            nodes[0].tensor, nodes[0].is_local = arguments[0].clone(), True  # the function may write into it
         recorded = function
         for place, (argument, written) in enumerate(written_arguments(function)):
             value = arguments[place] if place < len(arguments) else (keywords or {}).get(argument.name)
@@ -287,7 +287,7 @@ def evaluate(node: Node, *indices: Tensor, score: Tensor | None = None, others: 
     the node does not depend has the size 1.
 
     Args:
-        score: [B, H, L, S]. others: tensors in place of captured ones, by the id of these.
+        score: [B, H, L, S]. others: {id of a captured tensor: the tensor that replaces it}.
     """
     steps = list(node)
     broadcast = all(map(_broadcasts, steps))
@@ -303,7 +303,8 @@ def evaluate(node: Node, *indices: Tensor, score: Tensor | None = None, others: 
                 values = {below: made[below] for below in step.inputs}
                 if broadcast and any(value.requires_grad for value in values.values()) and step.packet is not ATEN.index:
                     shape = torch.broadcast_shapes(*(value.shape for value in values.values()))
-                    # An operator with a result of float32 converts its inputs. Done here, gradients are rounded last.
+                    # An operator with a float32 result converts its inputs. They are converted here, so that gradients
+                    # are summed in float32 and rounded last.
                     wide = widened if step.dtype == torch.float32 else lambda value: value
                     values = {below: expanded(wide(value), shape) for below, value in values.items()}
                 arguments, keywords = _mapped(lambda x: values[x] if isinstance(x, Node) else x, written)
@@ -311,7 +312,8 @@ def evaluate(node: Node, *indices: Tensor, score: Tensor | None = None, others: 
                     value = _Index.apply(arguments[0], *arguments[1])
                 else:
                     value = step.function(*arguments, **keywords)
-            # A scalar that is no tensor of four dimensions would have less weight in the choice of types.
+            # In PyTorch's choice of types, a scalar counts less than a tensor with dimensions. So it gets four
+            # dimensions.
             made[step] = value.view(1, 1, 1, 1) if broadcast and value.dim() == 0 else value
         return made[node]
 
