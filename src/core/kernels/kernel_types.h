@@ -189,8 +189,9 @@ struct AttendArgs {
   /// next step's rows of K. If the rows are listed, the lists then go on with kMostStep further addresses.
   bool brings = false;
   /// Only for `attend_compressed`: the scales and offsets of K and V. Either each row, or each column (group is 1), has
-  /// one scale and one offset. Or each row has one scale and one offset per group of columns. In that case row_step is
-  /// 1, there are at most kMostGroups groups, and a group has a multiple of kColumns columns.
+  /// one scale and one offset. Or each row has one scale and one offset per group of columns. In that case there are at
+  /// most kMostGroups groups, and a group has a multiple of kColumns columns. Moreover row_step is 1, or group_step is
+  /// 1 where TakesGroupsOfRows (compressed/group_order.h) allows that.
   Antiquantization k_numbers = {}, v_numbers = {};
 };
 
