@@ -297,7 +297,7 @@ TEST(AclnnSparseFlashMlaGrad, ErrorsNameTheParameter) {
       {"dOut.dtype=f32, want f16 (query.dtype)", [](MlaParameters* p) { p->d_out = p->sinks; }},
       {"dOriKv: given, want none without oriKv", [](MlaParameters* p) { p->ori = p->used_ori = nullptr; }},
       {"dSinks: given, want none without sinks", [](MlaParameters* p) { p->sinks = nullptr; }},
-      {"oriSoftmaxL1Norm.shape[3]=6, want at least 30 (keys in use)", [](MlaParameters* p) { p->ori_l1 = p->cmp_l1; }},
+      {"oriSoftmaxL1Norm.shape[3]=6, want at least 33 (keys in use)", [](MlaParameters* p) { p->ori_l1 = p->cmp_l1; }},
       {"cmpSoftmaxL1Norm.dtype=f16, want f32", [](MlaParameters* p) { p->cmp_l1 = p->dq; }},
       {"oriMaskMode=1, want 0, 3 or 4", [](MlaParameters* p) { p->ori_mask = 1; }},
       {"layoutKv=\"PA_BBND\", want \"BSND\" (layoutQ)", [](MlaParameters* p) { p->layout_kv = "PA_BBND"; }},
@@ -318,7 +318,7 @@ TEST(AclnnSparseFlashMlaSoftmaxL1Norm, ErrorsNameTheParameter) {
   const MlaMistake mistakes[] = {
       {"k", [](MlaParameters* p) { p->cmp = nullptr; }, 161001},
       {"softmaxL1Norm", [](MlaParameters* p) { p->cmp_l1 = nullptr; }, 161001},
-      {"softmaxL1Norm.shape[3]=6, want at least 7 (keys in use)", [](MlaParameters* p) { p->cmp_lists = nullptr; }},
+      {"softmaxL1Norm.shape[3]=6, want at least 10 (keys in use)", [](MlaParameters* p) { p->cmp_lists = nullptr; }},
       {"k.dtype=f32, want f16 (q.dtype)", [](MlaParameters* p) { p->cmp = p->cmp_l1; }},
       {"softmaxLse.dtype=f16, want f32", [](MlaParameters* p) { p->lse = p->q; }},
       {"maskMode=4, want 0 or 3", [](MlaParameters* p) { p->cmp_mask = 4; }},
