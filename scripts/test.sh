@@ -15,29 +15,51 @@ scripts/setup.sh
 scripts/setup.sh packages || echo "test: nothing checks the Debian packages"
 
 presets="dev asan-ubsan tsan"
-if [ "$(uname -m)" = x86_64 ]; then
-  presets="$presets aarch64-subset"
-fi
-
 statuses=""
-for preset in $presets; do
-  echo "== $preset"
-  build=$PWD/build/$preset
-  rm -rf "$build/junit.xml" "$build/test_reports"
-  if [ "$preset" = aarch64-subset ]; then
-    if [ "${FA_WITHOUT_AARCH64:-}" = 1 ]; then
-      statuses="$statuses $preset=left-out"
-      continue
-    fi
+if [ "$(uname -m)" = x86_64 ]; then
+  if [ "${FA_WITHOUT_AARCH64:-}" = 1 ]; then
+    statuses="aarch64-subset=left-out"
+  else
+    presets="$presets aarch64-subset"
     scripts/setup.sh aarch64 || echo "test: no packages for aarch64"
   fi
+fi
+for preset in $presets; do
+  rm -rf "build/$preset/junit.xml" "build/$preset/test_reports"
+done
+
+# Tests wait for processes, downloads and the longest test. So while the tests of one preset run, the next one is built
+# with the CPU time that they leave. The build has a process group of its own, which ends with this script.
+build='cmake --preset "$0" -DFA_WERROR=ON && cmake --build --preset "$0"'
+job=""
+trap '[ -z "$job" ] || kill -- "-$job" 2>/dev/null || true' EXIT
+trap 'exit 130' INT TERM
+mkdir -p build
+# shellcheck disable=SC2086  # a list of words
+set -- $presets
+echo "== $1: build"
+sh -c "$build" "$1" && built=yes || built=no
+while [ $# -gt 0 ]; do
+  preset=$1
+  shift
+  if [ $# -gt 0 ]; then
+    setsid nice -n 19 sh -c "$build" "$1" >"build/$1.log" 2>&1 &
+    job=$!
+  fi
   status=unbuilt
-  if cmake --preset "$preset" -DFA_WERROR=ON && cmake --build --preset "$preset"; then
+  if [ $built = yes ]; then
+    echo "== $preset: tests"
     status=0
     # One job more than there are cores, because some tests mostly wait.
-    ctest --preset "$preset" --output-junit "$build/junit.xml" -j "$(($(nproc) + 1))" || status=$?
+    ctest --preset "$preset" --output-junit "$PWD/build/$preset/junit.xml" -j "$(($(nproc) + 1))" || status=$?
   fi
   statuses="$statuses $preset=$status"
+  if [ $# -gt 0 ]; then
+    wait "$job" && built=yes || built=no
+    job=""
+    echo "== $1: build"
+    cat "build/$1.log"
+  fi
 done
 
 # shellcheck disable=SC2086  # a list of words

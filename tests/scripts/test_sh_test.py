@@ -131,6 +131,22 @@ class TestShTest(unittest.TestCase):
         self.tree.with_aarch64()
         self.assert_passes("10 passed, 0 failed", "setup aarch64")
 
+    def test_the_next_preset_is_built_while_tests_run(self):
+        built = "../asan-ubsan/CTestTestfile.cmake"
+        self.tree.tests["dev"]["check_format"] = f"for i in $(seq 100); do [ ! -e {built} ] || exit 0; sleep 0.1; done; exit 1"
+        self.assert_passes("8 passed, 0 failed")
+
+    def test_a_build_that_goes_on_ends_with_the_script(self):
+        self.tree.tests["dev"]["check_format"] = "kill $(cat ../../script.pid); sleep 1"
+        fake = FAKE_CMAKE.replace("--build)", "--build) [ $3 = dev ] || { echo $$ >build/pid; exec sleep 30; };")
+        self.tree.write("bin/cmake", fake, executable=True)
+        self.tree.write("scripts/setup.sh", "#!/bin/sh\necho $PPID >script.pid\n", executable=True)
+        status, output = self.tree.run()
+        self.assertEqual(status, 130, output)
+        pid = int((self.tree.root / "build/pid").read_text())
+        done = subprocess.run(["timeout", "20", "tail", f"--pid={pid}", "-f", "/dev/null"], check=False)
+        self.assertEqual(done.returncode, 0, output)
+
     def test_a_failure_of_aarch64_fails(self):
         self.tree.with_aarch64()
         failed = report_of(("A", "One", '<failure message="want 1"/>'), ("A", "Two"))
