@@ -14,7 +14,6 @@ import contextlib
 import functools
 import math
 import operator
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -29,6 +28,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 from jax.typing import ArrayLike
 
 from . import _xla
+from ._replaced import Replacement
 
 try:
     from jax.experimental.shard_alike import shard_alike
@@ -44,6 +44,7 @@ FORWARD, BACKWARD = "fa_attention_forward", "fa_attention_backward"
 _DTYPES = (jnp.float32, jnp.bfloat16, jnp.float16)
 _NO_BOUND = 1 << 40  # a window of this size has no bound
 _LARGEST = np.finfo(np.float32).max
+_HIDDEN = -0.7 * _LARGEST  # the score that jax.nn gives to hidden keys
 _jax_nn = jax.nn.dot_product_attention
 
 for _name in (FORWARD, BACKWARD):
@@ -185,14 +186,8 @@ def _attend(rule: _Rule, query: Array, key: Array, value: Array, *others: Array 
         bias = bias.reshape(_shape4(bias)).astype(bias.dtype if bias.dtype == query.dtype else jnp.float32)
     if mask is not None:
         mask = mask.reshape(_shape4(mask))
-    # A bias that is the same for all keys of a row changes no probability, so its gradient is 0.
-    if bias is not None and bias.shape[3] == 1:
-        bias = jax.lax.stop_gradient(bias)
-    # The handlers can repeat every dimension of bias and mask except the last one, which is expanded here.
-    keys = key4.shape[1]
-    bias, mask = (x if x is None else jnp.broadcast_to(x, (*x.shape[:3], keys)) for x in (bias, mask))
     out, residual = _in_auto_mode(rule, *_varying_alike(query4, key4, value4, bias, mask, *lengths))
-    return out.reshape(query.shape), residual.reshape(query.shape[:-1])
+    return out.reshape(query.shape), residual.astype(out.dtype).reshape(query.shape[:-1])
 
 
 def _varying_alike(*arrays: Array | None) -> list[Array | None]:
@@ -207,15 +202,41 @@ def _in_auto_mode(rule: _Rule, *arrays: Array | None) -> tuple[Array, Array]:
     """Lets XLA partition the call over axes of an explicit mesh, too. The results have the shards of query."""
     sharding = jax.typeof(arrays[0]).sharding
     if not any(x is not None and jax.typeof(x).sharding.mesh.explicit_axes for x in arrays):
-        return _attention(rule, *arrays)
+        return _with_values_per_row(rule, *arrays)
     places = (sharding, NamedSharding(sharding.mesh, PartitionSpec(*sharding.spec[:3])))
     present = [x for x in arrays if x is not None]
 
     def call(*given: Array) -> tuple[Array, Array]:
         left = iter(given)
-        return _attention(rule, *(x if x is None else next(left) for x in arrays))
+        return _with_values_per_row(rule, *(x if x is None else next(left) for x in arrays))
 
     return jax.sharding.auto_axes(call, axes=sharding.mesh.explicit_axes, out_sharding=places)(*present)
+
+
+def _with_values_per_row(
+    rule: _Rule, query: Array, key: Array, value: Array, bias: Array | None, mask: Array | None, *lengths: Array | None
+) -> tuple[Array, Array]:
+    """Applies a bias or mask that all keys of a row share (S = 1) to the results, because the handlers repeat all
+    dimensions but the last one. Such a bias changes no probability, so its gradient is 0. Its -inf, like the mask's
+    False, hides all keys."""
+    whole = [x is None or x.shape[3] == key.shape[1] for x in (bias, mask)]
+    if all(whole):
+        return _attention(rule, query, key, value, bias, mask, *lengths)
+    seen, added = jnp.ones((1, 1, 1, 1), bool), jnp.zeros((1, 1, 1, 1))
+    if not whole[0]:
+        added, bias = jax.lax.stop_gradient(bias).astype(jnp.float32).swapaxes(1, 2), None
+        seen = added != -jnp.inf
+    if not whole[1]:
+        seen, mask = seen & mask.swapaxes(1, 2), None
+    # Rows that look at no key may hold any numbers.
+    out, residual = _attention(rule, jnp.where(seen, query, 0), key, value, bias, mask, *lengths)
+    with_keys = (residual != _HIDDEN)[..., None]
+    out *= jnp.where(with_keys & ~(added < jnp.inf), jnp.nan, 1).astype(out.dtype)
+    means = jnp.repeat(value.mean(1, jnp.float32, keepdims=True), query.shape[2] // key.shape[2], 2)
+    if lengths[0] is not None:
+        means *= jnp.arange(query.shape[1])[:, None, None] < lengths[0].reshape(-1, 1, 1, 1)
+    out = jnp.where(seen, out, means.astype(out.dtype))
+    return out, jnp.where(seen & with_keys, residual[..., None] + added, _HIDDEN)[..., 0]
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
@@ -227,10 +248,10 @@ def _forward(rule: _Rule, arrays: Sequence[Array | None]) -> tuple[tuple[Array, 
     """Returns (out, residual), and what the backward wants of the results."""
     on_cpu, by_jax = (functools.partial(f, rule) for f in (_forward_on_cpu, _forward_by_jax))
     out, softmax_max, softmax_sum = jax.lax.platform_dependent(*arrays, cpu=on_cpu, default=by_jax)
-    # A row without keys has the maximum -FLT_MAX. Its residual is the score that jax.nn gives to hidden keys.
+    # A row without keys has the maximum -FLT_MAX.
     without_keys = (softmax_sum == _LARGEST) & (softmax_max == -_LARGEST)
-    residual = jnp.where(without_keys, -0.7 * _LARGEST, softmax_max + jnp.log(softmax_sum))
-    return (out, residual.swapaxes(1, 2).astype(out.dtype)), (out, softmax_max, softmax_sum)
+    residual = jnp.where(without_keys, _HIDDEN, softmax_max + jnp.log(softmax_sum))
+    return (out, residual.swapaxes(1, 2)), (out, softmax_max, softmax_sum)
 
 
 def _forward_for_gradients(rule: _Rule, *primals: Any) -> tuple[tuple[Array, Array], tuple]:
@@ -262,15 +283,8 @@ def _forward_on_cpu(rule: _Rule, *arrays: Array | None) -> tuple[Array, ...]:
 
 
 def _backward_on_cpu(rule: _Rule, with_bias: bool, arrays: Sequence, kept: tuple, d_out: Array) -> tuple[Array, ...]:
-    results = [(x.shape, x.dtype) for x in arrays[:3]]
-    bias, heads = arrays[3], arrays[0].shape[2]
-    summed = with_bias and bias.shape[1] != heads
-    of_call = bias.astype(jnp.float32) if summed else bias  # float32: the gradient is rounded after the sum over heads
-    if with_bias:
-        results.append(((bias.shape[0], heads, *bias.shape[2:]), of_call.dtype))
-    gradients = list(_call(BACKWARD, results, rule, [*arrays[:3], of_call, *arrays[4:]], kept[0], d_out, *kept[1:]))
-    if summed:
-        gradients[3] = gradients[3].sum(1, keepdims=True).astype(bias.dtype)
+    results = [(x.shape, x.dtype) for x in arrays[: 4 if with_bias else 3]]
+    gradients = _call(BACKWARD, results, rule, arrays, kept[0], d_out, *kept[1:])
     return tuple(_sharded_like(x, gradient) for x, gradient in zip(arrays, gradients, strict=False))
 
 
@@ -358,36 +372,7 @@ def _backward_by_jax(rule: _Rule, with_bias: bool, arrays: Sequence, kept: tuple
     return jax.vjp(lambda *inputs: _by_jax(rule, (*inputs, *arrays[wanted:])), *arrays[:wanted])[1](d_out)
 
 
-class _Replacement:
-    """Puts dot_product_attention into jax.nn while somebody wants it there."""
-
-    def __init__(self) -> None:
-        self._lock = threading.RLock()
-        self._wanted = 0
-        self._before = _jax_nn
-        self._installed = False
-
-    def enter(self) -> None:
-        with self._lock:
-            if self._wanted == 0:
-                self._before, jax.nn.dot_product_attention = jax.nn.dot_product_attention, dot_product_attention
-            self._wanted += 1
-
-    def leave(self) -> None:
-        with self._lock:
-            self._wanted -= 1
-            # A function that other code has put there in the meantime stays.
-            if self._wanted == 0 and jax.nn.dot_product_attention is dot_product_attention:
-                jax.nn.dot_product_attention = self._before
-
-    def install(self, wanted: bool) -> None:
-        with self._lock:
-            if self._installed != wanted:
-                self._installed = wanted
-                (self.enter if wanted else self.leave)()
-
-
-_replacement = _Replacement()
+_replacement = Replacement(jax.nn, dot_product_attention=dot_product_attention)
 
 
 @contextlib.contextmanager

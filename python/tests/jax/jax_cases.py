@@ -40,6 +40,7 @@ def lengths(*given: int) -> jax.Array:
 
 
 _BIASES = [(B, N, T, S), (1, N, T, S), (B, 1, T, S), (B, N, 1, S), (B, N, T, 1), (1, 1, 1, S), (1, 1, T, 1)]
+_SEEN = jnp.asarray(np.random.default_rng(6).random((B, N, T, 1)) < 0.66)  # rows that look at keys
 _NO_KEYS = jnp.ones((B, 1, T, S), bool).at[:, :, 3:9].set(False).at[1].set(False)
 
 CALLS = {
@@ -80,6 +81,15 @@ CALLS = {
     "one row": Call((*inputs(rows=1), random(B, N, 1, S)), {"mask": keep(B, 1, 1, S)}),
     "bfloat16": Call((*inputs(jnp.bfloat16), random(1, N, T, S, dtype=jnp.bfloat16)), {"is_causal": True}),
     "float16": Call((*inputs(jnp.float16), random(1, N, T, S, dtype=jnp.float16)), {"is_causal": True}),
+    "mask of rows": Call(inputs(), {"mask": _SEEN}),
+    "mask of rows, window without keys": Call(
+        inputs(rows=S, keys=T), {"mask": _SEEN[:, :, :1], "local_window_size": (-2, 6)}
+    ),
+    "mask and bias of rows, lengths": Call(
+        (*inputs(), random(B, 1, T, 1)),
+        {"mask": _SEEN, "query_seq_lengths": lengths(20, 37), "key_value_seq_lengths": lengths(53, 11)},
+    ),
+    "bfloat16, mask and bias of rows": Call((*inputs(jnp.bfloat16), random(1, N, 1, 1)), {"mask": _SEEN}),
     "bfloat16, rows without keys": Call(inputs(jnp.bfloat16), {"mask": _NO_KEYS}),
 }
 CALLS |= {f"bias {shape}": Call((*inputs(), random(*shape))) for shape in _BIASES}

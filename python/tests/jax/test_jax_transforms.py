@@ -142,6 +142,18 @@ def test_memory_does_not_grow_with_pairs():
         assert analysis.temp_size_in_bytes <= 1.1 * (own + results * own / 3)
 
 
+@pytest.mark.parametrize("bias, mask", [((1, 1, 1024, 1024), None), ((1, 4, 1024, 1), (1, 4, 1024, 1))])
+def test_what_heads_or_keys_share_is_not_expanded(bias, mask):
+    given = [jnp.ones((1, 1024, 4, 16))] * 3 + [jnp.zeros(bias)]
+    bytes_given = sum(x.nbytes for x in given)
+
+    def loss(*x):
+        return attention(*x, mask=None if mask is None else jnp.ones(mask, bool)).sum()
+
+    analysis = jax.jit(jax.grad(loss, (0, 1, 2, 3))).lower(*given).compile().memory_analysis()
+    assert analysis.temp_size_in_bytes <= 1.1 * 2 * bytes_given  # inputs and results
+
+
 def test_forward_mode_and_second_derivatives_are_jaxs_errors():
     query, key, value = inputs()
     with pytest.raises(TypeError, match="forward-mode"):

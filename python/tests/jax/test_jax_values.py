@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.test_util import check_grads
-from jax_cases import CALLS, B, Call, H, N, S, T, check, exact_gradients_of, exact_of, inputs, keep, lengths, random
+from jax_cases import CALLS, B, Call, H, K, N, S, T, check, exact_gradients_of, exact_of, inputs, keep, lengths, random
 
 import fa.jax
 
@@ -42,7 +42,8 @@ def test_forward_and_gradients(name):
 
 
 RESIDUALS = ["one sequence", "causal window", "lengths", "rows without keys", "bias, lengths, window, mask"]
-RESIDUALS += ["bfloat16, rows without keys", "float16", "bias (2, 4, 37, 1)"]
+RESIDUALS += ["bfloat16, rows without keys", "float16", "bias (2, 4, 37, 1)", "mask and bias of rows, lengths"]
+RESIDUALS += ["bfloat16, mask and bias of rows", "mask of rows, window without keys"]
 
 
 @pytest.mark.parametrize("name", RESIDUALS)
@@ -115,6 +116,19 @@ def test_nan_behind_lengths_and_masks_reaches_no_result():
     dq, dk, dv = vjp(random(*out.shape))
     assert all(jnp.isfinite(x).all() for x in (out, dq, dk, dv))
     assert (out[:, 30:] == 0).all() and (dq[:, 30:] == 0).all() and (dk[:, 20:] == 0).all() and (dv[:, 20:] == 0).all()
+
+
+def test_infinities_and_nan_of_a_bias_per_row():
+    query, key, value = inputs()
+    bias = random(1, 1, T, 1).at[0, 0, 3].set(-jnp.inf).at[0, 0, 7].set(jnp.nan).at[0, 0, 11].set(jnp.inf)
+    hidden = query.at[:, 3].set(jnp.nan)  # a row without keys is not read
+    out, vjp = jax.vjp(lambda *x: attention(*x, bias), hidden, key, value)
+    means = jnp.repeat(value.mean(1), N // K, 1)
+    np.testing.assert_allclose(out[:, 3], means, rtol=1e-5, atol=1e-6)
+    dq = vjp(random(*out.shape))[0]
+    for result, empty in ((out, []), (dq, [3])):
+        rows = jnp.isnan(result).any((0, 2, 3))
+        assert jnp.flatnonzero(rows).tolist() == [7, 11] and (result[:, empty] == 0).all()
 
 
 @pytest.mark.parametrize("name", ["plain", "causal", "window", "rows without keys", "bias (1, 1, 1, 53)"])

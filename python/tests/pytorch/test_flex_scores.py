@@ -240,17 +240,17 @@ def test_gradients_of_16_bits_are_summed_in_float32(name, dtype, monkeypatch):
     assert (got.float() - want).abs().max() <= torch.finfo(dtype).eps * want.abs().max()
 
 
-def test_the_gradient_of_a_table_that_heads_share_takes_slabs(monkeypatch):
-    monkeypatch.setattr(attention, "_BIASES", 1)
-    table, rows, compute = torch.randn(ROWS, KEYS, requires_grad=True), [], attention.compute
+@pytest.mark.parametrize("by_name", [True, False])
+def test_the_gradient_of_a_bias_that_heads_share_has_one_head(by_name, monkeypatch):
+    table, shapes, compute = torch.randn(ROWS, KEYS, requires_grad=True), [], attention.compute
 
     def recording(function, inputs, results, options):
-        rows.append(results["dpse"].shape[2])
+        shapes.append(results["dpse"].shape)
         compute(function, inputs, results, options)
 
     monkeypatch.setattr(attention, "compute", recording)
-    flex_attention(*random_qkv(), lambda s, b, h, i, j: s + table[i, j]).sum().backward()
-    assert rows == [128, ROWS - 128] and table.grad.shape == (ROWS, KEYS)
+    flex_attention(*random_qkv(), lambda s, b, h, i, j: s + table[i, j if by_name else 1 * j]).sum().backward()
+    assert shapes == [(1, 1, ROWS, KEYS)] and table.grad.shape == (ROWS, KEYS)
 
 
 CHANGED = {  # score_mod and mask_mod of a captured tensor t [KEYS]

@@ -90,10 +90,18 @@ Status BindDPse(const AttentionGradArgs& args, BoundAttentionGrad& bound) {
   if (bound.forward.pse.compressed) {
     return Status::InvalidArgument(Arg("dpse").Says("not available for the compressed 1024-row form"));
   }
-  FA_RETURN_IF_ERROR(CheckWritten({"dpse", args.dpse, "pse", args.pse}));
+  TensorView pse = args.pse;
+  const auto of_one_head = [](const TensorView& bias) { return bias.shape.rank() == 4 && bias.shape[1] == 1; };
+  const bool heads_share = pse.shape.rank() == 4 && !pse.stride.empty() && pse.stride[1] == 0;
+  const bool shared_heads = heads_share && of_one_head(args.dpse) && !of_one_head(pse);
+  if (shared_heads) pse.shape[1] = 1;
+  FA_RETURN_IF_ERROR(CheckWritten({"dpse", args.dpse, "pse", pse}));
   bound.has_dpse = true;
   bound.dpse = GradPseRows(bound.forward.pse, args.dpse);
-  bound.forward.problem.one_pair_at_a_time = bound.dpse.shared_batch && !bound.dpse.shared_rows;
+  if (shared_heads) {
+    for (PairRows::PerSequence& sequence : bound.dpse.sequences) sequence.head = 0;
+  }
+  bound.forward.problem.one_pair_at_a_time = (bound.dpse.shared_batch || shared_heads) && !bound.dpse.shared_rows;
   return Status::Ok();
 }
 

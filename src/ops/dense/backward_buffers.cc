@@ -30,9 +30,8 @@ SumSizes SizesOfSums(const BoundAttentionGrad& bound) {
   if (!bound.has_dpse || bound.dpse.sums) return sums;
   if (bound.dpse.shared_rows) {
     sums.key_bias = keys;
-  } else if (bound.dpse.shared_batch && !problem.sequences.empty()) {
-    const tiling::Sequence& first = problem.sequences.front();
-    sums.pair_bias = SaturatedProduct(problem.heads, first.sq, first.sk);
+  } else {
+    sums.pair_bias = PairBiasSizes(bound).count();
   }
   return sums;
 }
@@ -49,6 +48,18 @@ bool Loops(const BoundAttentionGrad& bound, const tiling::BackwardPlan& plan, co
 bool DenseF32(const layout::Rows& rows, int64_t columns) { return rows.dtype == DType::kF32 && rows.row == columns; }
 
 }  // namespace
+
+PairBiasSizes::PairBiasSizes(const BoundAttentionGrad& bound) {
+  const std::vector<tiling::Sequence>& sequences = bound.forward.problem.sequences;
+  const PseRows& dpse = bound.dpse;
+  if (!bound.has_dpse || dpse.shared_rows || dpse.sums || sequences.empty()) return;
+  const bool shared_heads = SharesHeads(dpse);
+  if (!dpse.shared_batch && !shared_heads) return;
+  batch = dpse.shared_batch ? 1 : std::ssize(sequences);
+  heads = shared_heads ? 1 : bound.forward.problem.heads;
+  rows = sequences.front().sq;
+  keys = sequences.front().sk;
+}
 
 BackwardBuffers::BackwardBuffers(const BoundAttentionGrad& bound, const tiling::BackwardPlan& plan,
                                  const core::kernels::KernelTable& table, tiling::WorkspacePlan& workspace)
@@ -70,7 +81,8 @@ BackwardBuffers::BackwardBuffers(const BoundAttentionGrad& bound, const tiling::
       caps_(bound.forward.caps()),
       stage_bias_(bound.forward.pse.compressed),
       groups_sums_(pairs_ && table.rows->attends_tiles && columns_q_ % KeyColumns::kGroup == 0 &&
-                   columns_rope_ % KeyColumns::kGroup == 0 && columns_v_ % KeyColumns::kGroup == 0) {
+                   columns_rope_ % KeyColumns::kGroup == 0 && columns_v_ % KeyColumns::kGroup == 0),
+      pair_bias_sizes_(bound) {
   Carver slot(nullptr);
   static_cast<void>(LaySlot(slot));
   slot_bytes_ = slot.used();
@@ -94,7 +106,7 @@ BackwardBuffers::BackwardBuffers(const BoundAttentionGrad& bound, const tiling::
   if (bound.has_dsink) row_delta_ = book("delta of every row", sums.row_delta);
   if (bound.has_dslopes) row_slope_ = book("slope gradient of every row", sums.row_slope);
   if (sums.key_bias > 0) key_bias_ = book("bias gradient of every key", sums.key_bias);
-  if (sums.pair_bias > 0) pair_bias_ = book("bias gradient summed over the batch", sums.pair_bias);
+  if (sums.pair_bias > 0) pair_bias_ = book("bias gradient summed over batch or heads", sums.pair_bias);
 }
 
 size_t BackwardBuffers::SumBytes(const BoundAttentionGrad& bound) {

@@ -1,6 +1,7 @@
 #ifndef FA_OPS_BACKWARD_BUFFERS_H_
 #define FA_OPS_BACKWARD_BUFFERS_H_
 
+#include <algorithm>
 #include <cassert>
 #include <cstddef>
 #include <cstdint>
@@ -9,6 +10,7 @@
 
 #include "core/integer.h"
 #include "core/kernels/kernel_types.h"
+#include "core/saturating.h"
 #include "ops/bind/bind_attention_grad.h"
 #include "ops/plan/carver.h"
 #include "ops/tile/grad_strip.h"
@@ -58,6 +60,24 @@ struct BackwardScratch {
   char* loop = nullptr;     ///< memory for GradientColumn::memory
 };
 
+/// Returns whether dpse is a sum over heads, which share the bias.
+[[nodiscard]] inline bool SharesHeads(const PseRows& dpse) {
+  return !dpse.sequences.empty() && dpse.sequences[0].head == 0;
+}
+
+/// The sizes of the sums of a bias gradient that batch elements or heads share.
+struct PairBiasSizes {
+  int64_t batch = 0, heads = 0, rows = 0, keys = 0;
+
+  explicit PairBiasSizes(const BoundAttentionGrad& bound);
+
+  [[nodiscard]] int64_t count() const { return core::SaturatedProduct(batch, heads, rows, keys); }
+  /// Returns the offset of the values of row `row`.
+  [[nodiscard]] int64_t Offset(int64_t b, int64_t n, int64_t row) const {
+    return ((std::min(b, batch - 1) * heads + std::min(n, heads - 1)) * rows + row) * keys;
+  }
+};
+
 /// The offsets of a backward plan's buffers in its workspace.
 class BackwardBuffers {
  public:
@@ -104,7 +124,9 @@ class BackwardBuffers {
   [[nodiscard]] float* RowDelta(std::byte* workspace) const { return At(workspace, row_delta_); }  ///< [b][n][sq]
   [[nodiscard]] float* RowSlope(std::byte* workspace) const { return At(workspace, row_slope_); }  ///< [b][n][sq]
   [[nodiscard]] float* KeyBias(std::byte* workspace) const { return At(workspace, key_bias_); }    ///< [b][n][sk]
-  [[nodiscard]] float* PairBias(std::byte* workspace) const { return At(workspace, pair_bias_); }  ///< [n][sq][sk]
+  [[nodiscard]] float* PairBias(std::byte* workspace) const { return At(workspace, pair_bias_); }
+  /// Returns the layout of PairBias: [b][n][sq][sk], with a size of 1 if batch elements or heads share a bias.
+  [[nodiscard]] const PairBiasSizes& pair_bias() const { return pair_bias_sizes_; }
   /// RowBase returns the offset of sequence b in RowDelta and RowSlope; KeyBase returns its offset in KeyBias. The
   /// heads of the sequence follow one another from there on, each with the sequence's own number of rows or keys.
   [[nodiscard]] int64_t RowBase(int64_t b) const { return row_base_[static_cast<size_t>(b)]; }
@@ -127,6 +149,7 @@ class BackwardBuffers {
   bool groups_sums_;  ///< whether dK and dV in slots have grouped columns
   size_t run_state_, slots_, slot_bytes_, scratch_, scratch_bytes_;
   size_t row_delta_ = kAbsent, row_slope_ = kAbsent, key_bias_ = kAbsent, pair_bias_ = kAbsent;
+  PairBiasSizes pair_bias_sizes_;
   std::vector<int64_t> row_base_, key_base_;
 };
 

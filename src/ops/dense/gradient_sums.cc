@@ -76,24 +76,27 @@ void WriteSlopeGradient(const tiling::AttentionProblem& problem, const GradRows&
   }
 }
 
-/// Writes the gradients of biases [B|1, N, 1, Sk], and of packed biases with one row per head.
+/// Writes the gradients of biases [B|1, N, 1, Sk], and of packed biases with one row per head. Heads that share a bias
+/// are added up first, then batch elements.
 void WriteKeyBias(const tiling::AttentionProblem& problem, const core::kernels::KernelTable& table,
                   const MutablePseView& dpse, float* keys, const BackwardBuffers& buffers) {
-  const bool shared_batch = dpse.where->shared_batch;
+  const bool shared_batch = dpse.where->shared_batch, shared_heads = SharesHeads(*dpse.where);
   const auto count = static_cast<int64_t>(problem.sequences.size());
-  for (int64_t n = 0; n < problem.heads; ++n) {
-    for (int64_t b = 0; b < count; ++b) {
-      const int64_t sk = problem.sequences[static_cast<size_t>(b)].sk;
-      float* own = keys + buffers.KeyBase(b) + n * sk;
-      if (shared_batch && b > 0) {
-        float* first = keys + n * sk;
-        for (int64_t j = 0; j < sk; ++j) first[j] += own[j];
-      }
-      if (!shared_batch) WriteBiasRow(table, dpse.Of(b), n, 0, own, sk);
+  const int64_t heads = shared_heads ? 1 : problem.heads;
+  const auto add = [](float* to, const float* from, int64_t size) {
+    for (int64_t j = 0; j < size; ++j) to[j] += from[j];
+  };
+  for (int64_t b = 0; b < count; ++b) {
+    const int64_t sk = problem.sequences[static_cast<size_t>(b)].sk;
+    float* own = keys + buffers.KeyBase(b);
+    for (int64_t n = 1; n < problem.heads && shared_heads; ++n) add(own, own + n * sk, sk);
+    if (shared_batch && b > 0) add(keys, own, heads * sk);
+  }
+  for (int64_t b = 0; b < (shared_batch ? std::min<int64_t>(count, 1) : count); ++b) {
+    const int64_t sk = problem.sequences[static_cast<size_t>(b)].sk;
+    for (int64_t n = 0; n < heads; ++n) {
+      WriteBiasRow(table, dpse.Of(b), n, 0, keys + buffers.KeyBase(b) + n * sk, sk);
     }
-    if (!shared_batch || count == 0) continue;
-    const int64_t sk = problem.sequences.front().sk;
-    WriteBiasRow(table, dpse.Of(0), n, 0, keys + n * sk, sk);
   }
 }
 
@@ -146,8 +149,7 @@ void ClearGradientSums(const tiling::AttentionProblem& problem, const BackwardBu
     std::fill_n(bias, keys, 0.0f);
   }
   if (float* bias = buffers.PairBias(workspace); bias != nullptr) {
-    const tiling::Sequence& first = problem.sequences.front();
-    std::fill_n(bias, problem.heads * first.sq * first.sk, 0.0f);
+    std::fill_n(bias, buffers.pair_bias().count(), 0.0f);
   }
 }
 
@@ -157,8 +159,11 @@ void WriteGradientSums(const tiling::AttentionProblem& problem, const core::kern
   if (rows.dslopes.data != nullptr) WriteSlopeGradient(problem, rows, buffers.RowSlope(workspace), buffers);
   if (float* keys = buffers.KeyBias(workspace); keys != nullptr) WriteKeyBias(problem, table, rows.dpse, keys, buffers);
   if (const float* pairs = buffers.PairBias(workspace); pairs != nullptr) {
-    const tiling::Sequence& sequence = problem.sequences.front();
-    WritePairBias(table, {.heads = problem.heads, .rows = sequence.sq, .keys = sequence.sk}, pairs, rows.dpse.Of(0));
+    const PairBiasSizes& sizes = buffers.pair_bias();
+    for (int64_t b = 0; b < sizes.batch; ++b) {
+      WritePairBias(table, {.heads = sizes.heads, .rows = sizes.rows, .keys = sizes.keys},
+                    pairs + sizes.Offset(b, 0, 0), rows.dpse.Of(b));
+    }
   }
 }
 

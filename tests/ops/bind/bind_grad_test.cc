@@ -304,6 +304,23 @@ TEST(BindGrad, DPseHasItsOwnStridesWherePseIsBroadcastByStride) {
   EXPECT_EQ(bound->dpse.sequences[1].row, 10);
 }
 
+TEST(BindGrad, DPseHasOneHeadOnlyWhereHeadsSharePseByStride) {
+  BindCall forward;
+  forward.args.pse = BindCall::Tensor(DType::kF32, {2, 6, 7, 9}, {63, 0, 9, 1});
+  GradCall call(forward);
+  call.args.dpse = BindCall::Output(DType::kF32, {2, 1, 7, 9});
+  EXPECT_TRUE(Runs(call));
+  const auto bound = call.Bind();
+  ASSERT_TRUE(bound.ok()) << bound.status().message();
+  EXPECT_EQ(bound->dpse.sequences[1].offset, 63);
+  EXPECT_EQ(bound->dpse.sequences[1].head, 0);
+  EXPECT_TRUE(bound->forward.problem.one_pair_at_a_time);  // tiles of all heads add to the same sums
+  call.args.pse.stride = {378, 63, 9, 1};
+  EXPECT_TRUE(Refused(call, "dpse.shape[1]=1, want 6 (pse.shape[1])"));
+  call.args.pse.stride = {};
+  EXPECT_TRUE(Refused(call, "dpse.shape[1]=1, want 6 (pse.shape[1])"));
+}
+
 TEST(BindGrad, DPseOfPackedSequences) {
   const int64_t pairs = 6 * (3 * 5 + 0 * 4 + 9 * 0 + 6 * 21);
   const auto full = GradCall::WithDPse(PackedShape(), {pairs}).Bind();

@@ -16,7 +16,7 @@ from ..engine import attend, compute
 from ..shapes import empty_like
 from .mask import Kept
 from .score import Form, values_of
-from .trace import Unchanged, reduced, widened
+from .trace import Unchanged, widened
 
 _BIASES = 1 << 22  # the most values of a bias in memory
 _EMPTY = -torch.finfo(torch.float32).max  # the maximum of a row without keys
@@ -39,8 +39,7 @@ class Call:
     ) -> None:
         self.kept, self.form, self.is_slopes, self.in_slabs, self.known = kept, form, is_slopes, in_slabs, known
         self.scale = scale * form.scale
-        in_batch = any("b" in node.depends for node, _ in form.biases)
-        self.slabs = self._slabs(kept.sizes.batch if in_batch else 1) if in_slabs else [slice(0, kept.sizes.rows)]
+        self.slabs = self._slabs() if in_slabs else [slice(0, kept.sizes.rows)]
         self.captured: list[Tensor] = []
         if in_slabs:
             every = {id(t): t for node, _ in form.biases for t in node.captured() if t.is_floating_point()}
@@ -53,25 +52,22 @@ class Call:
         given = {"mask": self.kept.rule(rows), "scale": self.scale, "softcap": self.form.softcap}
         return made(_fa.AttentionOptions, {"layout": "BNSD", "pse_type": pse_type, **given})
 
-    def _slabs(self, batch: int) -> list[slice]:
-        """Returns the slabs of rows of which a bias [batch, N, rows, S] is in memory at once."""
-        sizes = self.kept.sizes
-        step = max(128, _BIASES // max(batch * sizes.heads * sizes.keys, 1) // 128 * 128)
+    def _slabs(self) -> list[slice]:
+        """Returns the slabs of rows of which a bias [B|1, N|1, rows, S] is in memory at once."""
+        sizes, used = self.kept.sizes, frozenset[str]().union(*(node.depends for node, _ in self.form.biases))
+        per_row = (sizes.batch if "b" in used else 1) * (sizes.heads if "h" in used else 1) * sizes.keys
+        step = max(128, _BIASES // max(per_row, 1) // 128 * 128)
         return [slice(begin, min(begin + step, sizes.rows)) for begin in range(0, sizes.rows, step)]
 
-    def slabs_of_backward(self, tensors: Sequence[Tensor], need_bias: bool) -> list[slice]:
-        """Returns slabs also for a gradient per head of a bias that heads share."""
-        shared = need_bias and not self.in_slabs and not self.is_slopes and tensors[0].shape[1] < self.kept.sizes.heads
-        return self._slabs(tensors[0].shape[0]) if shared and tensors[0].shape[2] > 1 else self.slabs
-
     def bias(self, rows: slice, tensors: Sequence[Tensor]) -> Tensor | None:
-        if self.in_slabs:
-            others = {id(own): given.to(own.dtype) for own, given in zip(self.captured, tensors, strict=True)}
-            return values_of(self.form, self.kept, rows.start, rows.stop, others)
-        if not tensors or self.is_slopes:
+        """Returns the bias [B|1, N|1, rows|1, S], or the slopes."""
+        if not self.in_slabs:
             return tensors[0] if tensors else None
-        bias = tensors[0][:, :, rows] if tensors[0].shape[2] > 1 else tensors[0]
-        return bias.expand(-1, self.kept.sizes.heads, -1, -1)
+        others = {id(own): given.to(own.dtype) for own, given in zip(self.captured, tensors, strict=True)}
+        return values_of(self.form, self.kept, rows.start, rows.stop, others)
+
+    def of_every_head(self, bias: Tensor | None) -> Tensor | None:
+        return bias if bias is None or self.is_slopes else bias.detach().expand(-1, self.kept.sizes.heads, -1, -1)
 
 
 class Engine(torch.autograd.Function):
@@ -116,7 +112,7 @@ def _forward(call: Call, query: Tensor, key: Tensor, value: Tensor, tensors) -> 
     parts = []
     order = "dense" if len(call.slabs) > 1 or not _as_query(query, value) else "as query"
     for rows in call.slabs:
-        bias, pairs = call.bias(rows, tensors), call.kept.pairs(rows)
+        bias, pairs = call.of_every_head(call.bias(rows, tensors)), call.kept.pairs(rows)
         parts.append(attend(query[:, :, rows], key, value, pairs, bias, None, call.options(rows), order, True))
     return parts[0] if len(parts) == 1 else tuple(torch.cat(same, 2) for same in zip(*parts, strict=True))
 
@@ -140,42 +136,36 @@ def _backward(call: Call, given, top: Tensor, total: Tensor, tensors, needed) ->
     dq_parts: list[Tensor] = []
     dk = dv = None
     sums: list[Any] = [None] * len(tensors)
-    slabs = call.slabs_of_backward(tensors, any(needed))
-    parts_of_bias: list[Tensor] = []
-    for rows in slabs:
+    for rows in call.slabs:
         with torch.set_grad_enabled(call.in_slabs):
             leaves = tuple(t.detach().requires_grad_(need) for t, need in zip(tensors, needed, strict=True))
             bias = call.bias(rows, leaves)
         of_rows = (t[:, :, rows] for t in (query, out, d_out, top, total))
-        dq, dk_part, dv_part, dbias = _slab_backward(call, rows, key, value, *of_rows, bias, any(needed))
+        dq, dk_part, dv_part, *dbias = _slab_backward(call, rows, key, value, *of_rows, bias, any(needed))
         dq_parts.append(dq)
-        if len(slabs) > 1:
+        if len(call.slabs) > 1:
             dk_part, dv_part = dk_part.float(), dv_part.float()
         dk, dv = (dk_part, dv_part) if dk is None else (dk.add_(dk_part), dv.add_(dv_part))
-        if dbias is not None and not call.in_slabs:
-            parts_of_bias.append(dbias if call.is_slopes else reduced(dbias, tensors[0].shape))
-        elif dbias is not None:
-            wanted = [leaf for leaf in leaves if leaf.requires_grad]
-            parts = iter(torch.autograd.grad(bias, wanted, dbias, allow_unused=True))
-            for place, need in enumerate(needed):
-                part = next(parts) if need else None
-                if part is not None:
-                    sums[place] = part if sums[place] is None else sums[place] + part
-    if parts_of_bias:
-        sums = [parts_of_bias[0] if len(slabs) == 1 else torch.cat(parts_of_bias, 2)]
+        if not dbias or not call.in_slabs:
+            sums = dbias or sums
+            continue
+        parts = iter(torch.autograd.grad(bias, [t for t in leaves if t.requires_grad], dbias, allow_unused=True))
+        for place, need in enumerate(needed):
+            part = next(parts) if need else None
+            if part is not None:
+                sums[place] = part if sums[place] is None else sums[place] + part
     return [dq_parts[0] if len(dq_parts) == 1 else torch.cat(dq_parts, 2), dk, dv], sums
 
 
 def _slab_backward(call, rows, key, value, query, out, d_out, top, total, bias, need_bias):
     inputs = {"q": query, "k": key, "v": value, "dense_mask": call.kept.pairs(rows)}
-    inputs |= {"pse": None if bias is None else bias.detach()}
+    inputs |= {"pse": call.of_every_head(bias)}
     inputs |= {"out": out, "softmax_max": top, "softmax_sum": total, "d_out": d_out}
     results = {f"d{name}": empty_like(t) for name, t in (("q", query), ("k", key), ("v", value))}
-    name = "dslopes" if call.is_slopes else "dpse"
     if need_bias:
-        results[name] = torch.empty_like(inputs["pse"], memory_format=torch.contiguous_format)
+        results["dslopes" if call.is_slopes else "dpse"] = torch.empty(bias.shape)
     compute(_fa.backward, inputs, results, call.options(rows))
-    return results["dq"], results["dk"], results["dv"], results.get(name)
+    return results.values()
 
 
 def by_operations(

@@ -22,7 +22,7 @@ from ..._pytorch import HigherOrder, after_autograd, any_requires_grad, as_outer
 from .. import autograd
 from ..operators import operator
 from .attention import Results
-from .prepare import check, computed, in_order, prepared
+from .prepare import check, computed, in_order
 
 _LISTS = ("kv_num_blocks", "kv_indices", "full_kv_num_blocks", "full_kv_indices")
 _SETTINGS = (
@@ -81,7 +81,8 @@ class _Traced(HigherOrder):
         if torch.compiler.is_exporting():
             raise NotImplementedError("fa.torch.flex_attention: torch.export cannot save score_mod and mask_mod")
         if not isinstance(score_mod, GraphModule):
-            return _outside(query, key, value, score_mod, lists, sizes, mask_mod, scale, **options)
+            mask = _block_mask(lists, sizes, mask_mod)
+            return _outside(query, key, value, score_mod, mask, options["enable_gqa"], scale)
         captured = list(of_score), list(of_mask)
         number = _number_of(_Functions(score_mod, mask_mod, captured))
         tensors, tensors_of_mask = ([value for value in values if isinstance(value, Tensor)] for values in captured)
@@ -93,11 +94,7 @@ class _Traced(HigherOrder):
 traced = _Traced()
 
 
-@torch.compiler.disable
-def _outside(query, key, value, score_mod, lists, sizes, mask_mod, scale, enable_gqa):
-    mask = _block_mask(lists, sizes, mask_mod)
-    results = computed(*prepared(query, key, value, score_mod, mask, enable_gqa), scale)
-    return in_order(results.out, query), *results[1:]
+_outside = torch.compiler.disable(computed)
 
 
 def _block_mask(lists: list[Tensor], sizes: list[int], mask_mod: Callable[..., Tensor]) -> BlockMask | None:
@@ -125,7 +122,7 @@ def _called(query, key, value, of_mask, captured, numbers, sizes, graphs, scale,
     score_mod, mask_mod = functions.bound([*captured, *of_mask[count:]], numbers)
     mask = _block_mask(of_mask[:count], sizes, mask_mod)
     with as_outermost():
-        return computed(*prepared(query, key, value, score_mod, mask, enable_gqa), scale, known)
+        return computed(query, key, value, score_mod, mask, enable_gqa, scale, known)
 
 
 def _fake(query, key, value, *_):
@@ -211,5 +208,4 @@ def _derivative(own: Any) -> Callable:
 def forward(query, *arguments):
     """Returns out, lse, max_scores and the sums of weights."""
     with torch.no_grad():
-        results = _called(query, *arguments)
-    return in_order(results.out, query), *results[1:]
+        return tuple(_called(query, *arguments))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -13,12 +12,13 @@ from torch import Tensor
 from torch.nn.attention.flex_attention import BlockMask
 
 from ..._pytorch import dq_write_order
+from ..._replaced import Replacement
 from ..entered import context
 from ..sdpa import autocast
 from .attention import Results
 from .compiled import every_pair, score_itself, traced
 from .mask import Kept, Sizes
-from .prepare import check_is_mask, computed, in_order, prepared, traced_mask
+from .prepare import check_is_mask, computed, prepared, traced_mask
 
 
 def flex_attention(
@@ -70,8 +70,7 @@ def flex_attention(
     if torch.compiler.is_compiling():
         results = _compiled(query, key, value, score_mod, block_mask, enable_gqa, scale)
     else:
-        results = computed(*prepared(query, key, value, score_mod, block_mask, enable_gqa), scale)
-        results = results._replace(out=in_order(results.out, query))
+        results = computed(query, key, value, score_mod, block_mask, enable_gqa, scale)
     out = results.out
     if return_aux is not None:
         lse, max_scores = (getattr(results, name) if getattr(return_aux, name) else None for name in ("lse", "max_scores"))
@@ -177,28 +176,7 @@ def _ordered(blocks: Tensor) -> tuple[Tensor, Tensor]:
     return blocks.sum(-1).to(torch.int32), columns.to(torch.int32).contiguous()
 
 
-class _Replacement:
-    """Counts the active contexts of replace_flex_attention. The last one restores PyTorch's functions."""
-
-    def __init__(self) -> None:
-        self.lock, self.depth = threading.Lock(), 0
-        self.before: tuple[Callable, Callable] | None = None
-
-    def enter(self) -> None:
-        with self.lock:
-            if self.depth == 0:
-                self.before = host.flex_attention, host.create_block_mask
-                host.flex_attention, host.create_block_mask = flex_attention, create_block_mask
-            self.depth += 1
-
-    def leave(self) -> None:
-        with self.lock:
-            self.depth -= 1
-            if self.depth == 0:
-                host.flex_attention, host.create_block_mask = self.before
-
-
-_replacement = _Replacement()
+_replacement = Replacement(host, flex_attention=flex_attention, create_block_mask=create_block_mask)
 
 
 @context("fa.torch.replace_flex_attention")

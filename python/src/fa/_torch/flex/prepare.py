@@ -158,9 +158,24 @@ def _scores(score_mod: Callable[..., Tensor] | None, node: Node | None) -> Calla
 
 
 def computed(
-    query: Tensor, key: Tensor, value: Tensor, prepared: Prepared, scale: float, known: Results | None = None
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    score_mod: Callable[..., Tensor] | None,
+    block_mask: BlockMask | None,
+    enable_gqa: bool,
+    scale: float,
+    known: Results | None = None,
 ) -> Results:
-    """Computes a call. If `known` has the results of a forward, the engine does not compute them again."""
+    """Computes a call. If `known` has the results of a forward, the engine does not compute them again. The output has
+    strides in the order of query's."""
+    results = _computed(*prepared(query, key, value, score_mod, block_mask, enable_gqa), scale, known)
+    return results._replace(out=in_order(results.out, query))
+
+
+def _computed(
+    query: Tensor, key: Tensor, value: Tensor, prepared: Prepared, scale: float, known: Results | None
+) -> Results:
     if min(*query.shape[:3], key.shape[2], value.shape[3]) == 0:
         nothing = query[..., :0].sum() + key[..., :0].sum() + value[..., :0].sum()
         out = nothing.expand(*query.shape[:3], value.shape[3]).clone()

@@ -232,7 +232,7 @@ def _view(node: Node, sign: int, kept: Kept) -> Bias | None:
 
 
 def values_of(form: Form, kept: Kept, begin: int, end: int, others: dict[int, Tensor]) -> Tensor:
-    """Returns the sum of the biases for some query rows, float32 [B|1, N, rows, S]."""
+    """Returns the sum of the biases for some query rows, float32 [B|1, N|1, rows, S]."""
     b, h, rows, keys = kept.sizes.indices()
     values = _sum_of(form, (b, h, rows[begin:end], keys), others)
-    return expanded(values, torch.Size((values.shape[0], kept.sizes.heads, end - begin, len(keys)))).contiguous()
+    return expanded(values, torch.Size((*values.shape[:2], end - begin, len(keys)))).contiguous()
