@@ -7,8 +7,8 @@ import machine
 
 from drawing import legend_above, plt
 
-NAMES = {"fa": "fa", "sdpa": "sdpa", "eager": "eager", "flex_attention": "flex_attention"}
-COLORS = {"fa": "#0b6e4f", "sdpa": "#e4572e", "eager": "#b0b0b0", "flex_attention": "#4f86c6"}
+NAMES = {"fa": "fa", "sdpa": "sdpa", "eager": "eager", "flex_attention": "flex_attention", "vllm": "vLLM"}
+COLORS = {"vllm": "#8e6bbf", "fa": "#0b6e4f", "sdpa": "#e4572e", "eager": "#b0b0b0", "flex_attention": "#4f86c6"}
 
 
 def milliseconds(entry, name):
@@ -41,11 +41,11 @@ def line_of(entry):
 def table(results):
     names = [name for name in NAMES if any(name in entry["by"] for entry in results["entries"])]
     others = [name for name in names if name != "fa"]
-    weighed = [name for name in names if name != "flex_attention"]
+    weighed = [name for name in names if name not in ("flex_attention", "vllm")]
     head = ["step", "fa, ms", *(f"{name} / fa" for name in others), "attention", *(f"{name}, MB" for name in weighed)]
     lines = ["| " + " | ".join(head) + " |", "|---|" + "---:|" * (len(head) - 1)]
     for entry in results["entries"]:
-        cells = [f"{entry['model']} {entry['work']} {entry['dtype']}", _cell(milliseconds(entry, "fa"), "{:.1f}")]
+        cells = [f"{entry['model']} {entry['work']} {entry['dtype']}{_clock(entry)}", _cell(milliseconds(entry, "fa"), "{:.1f}")]
         cells += [ratio_text(entry, name) for name in others]
         shares = entry["by"].get("fa", {}).get("shares")
         cells.append(_cell(100 * median(shares) if shares and not entry["work"].startswith("train") else None, "{:.0f} %"))
@@ -53,6 +53,12 @@ def table(results):
         cells += [_cell(None if peak is None else max(0, peak) / 1e6, "{:.0f}") for peak in peaks]
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)
+
+
+def _clock(entry):
+    """Returns what a row says of its clock: nothing of time on all CPUs."""
+    threads = entry.get("threads")
+    return f", CPU, {threads} thread{'s' * (threads > 1)}" if entry.get("clock") == "cpu" else ""
 
 
 def _cell(number, form):
@@ -92,6 +98,8 @@ def write(results, folder):
         f"{min((n for n in rounds if n), default=0)} steps, in turn; ratios are of steps of one round. *Attention* is its share of "
         "fa's forward. Memory is how far a step raised what the process held, 0 where it fitted into memory freed before.\n\n"
     )
+    if any(entry.get("clock") == "cpu" for entry in results["entries"]):
+        text += "*CPU* marks rows that were measured next to other programs, in CPU time of all threads.\n\n"
     if plot(results, folder / "models.png"):
         text += "![Time of a step over that by fa](models.png)\n\n"
     (folder / "models.json").write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")

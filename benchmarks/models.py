@@ -5,7 +5,8 @@
     benchmarks/models.py --report build/models.json docs/benchmarks/NAME    writes tables and, with matplotlib, a plot
 
 --models, --works, --types and --seconds choose what --output measures. A run adds its results to the file, and replaces
-older results of the same cases.
+older results of the same cases. --models vllm measures steps of vLLM (vllm_steps.py), where vLLM is installed. On a
+busy machine, --clock cpu counts the CPU time of all threads.
 
 All implementations have the same weights and tokens. Before the timing, their results for a few tokens are compared
 with "eager" in float64. Implementations take turns, one step each, and the order moves by one per round. Other programs
@@ -31,13 +32,15 @@ from rounds import order_of
 
 IMPLEMENTATIONS = ("fa", "sdpa", "eager", "flex_attention")
 TYPES = {"f32": torch.float32, "bf16": torch.bfloat16}
+CLOCKS = {"wall": time.perf_counter, "cpu": time.process_time}
+VLLM = "vllm"
 
 
 class AttentionTime:
-    """Counts the seconds that a forward spends in the attention functions of one implementation."""
+    """Counts the seconds that a forward spends in the attention functions of one implementation. `now` is a clock."""
 
-    def __init__(self):
-        self.seconds = 0.0
+    def __init__(self, now):
+        self.now, self.seconds = now, 0.0
 
     def wrap(self, name):
         """Replaces the registered attention function `name` by one that also measures its time. @return `name`"""
@@ -46,11 +49,11 @@ class AttentionTime:
             return name  # eager functions are not registered; they are in the models' own modules
 
         def timed(*arguments, **keywords):
-            begin = time.perf_counter()
+            begin = self.now()
             try:
                 return function(*arguments, **keywords)
             finally:
-                self.seconds += time.perf_counter() - begin
+                self.seconds += self.now() - begin
 
         AttentionInterface.register(name, timed)
         return name
@@ -125,9 +128,9 @@ def _time_in_turn(model, steps, entry, clock, seconds):
     while number < 3 or time.monotonic() < end:
         for implementation in order_of(list(steps), number) if steps else ():
             model.set_attn_implementation(implementation)
-            clock.seconds, begin = 0.0, time.perf_counter()
+            clock.seconds, begin = 0.0, clock.now()
             steps[implementation]()
-            took = time.perf_counter() - begin
+            took = clock.now() - begin
             entry["by"][implementation]["samples"].append(took)
             entry["by"][implementation]["shares"].append(clock.seconds / took)
         number += 1
@@ -143,47 +146,59 @@ def _begin(output):
     results = {"machine": machine.describe(), "torch": torch.__version__, "mkl_unlocked": is_unlocked(), "entries": []}
     if output and output.exists():
         before = json.loads(output.read_text(encoding="utf-8"))
-        if any(before[name] != results[name] for name in ("machine", "torch", "mkl_unlocked")):
+        same = machine.is_same(before["machine"], results["machine"])
+        if not same or any(before[name] != results[name] for name in ("torch", "mkl_unlocked")):
             raise SystemExit(f"models: {output} has results of another machine or PyTorch; name another file")
         results["entries"] = before["entries"]
     return results
 
 
-def run(arguments):
+def _entries(name, arguments, implementations, clock):
+    """Measures the cases of one model, and yields their results."""
     size = model_cases.QUICK if arguments.quick else model_cases.WHOLE
-    torch.set_num_threads(arguments.threads or torch.get_num_threads())
-    clock = AttentionTime()
-    implementations = [clock.wrap(name) for name in arguments.by.split(",")]
-    results = _begin(arguments.output)
-    measured = []
-    for name in arguments.models.split(","):
-        for dtype in arguments.types.split(","):
-            for work in model_cases.works(name, size):
-                if arguments.works and not {work, work.split()[0]} & set(arguments.works.split(",")):
-                    continue
+    wanted = set(filter(None, arguments.works.split(",")))
+    for dtype in arguments.types.split(","):
+        if name == VLLM:
+            import vllm_steps  # this module starts vLLM
+
+            yield from vllm_steps.entries(dtype, wanted, arguments.seconds, clock.now)
+            continue
+        for work in model_cases.works(name, size):
+            if not wanted or {work, work.split()[0]} & wanted:
                 # After too many recompilations, PyTorch runs flex_attention uncompiled. The reset keeps earlier
                 # compilations from counting.
                 torch.compiler.reset()
-                entry = measure(name, work, dtype, size, implementations, clock, arguments.seconds)
-                key = _case_of(entry)
-                results["entries"] = [e for e in results["entries"] if _case_of(e) != key] + [entry]
-                measured.append(entry)
-                print(model_report.line_of(entry), flush=True)
-                if arguments.output:
-                    arguments.output.write_text(json.dumps(results, indent=1), encoding="utf-8")
-    failed = [e for e in measured if "failed" in e["by"].get("fa", {})]
-    return 1 if failed else 0
+                yield measure(name, work, dtype, size, implementations, clock, arguments.seconds)
+
+
+def run(arguments):
+    torch.set_num_threads(arguments.threads or torch.get_num_threads())
+    clock = AttentionTime(CLOCKS[arguments.clock])
+    implementations = [clock.wrap(name) for name in arguments.by.split(",")]
+    results = _begin(arguments.output)
+    failed = False
+    for name in arguments.models.split(","):
+        for entry in _entries(name, arguments, implementations, clock):
+            entry |= {"clock": arguments.clock, "threads": torch.get_num_threads()}
+            key = _case_of(entry)
+            results["entries"] = [e for e in results["entries"] if _case_of(e) != key] + [entry]
+            failed |= "failed" in entry["by"].get("fa", {})
+            print(model_report.line_of(entry), flush=True)
+            if arguments.output:
+                arguments.output.write_text(json.dumps(results, indent=1), encoding="utf-8")
+    return int(failed)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="tiny models, three rounds")
-    parser.add_argument("--models", default=",".join(model_cases.CONFIGS))
+    parser.add_argument("--models", default=",".join(model_cases.CONFIGS), help="of %(default)s," + VLLM)
     parser.add_argument("--works", default="", help="of prefill, decode, train, or with their tokens: prefill 2048")
     parser.add_argument("--types", default="f32,bf16")
     parser.add_argument("--by", default="fa,sdpa,eager", help="of " + ", ".join(IMPLEMENTATIONS))
     parser.add_argument("--seconds", type=float, default=20.0, help="per case; at least three rounds")
     parser.add_argument("--threads", type=int, default=0, help="of PyTorch; 0: its own choice")
+    parser.add_argument("--clock", choices=CLOCKS, default="wall")
     parser.add_argument("--build", default="build/release", help="build folder of mkl_unlock")
     parser.add_argument("--output", type=Path)
     parser.add_argument("--report", nargs=2, metavar=("RESULTS", "FOLDER"), type=Path)

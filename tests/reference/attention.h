@@ -31,7 +31,7 @@ struct Seed {
   uint64_t seed = 0, offset = 0;
 };
 
-/// What has a sink of its own: a head, a row of a head in all batch elements, or a row of one batch element.
+/// What has a sink of its own: a head, a row of a head (shared by all batch elements), or a row of one batch element.
 enum class SinkForm : uint8_t { kPerHead, kPerRowOfAll, kPerRow };
 
 /// One dense attention call. Each tensor has one batch element after another, each of shape [heads, rows, size]. Values
@@ -70,7 +70,7 @@ struct Problem {
   [[nodiscard]] int64_t KeyRow(int64_t b, int64_t n_kv, int64_t j, int64_t columns) const;
 };
 
-/// Returns whether query i of head n sees key j by the rule and the dense mask.
+/// Returns whether both `mask` and `dense_mask` let query i of head n see key j.
 [[nodiscard]] bool Keeps(const Problem& problem, int64_t b, int64_t n, int64_t i, int64_t j);
 
 /// Returns the index at which pair (i, j) reads pse.values. The mask must keep the pair.

@@ -14,8 +14,8 @@ struct PartialRow {
   [[nodiscard]] bool absent() const;
 };
 
-/// Returns the row for the keys of both. If one of the two has no keys, the result is the other. If neither has keys,
-/// out is 0, max is -FLT_MAX and sum is FLT_MAX.
+/// Returns the row for the keys of `prev` and `cur` together. If only one of these rows has keys, returns that row. If
+/// neither has keys, out is 0, max is -FLT_MAX and sum is FLT_MAX.
 [[nodiscard]] PartialRow Merge(const PartialRow& prev, const PartialRow& cur);
 
 }  // namespace reference

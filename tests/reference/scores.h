@@ -69,7 +69,7 @@ Score<Real> ScoreOf(const Problem& p, int64_t b, int64_t n, int64_t i, int64_t j
     const Real tanh = std::tanh(score.value / cap);
     score.value = cap * tanh;
     score.cap_slope = 1 - tanh * tanh;
-    // If the score is infinite, the result is exactly the cap, whatever the error of the product.
+    // An infinite score gives exactly cap or -cap, so the result has no rounding error.
     if (std::isinf(score.magnitude) && std::fabs(tanh) == 1) score.magnitude = 0;
   }
   if (p.pse_type == PseType::kScaleThenAdd) {

@@ -22,7 +22,8 @@ bool ExecutesPairsOfBf16() {
   return waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }
 
-// The priority is the first that programs may use, because other static objects may ask for the level.
+// The constructor has the first priority that programs may use. So it runs before other static objects, which may ask
+// for the level.
 __attribute__((constructor(101))) void AssumeWhatExecutes() {
   if (std::getenv("FA_ASSUME_ISA") == nullptr && ExecutesPairsOfBf16()) setenv("FA_ASSUME_ISA", "avx512_bf16", 1);
 }

@@ -45,7 +45,7 @@ uint8_t NearestCode(DType format, float number) {
   // Magnitudes grow with the code up to 448, whose code is 0x7e.
   const double magnitude = std::abs(static_cast<double>(number));
   uint8_t above = 0;
-  for (uint8_t step = 64; step > 0; step /= 2) {  // the smallest code that is not below the magnitude
+  for (uint8_t step = 64; step > 0; step /= 2) {  // finds the smallest code that is not below the magnitude
     if (above + step - 1 < 0x7e && CompressedNumber(format, above + step - 1) < magnitude) above += step;
   }
   if (above == 0) return sign;

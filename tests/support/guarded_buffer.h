@@ -19,7 +19,7 @@ enum class Place : uint8_t {
 /// before and after the memory. The bytes between these pages and the memory are canaries, also filled with 0xFF.
 class GuardedBuffer {
  public:
-  /// @param past_alignment  with kInside: bytes past a 64-byte boundary
+  /// @param past_alignment  with kInside: distance of the first byte from a 64-byte boundary, in bytes
   explicit GuardedBuffer(size_t bytes, Place place = Place::kInside, size_t past_alignment = 0);
   ~GuardedBuffer();
   GuardedBuffer(const GuardedBuffer&) = delete;

@@ -11,8 +11,8 @@ namespace fa::test {
 /// emulator the limit is ten times as long.
 inline unsigned HangSeconds(unsigned seconds) { return Emulated() ? 10 * seconds : seconds; }
 
-/// Ends the process by SIGALRM if its scope takes longer. So a hang fails one test and not the whole suite. The limit
-/// is far more than any machine needs.
+/// Ends the process by SIGALRM if the object lives longer than HangSeconds(seconds). So a hang fails one test and not
+/// the whole suite. The limit is far more than any machine needs.
 class HangAlarm {
  public:
   explicit HangAlarm(unsigned seconds = 60) { alarm(HangSeconds(seconds)); }

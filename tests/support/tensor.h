@@ -41,8 +41,8 @@ class Tensor {
 
   [[nodiscard]] double Get(int64_t offset) const;
   void Set(int64_t offset, double value) const;
-  /// AppendTo appends the elements from `offset` on to `values`. SetRun sets them to the numbers at `values`, and Fill
-  /// sets them all to one number.
+  /// AppendTo appends to `values` the `count` elements that begin at `offset`. SetRun sets these elements to the
+  /// numbers at `values`, and Fill sets all of them to one number.
   void AppendTo(std::vector<double>& values, int64_t offset, int64_t count) const;
   void SetRun(int64_t offset, const double* values, int64_t count) const;
   void Fill(int64_t offset, int64_t count, double value) const;
@@ -80,8 +80,9 @@ struct HeadSizes {
   int64_t batch = 1, heads = 1, rows = 1, size = 1;
 };
 
-/// Elements that are left free: `inner` after each row of a head, `middle` after a group of such rows, and `outer`
-/// after a group of those groups. Layouts without such a group ignore the member.
+/// Numbers of unused elements in memory. In BNSD, `inner` elements follow each row, `middle` elements follow each head,
+/// and `outer` elements follow each batch element. Other layouts pad their own dimensions, from the inside outwards.
+/// BSH and SBH ignore `inner`, and TND ignores `outer`.
 struct Padding {
   int64_t inner = 0, middle = 0, outer = 0;
 

@@ -98,8 +98,8 @@ void ForAllIntervals(int64_t size, Visit visit) {
   }
 }
 
-// Counts kept pairs one by one, using Keys only. Its table has the number of kept pairs in [rows above i][keys left of
-// j].
+// Counts kept pairs one by one, by RowRule::Keys alone. before_[i][j] is the number of kept pairs in the rows above i
+// and the keys left of j.
 class DenseMask {
  public:
   explicit DenseMask(const RowRule& rule) {
@@ -225,7 +225,7 @@ TEST(RowInterval, KeptPairsAreCountedExactlyForAllSmallShapes) {
   });
 }
 
-// Visits all lists of 3 rows over 4 keys.
+// Visits every combination of begins and ends for 3 rows over 4 keys.
 template <typename Visit>
 void ForAllLists(Visit visit) {
   constexpr int64_t kRows = 3, kKeys = 4, kPairs = (kKeys + 1) * (kKeys + 1);

@@ -96,7 +96,7 @@ BackwardCall::References BackwardCall::Compute() const {
 }
 
 // A gradient of slopes is a sum over all pairs, whose terms mostly cancel. So the naive computation may be exact by
-// chance.
+// chance, and its error cannot serve as a bound. GradientTolerance gives the bound instead.
 ::testing::AssertionResult BackwardCall::SlopesMatch(const reference::Gradients& exact) const {
   const reference::Problem& p = forward.problem;
   const BackwardValues values{.problem = p, .forward = reference::Forward(p), .d_out = d_out_};

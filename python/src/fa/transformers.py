@@ -21,7 +21,7 @@ from transformers.utils import logging
 
 from ._model import pages as _model_pages
 from ._model import support as _model_support
-from ._model.caches import CompressedCache, GrowingCache, scale_of
+from ._model.caches import CompressedCache, GrowingCache, Int8Cache, scale_of
 from ._model.calls import count, report
 from ._model.masks import mask_of_model
 from ._model.model_mask import ModelMask
@@ -31,7 +31,7 @@ from ._pytorch import version_of
 from ._torch.dropout import new_state
 from ._torch.shapes import keys_side_by_side
 
-__all__ = ["NAME", "CompressedCache", "GrowingCache", "attention_forward", "mask_of_model", "report"]
+__all__ = ["NAME", "CompressedCache", "GrowingCache", "Int8Cache", "attention_forward", "mask_of_model", "report"]
 
 NAME = "fa"
 _COPY = "_fa_keys_side_by_side"

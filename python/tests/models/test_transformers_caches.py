@@ -13,7 +13,7 @@ from transformers.cache_utils import DynamicIndexedLayer, DynamicLayer, DynamicS
 
 import fa.transformers
 from fa._model.caches import _Growing, _growing, _of_class
-from fa.transformers import CompressedCache, GrowingCache, attention_forward
+from fa.transformers import CompressedCache, GrowingCache, Int8Cache, attention_forward
 
 NEW = 20
 DENSE = ["llama", "mistral", "gemma2", "gpt_oss", "qwen3"]
@@ -202,7 +202,7 @@ def test_codes_and_scales_stay_together():
 
 
 def test_caches_can_be_pickled():
-    for cache in (GrowingCache, CompressedCache):
+    for cache in (GrowingCache, CompressedCache, Int8Cache):
         for window in (None, 6):
             first = cache(LlamaConfig(num_hidden_layers=1, layer_types=["full_attention"]))
             first.layers = [layers_of(window)[1 if cache is GrowingCache else 2]]
@@ -285,7 +285,7 @@ def test_a_prompt_in_parts_reads_the_codes():
     ids = tokens(2, 40, seed=2)
     with torch.no_grad():
         want = model(ids, past_key_values=CompressedCache(model.config)).logits
-        cache = CompressedCache(model.config)
+        cache = Int8Cache(model.config)
         parts = [model(part, past_key_values=cache).logits for part in ids.split([21, 1, 17, 1], 1)]
     torch.testing.assert_close(torch.cat(parts, 1), want, rtol=1e-4, atol=1e-4)
 

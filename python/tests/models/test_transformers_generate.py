@@ -5,8 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 from hf_models import greedy, model_of, tokens, with_attention
+from reference import assert_within, attention, tolerances
 from test_transformers_masks import Sizes
 from transformers import ContinuousBatchingConfig, DynamicCache, GenerationConfig, StaticCache
+
+from fa._model import pages
 
 NEW = 12
 
@@ -115,3 +118,39 @@ def test_continuous_batching_gives_the_tokens_of_each_request_alone(name):
     for prompt, new in zip(prompts, got, strict=True):
         want = model.generate(torch.tensor([prompt]), do_sample=False, max_new_tokens=NEW, min_new_tokens=NEW)
         assert new == want[0, len(prompt) :].tolist()
+
+
+class _GatheringCache:
+    """The part of a PagedAttentionCache of transformers 5.16 and 5.17 that attention sees. It holds one layer."""
+
+    def __init__(self, window: int):
+        self.sliding_windows = {0: window}  # 1 stands for none
+        self.key, self.value = (torch.randn(64, 2, 16) for _ in range(2))
+
+    def update(self, key_states, value_states, layer_idx, read_index, write_index):
+        for held, new in ((self.key, key_states), (self.value, value_states)):
+            held.index_copy_(0, write_index[layer_idx], new[0].transpose(0, 1))
+        return self.key[read_index[0]], self.value[read_index[0]]
+
+
+@pytest.mark.parametrize("window", [1, 8])
+def test_caches_that_gather_keys_are_those_of_transformers_5_16(window):
+    """Two requests, of three tokens after 17 keys and of one token after 9 keys."""
+    cache = _GatheringCache(window)
+    places = torch.randperm(64)[:30]
+    layer_type = "full_attention" if window == 1 else "sliding_attention"
+    batch = {"cu_seq_lens_q": torch.tensor([0, 3, 4]), "cu_seq_lens_k": {layer_type: torch.tensor([0, 20, 30])}}
+    batch |= {"read_index": [places], "write_index": [torch.cat([places[17:20], places[29:30]])]}
+    query, (key, value) = torch.randn(1, 4, 4, 16), (torch.randn(1, 2, 4, 16) for _ in range(2))
+    call = pages.ModelCall(scale=0.25)
+    got = pages.attend_pages(0, query, key, value, cache, call, batch)
+    for rows, keys in ((slice(0, 3), places[:20]), (slice(3, 4), places[20:])):
+        q, *kv = query[0][:, rows].double(), cache.key[keys].double(), cache.value[keys].double()
+        q, k, v = q[None], *(t.transpose(0, 1)[None] for t in kv)
+        place = torch.arange(len(keys))
+        distance = place - place[-q.shape[2] :, None]
+        keep = (distance <= 0) & ((distance > -window) | (window == 1))
+        options = {"scale": 0.25, "keep": keep}
+        want = attention(q, k, v, **options)[0]
+        bound = tolerances(q, k, v, torch.zeros_like(want), torch.float32, **options)["out"]
+        assert_within(got[:, rows].transpose(1, 2), want, bound, f"window {window}")

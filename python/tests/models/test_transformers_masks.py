@@ -252,3 +252,23 @@ def test_prefix_sums_alone_pack_sequences(window):
         part = slice(begin, end)
         want, _ = attention_forward(module, q[:, :, part], k[:, :, part], v[:, :, part], mask[None, None])
         torch.testing.assert_close(got[:, part], want)
+
+
+def test_masks_may_be_made_by_compiled_code():
+    """As transformers' own test of bidirectional masks: of an encoder and of cross-attention, with and without padding."""
+    config = model_of("llama").config
+    made = torch.compile(utils.create_bidirectional_mask, backend="aot_eager")
+    rows, keys = (torch.ones(2, n, 1, dtype=torch.float16) for n in (10, 5))
+    of_rows, of_keys = (torch.ones_like(t)[..., 0] for t in (rows, keys))
+
+    def both(first, second):
+        own = made(config=config, inputs_embeds=rows, attention_mask=first)
+        return own, made(config=config, inputs_embeds=rows, attention_mask=second, encoder_hidden_states=keys)
+
+    both(of_rows, of_keys)
+    assert both(None, None) == (None, None)
+    of_rows[:, -1] = of_keys[:, -1] = 0
+    for mask, size in zip(both(of_rows, of_keys), (10, 5), strict=True):
+        want = torch.zeros(2, 1, 10, size, dtype=torch.float16)
+        want[..., -1] = torch.finfo(torch.float16).min
+        assert torch.equal(mask + 0, want)

@@ -57,6 +57,12 @@ YARN |= {"beta_fast": 32, "beta_slow": 1, "mscale": 1.0, "mscale_all_dim": 1.0}
 SPARSE = {"index_topk": 32, "index_n_heads": 32, "index_head_dim": 128}
 LISTS_OF_OTHERS = {"num_hidden_layers": 3, "index_topk_freq": 2}  # the third layer reads the second layer's lists
 WINDOWED = {**GROUPED, "sliding_window": 32}
+SPOKEN = {"encoder_layers": 2, "decoder_layers": 2, "encoder_attention_heads": 4, "decoder_attention_heads": 4}
+SPOKEN |= {"vocab_size": 512, "d_model": 128, "encoder_ffn_dim": 256, "decoder_ffn_dim": 256, "num_mel_bins": 16}
+SPOKEN |= {"max_source_positions": 150, "max_target_positions": 256, "pad_token_id": 0}
+SPOKEN |= {"decoder_start_token_id": 1, "bos_token_id": 1, "eos_token_id": 0}
+RATE = 16000  # samples of sound per second
+WITH_TOKENIZER = "bert", "whisper"
 # {model: (class of its configuration, members, its architecture in vLLM)}
 CONFIGS = {
     "llama": ("LlamaConfig", GROUPED, "LlamaForCausalLM"),
@@ -69,6 +75,7 @@ CONFIGS = {
     "gpt_oss": ("GptOssConfig", {**WINDOWED, "num_local_experts": 4, "num_experts_per_tok": 2}, "GptOssForCausalLM"),
     "bloom": ("BloomConfig", {"vocab_size": 512, "hidden_size": 128, "n_layer": 2, "n_head": 4}, "BloomForCausalLM"),
     "bert": ("BertConfig", SMALL, "BertModel"),
+    "whisper": ("WhisperConfig", SPOKEN, "WhisperForConditionalGeneration"),
     "deepseek_v3": (
         "DeepseekV3Config",
         {**SMALL, **LATENT, **EXPERTS},
@@ -88,7 +95,7 @@ CONFIGS = {
 
 
 def folder_of(model: str) -> str:
-    """Returns a folder with the model's config.json."""
+    """Returns a folder with the model's config.json, and with what vLLM needs besides."""
     kind, members, architecture = CONFIGS[model]
     config = getattr(transformers, kind)(**members)
     config.architectures = [architecture]
@@ -99,19 +106,39 @@ def folder_of(model: str) -> str:
         words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"w{i}" for i in range(507))]
         vocabulary.write_text("\n".join(words), encoding="utf-8")
         transformers.BertTokenizer(str(vocabulary)).save_pretrained(folder)
+    if model == "whisper":
+        save_processor(folder)
     return folder
 
 
-def vary_weights() -> None:
+def save_processor(folder: str) -> None:
+    """Writes a tokenizer without merges, and what makes 150 encoder positions of 3 seconds of sound."""
+    words = {"<|endoftext|>": 0, "<|startoftranscript|>": 1, **{f"w{i}": i for i in range(2, 512)}}
+    Path(folder, "vocab.json").write_text(json.dumps(words), encoding="utf-8")
+    Path(folder, "merges.txt").write_text("#version: 0.2\n", encoding="utf-8")
+    tokenizer = transformers.WhisperTokenizer(str(Path(folder, "vocab.json")), str(Path(folder, "merges.txt")))
+    features = transformers.WhisperFeatureExtractor(SPOKEN["num_mel_bins"], RATE, chunk_length=3)
+    transformers.WhisperProcessor(features, tokenizer).save_pretrained(folder)
+
+
+def vary_weights(largest: float) -> None:
     """Gives each of vLLM's dummy weights a seed of its own, and weights of a size at which tokens do not repeat."""
     seeds = itertools.count(1)
-    dummy_loader.initialize_single_dummy_weight = lambda weight: FILL(weight, -0.3, 0.3, next(seeds))
+    dummy_loader.initialize_single_dummy_weight = lambda weight: FILL(weight, -largest, largest, next(seeds))
 
 
 def prompts_of(lengths: list[int], shared: int) -> list[dict]:
     numbers = random.Random(1)
     prefix = [numbers.randrange(1, 500) for _ in range(shared)]
     return [{"prompt_token_ids": prefix + [numbers.randrange(1, 500) for _ in range(n)]} for n in lengths]
+
+
+def sounds_of(prompts: list[dict]) -> list[dict]:
+    """Returns prompts of a decoder behind an encoder that gets a second or more of noise."""
+    noise = torch.Generator().manual_seed(1)
+    sounds = [(torch.randn(RATE + 4000 * i, generator=noise).numpy(), RATE) for i in range(len(prompts))]
+    encoders = [{"prompt": "", "multi_modal_data": {"audio": sound}} for sound in sounds]
+    return [{"encoder_prompt": e, "decoder_prompt": d} for e, d in zip(encoders, prompts, strict=True)]
 
 
 def of_tokens(completion) -> dict[str, list]:
@@ -144,13 +171,15 @@ def run_eager(arguments: argparse.Namespace, folder: str) -> dict:
 
 def run(arguments: argparse.Namespace, folder: str) -> dict:
     """Starts an engine, runs it, and ends it."""
-    vary_weights()
+    vary_weights(1.0 if arguments.model == "whisper" else 0.3)  # logits of Whisper hardly differ with 0.3
     options = {"dtype": "float32", "max_model_len": 1024, "max_num_seqs": 4, "kv_cache_memory_bytes": 64 << 20, "seed": 0}
-    options |= {"enforce_eager": True, "skip_tokenizer_init": arguments.model != "bert"}
+    options |= {"enforce_eager": True, "skip_tokenizer_init": arguments.model not in WITH_TOKENIZER}
     options |= {"load_format": "auto" if arguments.eager else "dummy"}
+    options |= {"max_model_len": 256} if arguments.model == "whisper" else {}
     options |= json.loads(arguments.options)
     llm = LLM(model=folder, **options)
     prompts = prompts_of(arguments.numbers, arguments.shared)
+    prompts = sounds_of(prompts) if arguments.model == "whisper" else prompts
     results = []
     for _ in range(arguments.rounds):
         if arguments.model == "bert":

@@ -20,7 +20,7 @@ CHUNKS = {"max_num_batched_tokens": 64, "enable_chunked_prefill": True, "enable_
 
 
 SHARED = "--shared", "150", "--rounds", "2", "--options", json.dumps(CHUNKS)
-ALWAYS = ["gpt_oss", "bert", "deepseek_v3"]
+ALWAYS = ["gpt_oss", "bert", "whisper", "deepseek_v3"]
 
 only_all = pytest.mark.skipif(os.environ.get("FA_VLLM_ALL", "0") != "1", reason="FA_VLLM_ALL=1 runs it")
 

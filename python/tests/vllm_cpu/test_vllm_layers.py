@@ -119,17 +119,18 @@ def test_an_encoder_sees_both_sides_and_has_no_cache(attn_type, options):
     impl = step.impl(attn_type, **options)
     step.cache = None
     step.run(impl)
-    step.check(impl, encoder=True)
+    step.check(impl)
 
 
-def test_each_request_has_its_own_causal_flag():
+@pytest.mark.parametrize("window", [None, 8])
+def test_each_request_has_its_own_causal_flag(window):
     step = Step([(1, 9), (4, 30), (4, 30), (40, 60)], causal=[True, False, True, False])
-    impl = step.impl()
+    impl = step.impl(sliding_window=window)
     step.run(impl)
     step.check(impl)
 
 
-def test_a_window_without_causality_bounds_the_left_only():
+def test_a_window_without_causality_bounds_both_sides():
     step = Step([(6, 60), (30, 60)], causal=False)
     impl = step.impl(sliding_window=8)
     step.run(impl)
@@ -240,7 +241,7 @@ def test_an_encoders_requests_have_their_own_causal_flags():
     step = Step([(5, 5), (90, 90), (17, 17), (1, 1)], causal=[True, False, True, True])
     impl = step.impl(AttentionType.ENCODER_ONLY)
     step.run(impl)
-    step.check(impl, encoder=True)
+    step.check(impl)
 
 
 def test_errors_name_vllms_arguments():

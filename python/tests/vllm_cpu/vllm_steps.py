@@ -106,7 +106,7 @@ class Step:
         metadata = builder().build(0, self.metadata())
         return impl.forward(None, self.query, self.key, self.value, self.cache, metadata, self.output)
 
-    def check(self, impl, encoder: bool = False) -> None:
+    def check(self, impl) -> None:
         """Compares the output with attention in float64, request by request. Padding rows must be as they were."""
         causal = self.causal if isinstance(self.causal, list) else [self.causal] * len(self.requests)
         for i, (tokens, keys) in enumerate(self.requests):
@@ -121,8 +121,7 @@ class Step:
             if causal[i]:
                 keep &= distance <= 0
             if impl.sliding_window > 0:  # vLLM's own attributes: the arguments as they were given
-                keep &= distance > -impl.sliding_window
-                keep &= (distance < impl.sliding_window) | (not encoder)
+                keep &= distance.abs() < impl.sliding_window
             bias = None if impl.alibi_slopes is None else impl.alibi_slopes.double()[None, :, None, None] * distance
             sink = None if impl.sinks is None else impl.sinks.double()
             options = {"scale": impl.scale, "keep": keep, "bias": bias, "sink": sink, "softcap": impl.logits_soft_cap}

@@ -58,7 +58,7 @@ struct SharedKvValues {
   [[nodiscard]] std::vector<double> EntriesOfRange(const std::vector<double>& entries, bool of_cmp) const;
 };
 
-/// The tensors of a forward call. Every byte that is no input value is NaN or invalid.
+/// The tensors of a forward call. All elements besides the input values are NaN or invalid indices.
 class SharedKvCall {
  public:
   explicit SharedKvCall(const SharedKvCase& c);

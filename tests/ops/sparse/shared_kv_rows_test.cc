@@ -1,4 +1,4 @@
-// Quantised rows of original and compressed keys give the bits of the keys for which they stand.
+// Attention over quantised rows of original and compressed keys has the bits of attention over the dequantised keys.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -27,7 +27,7 @@ double OfE4M3(uint8_t code) {
   return (code & 0x80) != 0 ? -size : size;
 }
 
-/// Some keys as rows of bytes, with padding behind each row, and the keys for which the rows stand.
+/// Random keys: `rows` holds them quantised, with padding behind each row, and `plain` holds them dequantised.
 struct KeyRowsOfBytes {
   KeyRowsOfBytes(DType dtype, int64_t batch, int64_t keys, uint64_t seed)
       : row_bytes(kRowRope * static_cast<int64_t>(SizeOf(dtype)) + kRowNumbers + kRowScales + 5),

@@ -24,7 +24,7 @@ void CheckShared(const SharedKvCase& c) {
   EXPECT_TRUE(BackwardIsTheReference(c, /*only_l1=*/true));
 }
 
-/// Returns the problem with lists that begin with their keys and end with -1.
+/// Returns the problem with lists of the keys that are read, followed by -1.
 reference::SparseProblem Compact(reference::SparseProblem p) {
   reference::Selection& s = p.selection;
   const reference::Selection before = s;
@@ -102,7 +102,8 @@ TEST(SharedKv, EveryRatio) {
   }
 }
 
-// More keys than a block has, and more heads than a tile has. Lists are longer than the number of compressed keys.
+// There are more keys than a block has, and the largest cases have more heads than a tile has. Lists have more entries
+// than there are compressed keys.
 TEST(SharedKv, EveryNumberOfHeadsWithSeveralBlocksOfKeys) {
   for (const int64_t heads : {1, 2, 8, 16, 17, 64, 150}) {
     for (const DType dtype : kTokenDTypes) {
@@ -176,7 +177,8 @@ SharedKvCase CaseOfSlots(Layout layout, uint64_t page_order) {
   return c;
 }
 
-/// Replaces the original keys in the lists of the case by their rows of the pages, and runs the call.
+/// Replaces each key in the lists of original keys by its slot, the index of its row among all rows of the pages. Then
+/// runs the call.
 Status RunWithSlots(const SharedKvCase& c, const SharedKvCall& call, Context* context) {
   const SharedKvArgs args = call.args();
   const auto* table = static_cast<const int32_t*>(args.ori_block_table.data);
@@ -211,7 +213,7 @@ TEST(SharedKv, RowsOfPagesStandForOriginalKeys) {
   }
 }
 
-// In TND, used_q and the others say how many rows of a sequence are in use.
+// In TND, used_q, used_ori and used_cmp say how many rows of a sequence are in use.
 TEST(SharedKv, GradientsOfRowsInUseOfPackedSequencesAreThoseOfBsnd) {
   SharedKvCase c{.heads = 3, .d = 24, .sink = true};
   c.tokens.lengths = {{5, 3}, {40, 21}};
@@ -366,7 +368,8 @@ TEST_P(SharedKvBits, DoNotDependOnThreads) {
   }
 }
 
-// With ratio 1, no original keys, and the keys below the limit in every list, the call is SparseFlashAttention.
+// With ratio 1, no original keys, and all keys below the limit in every list, the call is the same as a call of
+// SparseFlashAttention.
 TEST_P(SharedKvBits, AreThoseOfSparseAttentionWithOneRange) {
   for (const DType dtype : kTokenDTypes) {
     SharedKvCase c{.heads = 5, .d = 24, .ratio = 1};
@@ -388,7 +391,8 @@ TEST_P(SharedKvBits, AreThoseOfSparseAttentionWithOneRange) {
   }
 }
 
-// Keys in two tensors give the bits of the same keys in one tensor, with one list per token.
+// Attention over two tensors of keys has the bits of attention over one tensor that joins the keys, with one list per
+// token.
 TEST_P(SharedKvBits, AreThoseOfSparseAttentionOverTheJoinedKeys) {
   for (const int64_t heads : {1, 12, 40}) {
     SharedKvCase c{.heads = heads, .d = 24, .left = 30};

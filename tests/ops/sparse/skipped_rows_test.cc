@@ -47,7 +47,7 @@ struct Call {
       Set(d_out, row * kColumns + c, std::numeric_limits<float>::infinity());
     }
   }
-  /// Gives the row of this head dO = 0, so that it adds only zeros.
+  /// Sets dO of this head's row to 0, so that the row adds only zeros to the gradients.
   void Silence(int64_t token, int64_t head) {
     for (int64_t c = 0; c < kColumns; ++c) Set(d_out, (token * heads + head) * kColumns + c, 0);
   }

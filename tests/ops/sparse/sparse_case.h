@@ -24,16 +24,17 @@ struct SparseCase {
   std::optional<float> scale = {};
   bool statistics = true, head_mean = true;  ///< wanted outputs of the forward; the head mean needs block size 1
   bool check_indices = true;
-  bool lse = false;   ///< only for a reference: the statistic is lse, and a backward has max = lse and sum = 1
+  /// Only for expected results: the statistic is lse, and a backward gets lse as the maximum and 1 as the sum.
+  bool lse = false;
   bool sink = false;  ///< for both directions; the backward then has dsink
-  /// Only in the forward: the type of the numbers in rows of quantised keys, which have no d_rope. Without `merged` v
-  /// has such rows too. The last rope_columns of the d columns have no scale.
+  /// Only in the forward: the type of the numbers in quantised rows of k, and of v if the call has v. If `rows` is set,
+  /// d_rope is 0. The last rope_columns of the d columns have no scale.
   std::optional<DType> rows = {};
   int64_t rope_columns = 0, tile = 16;
   /// Whether the products of numbers and scales have few enough bits to be exact in every type of queries.
   bool exact_rows = false;
 
-  /// Returns whether kernels may round the rows that they widen.
+  /// Returns whether kernels may round the rows that they dequantise.
   [[nodiscard]] bool rounds_rows() const { return rows && !exact_rows && tokens.dtype != DType::kF32; }
 };
 
@@ -41,19 +42,20 @@ std::ostream& operator<<(std::ostream& out, const SparseCase& c);
 [[nodiscard]] SparseAttentionOptions OptionsOf(const SparseCase& c);
 /// Quantised rows of keys, or of values.
 struct QuantizedKeys {
-  std::vector<double> bytes;  ///< the rows [keys, bytes per row], as the elements of a tensor of type SparseCase::rows
-  std::vector<double> numbers;  ///< the numbers for which they stand [keys, d]
+  /// The rows [keys, bytes per row]. Each byte is stored as an element of type SparseCase::rows.
+  std::vector<double> bytes;
+  std::vector<double> numbers;  ///< the dequantised rows [keys, d]
 };
 [[nodiscard]] QuantizedKeys DrawQuantizedKeys(const SparseCase& c, Tag tag);
 
 /// Returns the problem of the case as the reference takes it. Values are drawn and rounded to their types.
 [[nodiscard]] reference::SparseProblem MakeReferenceProblem(const SparseCase& c);
 
-/// The tensors of a forward call. Every byte that is no input value is NaN or invalid.
+/// The tensors of a forward call. All elements besides the input values are NaN or invalid indices.
 class SparseCall {
  public:
   explicit SparseCall(const SparseCase& c) : SparseCall(c, MakeReferenceProblem(c)) {}
-  /// Takes these values instead of the case's, for example poisoned ones. Quantised rows stay those of the case.
+  /// Takes `values`, for example poisoned values, instead of the values of the case. Quantised rows come from the case.
   SparseCall(const SparseCase& c, reference::SparseProblem values);
   // An object cannot be copied, because the arguments point into it.
   SparseCall(const SparseCall&) = delete;

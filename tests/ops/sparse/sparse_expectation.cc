@@ -135,9 +135,9 @@ ExpectedOutput ExpectHeadMean(const reference::SparseProblem& p, const reference
   return expected;
 }
 
-/// Adds what rounded rows of keys may change. If each element of K^ may be off by the fraction u, a score may be off by
-/// e = u times the sum of the magnitudes of its terms. A probability is then off by the factor exp(2 e), for the row's
-/// largest e. The values are off by u too.
+/// Adds the errors of kernels that round dequantised rows of K and V. If each element of K may be off by the fraction
+/// u, a score may be off by e = u times the sum of the magnitudes of its terms. A probability is then off by the factor
+/// exp(2 e), for the row's largest e. The elements of V are off by u too.
 void AllowRoundedRows(const SparseCall& call, const reference::SparseResult& want,
                       std::vector<ExpectedOutput>& expected) {
   const reference::SparseProblem& p = call.values();
@@ -225,8 +225,8 @@ std::vector<ExpectedOutput> ExpectBackward(const SparseGradCall& call) {
   dense.forward.out = call.forward().out;
   dense.forward.max = call.forward().max;
   dense.forward.sum = call.forward().sum;
-  // Only the sizes and magnitudes of these gradients are used. With merged values, dk also has the gradient of V, and
-  // is rounded once.
+  // GradientTolerance uses only the sizes and magnitudes of `exact`. With merged values, dk also has the gradient of V,
+  // and is rounded once.
   const reference::Gradients exact{.dq = want.dq,
                                    .dk = want.dk,
                                    .dv = p.merged ? std::vector<double>(dense.problem.v.size()) : want.dv,

@@ -1,4 +1,4 @@
-// Tests the runs of memory that kernels of a product fetch ahead for later kernels.
+// Tests FetchRuns, the lists of cache lines that kernels prefetch.
 
 #include "ops/tile/fetch_runs.h"
 
@@ -66,7 +66,7 @@ TEST(FetchRuns, TakesTheNextLinesOfAnotherList) {
   EXPECT_EQ(Listed(runs), (Runs{{0, 2 * kLine}}));
   runs.Take(list, 2);
   EXPECT_EQ(Listed(runs), (Runs{{0, 2 * kLine}, {2 * kLine, 3 * kLine}, {10 * kLine, 11 * kLine}}));
-  runs.Take(list, 100);  // asks for more runs than the list has
+  runs.Take(list, 100);  // asks for more lines than the list still has
   EXPECT_EQ(runs.lines(), 5);
   EXPECT_EQ(Listed(runs).back(), std::pair(11 * kLine, 12 * kLine));
   runs.Take(list, 100);

@@ -133,7 +133,8 @@ TEST(TileFetch, ListsTheRowsThatTheNextTileOfTheBackwardPacks) {
     next.head = 1;
     const tiling::Interval rows = OfSecond(layout, {3, 7}, 7), keys = OfSecond(layout, {0, 9}, 9);
     ops::TileFetch fetch;
-    // Rows have 64 and 32 bytes. Rows are contiguous in layouts in which a head's rows follow one another.
+    // Rows of q and k have 64 bytes, and rows of d_out, out and v have 32 bytes. Only in BNSD do a head's rows lie next
+    // to each other, so that two rows of 32 bytes share a line.
     const bool by_heads = layout == Layout::kBNSD;
     const int64_t lines = by_heads ? 4 + 2 + 2 + 9 + 5 : 4 + 4 + 4 + 9 + 9, bytes = 64 * lines;
     fetch.List(bound->forward.problem, ops::RowsOf(*bound, call.args), kTile, next, bytes);

@@ -10,7 +10,8 @@
 namespace fa::ops {
 namespace {
 
-/// A selection with its own memory, outside which it must access nothing.
+/// Selects keys in memory of exactly the size that KeySelection asks for, so that sanitizers notice an access beyond
+/// the memory.
 class Selector {
  public:
   Selector(int64_t entries, int64_t block_size, int64_t sk, DType dtype = DType::kI32) {

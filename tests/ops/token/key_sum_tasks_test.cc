@@ -95,7 +95,8 @@ std::thread StartWriting(const KeySumTasks& tasks, const Run& run_task) {
   return writer;
 }
 
-// Tokens with empty lists need not wait. Sums to which no token adds need not wait either.
+// Tokens that add nothing may end before all sums are cleared. So the tasks that write gradients must wait for the
+// cleared sums, and not only for the tokens.
 TEST(KeySumTasks, GradientsOfKeysThatNoTokenSelectsAreZeroHoweverSlowlySumsAreCleared) {
   const core::kernels::KernelTable& table = core::kernels::Kernels(Isa::kPortable, DType::kF32);
   for (const SparseSequences& sequences : Cases()) {

@@ -34,8 +34,8 @@ struct Sums {
   std::vector<std::vector<int64_t>> tokens_of_key;  ///< not atomic, so that ThreadSanitizer sees a race
 };
 
-/// Returns sums to which the tokens of two sequences have added. Each token adds to some keys, to some of them twice,
-/// in tiles of three keys.
+/// Returns sums to which the tokens of two sequences have added. A token adds to each key up to two times, in tiles of
+/// three additions.
 Sums AddInTurns() {
   constexpr int64_t kFirst = kTokens / 3;  // the first token of the second sequence
   Sums sums{std::vector<std::byte>(OrderedCommit::Bytes(kTokens, 2)),

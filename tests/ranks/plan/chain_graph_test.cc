@@ -130,7 +130,8 @@ class Ranks {
   [[nodiscard]] int64_t messages() const { return messages_; }
 
  private:
-  using Event = std::tuple<double, int64_t, int, int32_t, int32_t>;  // (time, number, rank, task or -1, arrival)
+  // (time, number of the event, rank, task that ends or -1, arrival if there is no task)
+  using Event = std::tuple<double, int64_t, int, int32_t, int32_t>;
   struct Rank {
     const ChainGraph* graph = nullptr;
     std::vector<int32_t> waits, left;
@@ -210,7 +211,7 @@ class Ranks {
     int before = received_[{of.of.to, of.of.chunk}]++;
     for (const ChainBlock& next : ranks_[static_cast<size_t>(of.of.to)].graph->blocks) {
       if (next.of.chunk != of.of.chunk || !next.receives() || before-- > 0) continue;
-      // This memory held other sums before, which must have been sent.
+      // The memory that receives these sums may have held sums of an earlier block, which must have been sent.
       if (next.before >= 0) {
         EXPECT_TRUE(rank_sent_.contains({of.of.to, next.before}));
       }
@@ -250,8 +251,8 @@ std::vector<Case> SmallCases() {
 }
 
 // Tiles take any time and run in any order. But each column gets its additions in the order of one process: head by
-// head, with ascending rows, on one rank after another. Every row group takes its columns in one direction. A copy of K
-// and V is used by one chunk at a time.
+// head, with ascending rows, on one rank after another. Every row group adds its columns in ascending or in descending
+// order. A copy of K and V is used by one chunk at a time.
 TEST(ChainGraph, AddsInTheOrderOfOneProcessWhateverTilesTake) {
   const auto check = [](const Case& of, uint64_t seed) {
     const Chains chains(of);
@@ -337,7 +338,7 @@ TEST(ChainGraph, TilesTakeAsLongAsThePlanPredictsFromBlocks) {
   std::vector<Case> cases = {{.sq = 1 << 14, .sk = 1 << 14, .group = 4, .heads_kv = 4, .ranks = 4, .workers = 8},
                              {.sq = 1 << 15, .sk = 1 << 15, .group = 4, .heads_kv = 4, .ranks = 8, .workers = 16},
                              {.sq = 1 << 15, .sk = 1 << 15, .group = 4, .heads_kv = 2, .ranks = 4, .workers = 8}};
-  if (Sanitized()) cases.resize(1);  // the other cases make the same accesses
+  if (Sanitized()) cases.resize(1);  // the other cases make the same memory accesses
   for (const Case& of : cases) {
     for (const Mask& mask : {Mask::None(), Mask::Causal()}) {
       Case masked = of;

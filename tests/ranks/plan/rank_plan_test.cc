@@ -294,7 +294,7 @@ TEST(RankPlan, NeverChoosesAllHeads) {
       call.problem.heads = 4 * heads_kv;
       call.backward = true;
       call.strategy = strategy;
-      call.workers = 256;  // memory and columns suffice for all heads
+      call.workers = 256;  // with so many workers, a plan may use enough memory for all heads
       EXPECT_LE(MakeRankPlan(call).heads_in_flight, most) << heads_kv;
     }
   }
@@ -366,8 +366,8 @@ TEST(RankPlan, RowsThatAreSummedAtOnceGoToTheRankOfTheFirst) {
   EXPECT_EQ(of_this_cut.moved_rows, 0);
 }
 
-// Two intervals of one rank that touch in reverse order divide a group of rows, as a cut between ranks does. But no row
-// moves to another rank.
+// Rank 0 holds two adjacent intervals, the later one first. They divide a group of rows that kernels add at once, as a
+// cut between ranks does. But no row moves to another rank.
 TEST(RankPlan, RanksComputeCopiesWhereTheirRowsChange) {
   Sizes sizes;
   sizes.lengths = {{101, 101}, {155, 155}, {128, 128}};

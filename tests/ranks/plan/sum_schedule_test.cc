@@ -37,8 +37,8 @@ bool Keeps(const Sequence& sequence, Interval rows, Interval keys) {
 }
 
 // Expects that the schedule adds in the order of one process. The blocks of a chunk have ascending heads and rows, and
-// each block sends its sums to the next one. The blocks of the same rows take their chunks in one direction. For each
-// head, there is a block for each part and chunk in which the mask keeps a pair.
+// each block sends its sums to the next one. The blocks of the same rows take their chunks in ascending or in
+// descending order. For each head, there is a block for each part and chunk in which the mask keeps a pair.
 void ExpectTheChainsOfOneProcess(const Sequence& sequence, const RowShards& q, int64_t group, int workers,
                                  bool head_by_head = false) {
   const std::vector<Sequence> sequences{sequence};
@@ -94,7 +94,7 @@ void ExpectTheChainsOfOneProcess(const Sequence& sequence, const RowShards& q, i
       EXPECT_EQ(of_chunk[c].back().to, -1);
       EXPECT_TRUE(of_chunk[c].back().ends_heads);
     }
-    // A block that ends its heads lies on the rank on which the chunk ends.
+    // For all heads, the last block of a chunk lies on the same rank, chunk.last.
     for (const SumBlock& block : of_chunk[c]) EXPECT_TRUE(!block.ends_heads || block.rank == chunk.last);
   }
   EXPECT_EQ(keys, sequence.sk);
@@ -143,7 +143,7 @@ TEST(SumSchedule, HasNoMoreBlocksThanItSays) {
 }
 
 // In each unit of heads, rank 0 has the first and the last block, and rank 1 the middle block. A rank that waits for
-// the other has no other work.
+// sums has no other work.
 TEST(SumSchedule, ARankThatWaitsInEveryUnitIsPredictedToWaitInEveryUnit) {
   SumSchedule schedule;
   schedule.chunks = {{.keys = {0, 128}}};
@@ -202,7 +202,8 @@ TEST(SumSchedule, ChunksHaveColumnsForAllWorkers) {
   }
 }
 
-// With one head, each of 64 columns passes through the 32 tiles of a rank's rows, one after another.
+// With one head, each of 64 columns passes through the 32 tiles of a rank's rows, one after another. So 64 workers wait
+// for more than half of the time.
 TEST(SumSchedule, WorkersOfOneHeadAreKnownToWaitForEachOther) {
   double one = 0, eight = 0;
   (void)CausalSchedule(int64_t{1} << 16, 8, 64, 1, &one);

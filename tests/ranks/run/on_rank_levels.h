@@ -16,7 +16,7 @@ namespace fa::test {
 class OnRankLevels : public testing::TestWithParam<Isa> {
  protected:
   void SetUp() override {
-    // The contexts are made here, before threads ask for them.
+    // Makes the contexts before the threads of the ranks ask for them.
     for (const Isa isa : IsaLevels()) static_cast<void>(ContextOf(isa, 1));
   }
 };

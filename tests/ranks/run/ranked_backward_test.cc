@@ -38,7 +38,8 @@ TEST_P(RankedBackward, HasTheBitsOfOneProcessForEveryCutAndMask) {
   ForEachCase(check, Axis{"dtype", {DType::kF32, DType::kBF16}}, Axis{"mode", {0, 3, 4, 5}});
 }
 
-// Such heads are computed by the loop of the tile unit, whose copies of K and V are per chunk of keys here.
+// The loop of the tile unit (docs/kernels.md) computes heads whose sizes are multiples of 32. Over ranks, each of the
+// loop's copies of K and V holds one chunk of keys.
 TEST_P(RankedBackward, HeadsOfWholeGroupsOfColumnsHaveTheBitsOfOneProcess) {
   BackwardCase c = LongCase(DType::kBF16, 3);
   c.forward.d = 64;
@@ -47,8 +48,8 @@ TEST_P(RankedBackward, HeadsOfWholeGroupsOfColumnsHaveTheBitsOfOneProcess) {
   for (const int ranks : {1, 3}) one.ExpectSameBits(ShardsOf(c, Cut::kZigzag, Strategy::kSequence), ranks);
 }
 
-// With transports that can only wait, messages arrive between blocks; otherwise they arrive at any time. Both kinds are
-// tested, on one thread and on several.
+// If Transport::Test waits, messages arrive only between blocks. Otherwise messages arrive at any time. Both kinds of
+// transport are tested, on one thread and on several.
 TEST_P(RankedBackward, TransportsThatCanOnlyWaitGiveTheSameBits) {
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
     const BackwardCase c = LongCase(dtype, 3);
@@ -63,7 +64,8 @@ TEST_P(RankedBackward, TransportsThatCanOnlyWaitGiveTheSameBits) {
   }
 }
 
-// The columns of a block start one after the other, so the block's tiles have fewer rows than the tiles of one process.
+// The columns of a block start one after the other, and they start sooner if tiles are smaller. So the tiles of a block
+// have fewer rows than the tiles of one process.
 TEST_P(RankedBackward, SmallerTilesOfBlocksChangeNoBit) {
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
     BackwardCase c = LongCase(dtype, 0);
@@ -140,8 +142,8 @@ TEST_P(RankedBackward, MovesRowsThatAreSummedAtOnce) {
   ExpectBitsOfOneProcess(c, ShardsOf(c, Cut::kContiguous, Strategy::kSequence), 4, GetParam());
 }
 
-// Two intervals of one rank that touch in reverse order may divide rows that kernels add at once. No row moves to
-// another rank, but the rank must place these rows next to each other.
+// A rank may hold two adjacent intervals, the later one first, which divide rows that kernels add at once. No row moves
+// to another rank, but the rank must place the divided rows next to each other.
 TEST_P(RankedBackward, RowsThatAreSummedAtOnceStayTogetherAcrossIntervalsInReverse) {
   BackwardCase c = LongCase(DType::kBF16, 3);
   c.forward.layout = Layout::kTND;
@@ -199,8 +201,8 @@ TEST_P(RankedBackward, TakesEveryFeatureOfTheOneProcessCall) {
     const BackwardCase c = RandomBackwardCase(seed);
     if (!TakenOverRanks(c.forward)) continue;
     ++taken;
-    // Intervals may cut even these short random cases. 16-bit rows are cut only between groups of rows that kernels add
-    // at once.
+    // Other cuts lie at multiples of 128 rows, which many random cases do not have. Intervals cut these cases too.
+    // 16-bit rows are cut only between groups of rows that kernels add at once.
     const Strategy wanted = seed % 2 == 0 ? Strategy::kSequence : Strategy::kHeads;
     SequenceShards shards = ShardsOf(c, Cut::kContiguous, StrategyFor(c.forward, wanted));
     const int ranks = 2 + static_cast<int>(seed % 3);

@@ -1,5 +1,5 @@
-// Tests biases, slopes and masks of the forward over ranks. Each rank passes the right rows, and one process gives the
-// same bits.
+// Tests biases, slopes and masks of the forward over ranks. Each rank passes its own rows, and the outputs have the
+// bits of one process.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -42,8 +42,8 @@ TEST_P(RankedForwardErrors, OneErrorOnAllRanksNamesTheRankAndWritesNothing) {
     for (const Status& status : statuses) {
       EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
       EXPECT_EQ(status.message(), statuses[0].message());
-      // On every rank the error marks the names of arguments in its text. An interface can then replace them by its own
-      // names.
+      // On every rank the error marks the names of arguments in its text, so that an interface can replace these names
+      // by its own.
       const ErrorText& what = status.what();
       const std::string first = what.mentions().empty() ? "no argument" : std::string(what.Name(what.mentions()[0]));
       EXPECT_THAT(status.message(), HasSubstr("rank 2: " + first));

@@ -109,8 +109,8 @@ TEST_P(RankedForward, AttendsToWhatEveryRowOfTheWholeSequenceKeeps) {
   };
   constexpr int64_t kUnit = 128;
   for (const Few few : {Few{1, 8, 4}, Few{1, 5, 4}, Few{1, 2, 1}, Few{2, 4, 1}, Few{4, 2, 1}}) {
-    // Keys are cut into parts of 512. A window begins in the first part or in the second. With one window, the last
-    // row's keys begin exactly at the second part.
+    // Keys are cut into parts of 512. A window begins in the first part or in the second. With pre = 1003 - 512, the
+    // last row's keys begin exactly at the second part.
     for (const Window window : {Window{3, 1004}, Window{3, few.sq}, Window{3, 72}, Window{3, 64 + few.sq},
                                 Window{4, 1004, 150}, Window{4, 1004, 1003 - 512}, Window{4, 1004, 1003 - 511},
                                 Window{4, 1004, 1003 - 510 - few.sq}, Window{4, 300, 100}, Window{5, 600}}) {
@@ -137,8 +137,8 @@ TEST_P(RankedForward, TakesEveryFeatureOfTheOneProcessCall) {
     const ForwardCase c = RandomForwardCase(seed);
     if (!TakenOverRanks(c)) continue;
     ++taken;
-    // Intervals may cut even these short random cases. They may cut at any row, because a row's bits in the forward do
-    // not depend on other rows.
+    // Other cuts lie at multiples of 128 rows, which many random cases do not have. Intervals may cut at any row,
+    // because a row's bits in the forward do not depend on other rows.
     const Strategy wanted = seed % 2 == 0 ? Strategy::kSequence : Strategy::kHeads;
     SequenceShards shards = ShardsOf(c, Cut::kContiguous, StrategyFor(c, wanted));
     const int ranks = 2 + static_cast<int>(seed % 3);
@@ -194,7 +194,8 @@ TEST_P(RankedForward, PlansRunManyTimesAndSayWhatTheyDo) {
     EXPECT_THAT(texts[rank], HasSubstr("this rank: " + std::to_string(ranks.sent_bytes[rank]) + " bytes sent, " +
                                        std::to_string(ranks.received_bytes[rank]) + " bytes received, " +
                                        std::to_string(ranks.staged_bytes[rank]) + " bytes staged"));
-    EXPECT_EQ(ranks.heads_in_flight, ranks.strategy == "heads" ? 1 : 2);  // heads: all kv heads of a rank are in flight
+    // By heads, each rank has only one of the two kv heads.
+    EXPECT_EQ(ranks.heads_in_flight, ranks.strategy == "heads" ? 1 : 2);
     EXPECT_TRUE(ranks.as_one_process);
     EXPECT_GT(ranks.seconds, 0);
     EXPECT_GT(ranks.efficiency, 0);

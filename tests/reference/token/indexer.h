@@ -16,7 +16,8 @@ struct IndexerProblem {
   std::vector<double> q = {}, k = {}, weights = {};
   std::vector<double> k_scale = {};  ///< [keys]: what a key's score is multiplied by; empty: 1
 
-  /// Returns q . k of these packed rows. If `magnitude` is not null, it gets the sum of the terms' magnitudes.
+  /// Returns q . k. `token` and `key` are numbers of packed rows. If `magnitude` is not null, it gets the sum of the
+  /// terms' magnitudes.
   [[nodiscard]] double Product(int64_t token, int64_t head, int64_t key, double* magnitude = nullptr) const;
   /// Returns the key's scale times the sum of weight * max(0, product) over the heads.
   [[nodiscard]] double Score(int64_t token, int64_t key) const;

@@ -21,7 +21,7 @@ double HeadSum(const LossProblem& problem, int64_t token, int64_t key) {
   return sum;
 }
 
-/// The factor of that sum in the target: 1 / (heads - sum of the sinks' probabilities).
+/// The factor of HeadSum in the target: 1 / (heads - sum of the sinks' probabilities).
 double Share(const LossProblem& problem, int64_t token) {
   const SparseProblem& p = problem.attention;
   auto weight = static_cast<double>(p.heads);

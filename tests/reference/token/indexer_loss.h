@@ -35,8 +35,8 @@ struct LossResult {
 /// One row of the loss: for each of its keys, the target p, the indexer's distribution y and the indexer's score.
 struct LossRow {
   std::vector<double> p, y, score;
-  double p_sum = 0;  ///< sum of p before kL1 divides p by this sum
-  double share = 1;  ///< factor of the heads' probabilities in p
+  double p_sum = 0;  ///< sum of p over the row; with LossProblem::l1, before p is divided by this sum
+  double share = 1;  ///< factor of the sum of the heads' probabilities in p; 1 if p_head_mean is given
 };
 
 [[nodiscard]] LossRow RowOfLoss(const LossProblem& problem, int64_t b, int64_t t);

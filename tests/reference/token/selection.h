@@ -23,8 +23,8 @@ struct Selection {
   int64_t slots = 0;
   bool whole = false;                 ///< whether KeysOf reads lists to their end
   std::vector<int64_t> indices = {};  ///< the entries of all lists [tokens, slots]
-  /// Each key stands for `ratio` original tokens, and residual[b] further tokens follow those of the last key. An empty
-  /// list stands for 0.
+  /// Each key stands for `ratio` original tokens. In sequence b, residual[b] further tokens follow the tokens of the
+  /// last key, or none if `residual` is empty.
   int64_t ratio = 1;
   std::vector<int64_t> residual = {};
 
@@ -35,8 +35,9 @@ struct Selection {
   [[nodiscard]] int64_t FirstKey(int64_t b) const;
   /// Returns the limit of token t: it may see the keys below this number. The limit is never negative.
   [[nodiscard]] int64_t Limit(int64_t b, int64_t t) const;
-  /// Returns the keys that the token's list names, in the list's order. Reading ends at the first -1, and unless
-  /// `whole` after ceil(limit / block_size) entries. Blocks that begin at or above the limit are skipped.
+  /// Returns the keys that the token's list names, in the list's order. Reading ends at the first -1. Unless `whole` is
+  /// set, it ends after ceil(limit / block_size) entries at the latest. Blocks that begin at or above the limit are
+  /// skipped.
   [[nodiscard]] std::vector<SelectedKey> KeysOf(int64_t b, int64_t t) const;
   /// Returns every key below the limit, in ascending order.
   [[nodiscard]] std::vector<SelectedKey> EveryKey(int64_t b, int64_t t) const;

@@ -19,8 +19,8 @@ struct SparseProblem {
   std::vector<double> q = {}, k = {}, v = {}, q_rope = {}, k_rope = {};
   std::vector<double> sink = {};  ///< [heads] or empty: the score of one more key per head, whose value is 0
 
-  /// Returns scale * (q . k + q_rope . k_rope) of these packed rows. If `magnitude` is not null, it gets |scale| times
-  /// the sum of the terms' magnitudes.
+  /// Returns scale * (q . k + q_rope . k_rope). `token` and `key` are numbers of packed rows. If `magnitude` is not
+  /// null, it gets |scale| times the sum of the terms' magnitudes.
   [[nodiscard]] double Score(int64_t token, int64_t head, int64_t key, double* magnitude = nullptr) const;
   [[nodiscard]] const double* Value(int64_t key) const { return merged ? &k[key * d] : &v[key * dv]; }
 };

@@ -10,7 +10,7 @@
 namespace fa::test {
 
 /// The description of one dense backward call. It includes the forward call, and says how the backward's own tensors
-/// lie.
+/// lie in memory.
 struct BackwardCase {
   /// The forward call; the backward always gets statistics, even if this case does not ask for them.
   ForwardCase forward;

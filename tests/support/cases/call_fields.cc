@@ -28,7 +28,8 @@ constexpr size_t BytesOfFields() {
   if constexpr (requires(Args args) { args.residual_kv; }) bytes += 3 * sizeof(std::span<const int64_t>);
   if constexpr (requires(Args args) { args.cu_kv; }) bytes += 2 * sizeof(std::span<const int64_t>);
   if constexpr (std::is_base_of_v<DecodeAttentionArgs, Args>) {
-    // The lengths are cu_q of a decode, and length_prefix of fused inference.
+    // The span of numbers is cu_q of a decode. In fused inference cu_q is counted with cu_kv, and the span of numbers
+    // is length_prefix.
     bytes += sizeof(std::span<const int64_t>) + 3 * sizeof(std::span<const TensorView>);
   }
   if constexpr (requires(Args args) { args.cmp_residual; }) bytes += 7 * sizeof(std::span<const int64_t>);

@@ -37,8 +37,8 @@ struct ForwardCase {
   int64_t tail_q = 0, tail_kv = 0;  ///< unused rows after the last sequence, in TND
 
   reference::MaskRule mask = {};
-  bool sparse_mode = false;  ///< whether Mask::FromSparseMode makes the mask; otherwise the function of the mask's kind
-                             ///< makes it
+  /// Whether Mask::FromSparseMode makes the mask, and not the function of its kind, such as Mask::Causal.
+  bool sparse_mode = false;
   MaskForm dense_mask = MaskForm::kNone;
   double dense_mask_share = 0.3;  ///< share of pairs that the dense mask drops
   DType dense_mask_dtype = DType::kU8;
@@ -75,7 +75,7 @@ struct ForwardCase {
 [[nodiscard]] reference::Lengths EqualLengths(int64_t batch, int64_t sq, int64_t sk);
 
 /// Returns the tensor of a case's sinks with its values, or an absent one. Sinks per row have gaps between them.
-/// @param spare  rows that the tensor of queries has beyond the longest sequence, or packed at its end
+/// @param spare  unused rows of the tensor of queries, after the longest sequence, or after all packed sequences
 [[nodiscard]] Tensor SinkTensor(const ForwardCase& c, const reference::Problem& values, int64_t spare = 0);
 /// Returns the elements of a tensor that SinkTensor has made, in the order of the reference.
 [[nodiscard]] std::vector<double> SinksOf(const ForwardCase& c, const reference::Problem& values, const Tensor& sinks);

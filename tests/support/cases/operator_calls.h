@@ -20,7 +20,8 @@ namespace fa::test {
 
 enum class ValueKind : uint8_t {
   kNormal,  ///< values of mean 0 and variance 1
-  /// Every second value is normally distributed. The others are such values times 2^-130, which are subnormal.
+  /// Every second value is normally distributed. The others are normally distributed values times 2^-130, which are
+  /// subnormal.
   kDenormal,
 };
 

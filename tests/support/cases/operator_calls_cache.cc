@@ -9,7 +9,7 @@ namespace fa::test {
 namespace {
 
 constexpr int64_t kParts = 3, kMovedRows = 600, kCacheHeads = 4, kCacheSize = 64;
-constexpr int64_t kPages = 40, kPageRows = 16;  // there are more places in the cache than rows
+constexpr int64_t kPages = 40, kPageRows = 16;  // the cache has 640 rows, more than kMovedRows
 
 }  // namespace
 

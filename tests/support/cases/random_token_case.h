@@ -27,8 +27,8 @@ class RandomChoices {
   int64_t made_ = 0;
 };
 
-/// Returns whether the prefix sums of these lengths add up to the number of rows of a tensor with `spare` more rows.
-/// Operators would then take the prefix sums for lengths.
+/// Returns whether operators would take the prefix sums of `lengths` for lengths. They do so if the prefix sums add up
+/// to the number of rows of the tensor, which has `spare` rows after the last sequence.
 [[nodiscard]] bool LooksLikeLengths(const std::vector<int64_t>& lengths, int64_t spare);
 
 /// Draws sequences, lists, types and addresses. Keys may lie in pages only if `may_be_paged`.

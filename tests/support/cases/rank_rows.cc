@@ -39,7 +39,7 @@ void AddChunk(int64_t rows, int64_t chunk, int64_t chunks, std::vector<int64_t>&
 std::vector<Isa> RankLevels() {
   std::vector<Isa> levels = IsaLevels();
   if (!Sanitized()) return levels;
-  std::erase(levels, Isa::kAvx512Amx);  // the emulated tile unit moves the same rows
+  std::erase(levels, Isa::kAvx512Amx);  // the level amx_emulated moves the same rows
   if (levels.size() > 2) levels.erase(levels.begin(), levels.end() - 2);
   return levels;
 }

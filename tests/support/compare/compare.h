@@ -7,9 +7,9 @@
 
 namespace fa::test {
 
-/// Returns whether every output is within ForwardTolerance of the reference on `problem.values()`. Rows without keys,
-/// tails and zeros must be exact. NaN and inf must be where the reference has them. If the reference's sum of a row is
-/// NaN, maximum and lse must be NaN too.
+/// Returns whether every output is within ForwardTolerance of the reference on `problem.values()`. Zeros, rows without
+/// keys, and rows after the last TND sequence must be exact. NaN and inf must be where the reference has them. If the
+/// reference's sum of a row is NaN, maximum and lse must be NaN too.
 [[nodiscard]] ::testing::AssertionResult MatchesReference(const ForwardProblem& problem);
 [[nodiscard]] ::testing::AssertionResult MatchesReference(const ForwardProblem& problem,
                                                           const reference::ForwardResult& want);

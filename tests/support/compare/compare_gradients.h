@@ -7,8 +7,8 @@
 
 namespace fa::test {
 
-/// Returns whether every gradient is within `expected.allowed` of `expected.want`. Tails and sums of no terms must be
-/// exactly 0. NaN and inf must be where the reference has them.
+/// Returns whether every gradient is within `expected.allowed` of `expected.want`. Sums of no terms, and rows after the
+/// last TND sequence, must be exactly 0. NaN and inf must be where the reference has them.
 [[nodiscard]] ::testing::AssertionResult MatchesReference(const BackwardOutputs& got,
                                                           const ExpectedGradients& expected);
 

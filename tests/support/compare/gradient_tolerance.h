@@ -18,10 +18,10 @@ namespace fa::test {
 ///   e_P |dS| + P (the errors of dP and delta) + 4 u |dS|. Where P is flushed to 0, it is also off by FLT_MIN (|dP| +
 ///   |delta|).
 /// - Softcap multiplies dS by (1 - t^2), where t = tanh(s / cap) is off by 8 u + e_s / cap.
-/// - 16-bit types may round z P and dS before they are multiplied by dO, K and Q. These errors are independent, and
-///   each is U |x| of the rounded x (for f16 at least half the smallest number). In bf16, VDPBF16PS takes subnormal
-///   operands and sums as 0. So each of them, and each product, may also be off by FLT_MIN.
-/// - dQ, dK, dV, dpse and dslopes are off by the sums of all these, by the errors of additions, and by their own
+/// - 16-bit types may round z P and dS before they are multiplied by dO, K and Q. These errors are independent. The
+///   error of a rounded number x is U |x|, and for f16 at least half the smallest number. In bf16, VDPBF16PS takes
+///   subnormal operands and sums as 0. So each operand, product and sum may also be off by FLT_MIN.
+/// - dQ, dK, dV, dpse and dslopes are off by the sums of the errors above, by the errors of additions, and by their own
 ///   rounding.
 ///
 /// The bound of an element to which nothing contributes is 0.

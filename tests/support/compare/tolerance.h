@@ -26,9 +26,10 @@ namespace fa::test {
 ///   smallest number for a subnormal p. Rounding the output adds U |O|.
 class ForwardTolerance {
  public:
-  /// @param operand_unit  the unit roundoff if operands of both products may be rounded, otherwise 0. If the magnitudes
-  ///                      of D products add up to A, their sum is then off by 4 operand_unit sqrt(sum of squares). The
-  ///                      root is taken as 1.5 A / sqrt(D), as random numbers have it, and as A for D < 3.
+  /// @param operand_unit  the unit roundoff if operands of both products may be rounded, otherwise 0. The sum of D
+  ///                      rounded products is off by 4 operand_unit R, where R^2 is the sum of the products' squares.
+  ///                      If the products' magnitudes add up to A, R of a score is taken as 1.5 A / sqrt(D), which
+  ///                      holds for random numbers. For D < 3, R is taken as A.
   ForwardTolerance(const reference::Problem& problem, const reference::ForwardResult& exact, DType dtype,
                    double operand_unit = 0);
 

@@ -39,8 +39,10 @@ inline bool WaitForChild(pid_t pid, int* status) {
   return true;
 }
 
-/// Forks. The child ends with the result of `child` as its exit code. qemu-user 7.2 ends a child if one of its threads
-/// gets the number of a thread of the parent. So under an emulator a new thread forks, for which this cannot happen.
+/// Forks. The child ends with the result of `child` as its exit code.
+///
+/// qemu-user 7.2 ends a child in which a new thread gets the number of a thread of the parent. New numbers follow the
+/// number of the thread that forked. So under an emulator a new thread forks, whose number is the highest.
 inline pid_t StartChild(const std::function<int()>& child, End end = End::kAtOnce) {
   const auto start = [&] {
     const pid_t pid = fork();

@@ -5,8 +5,9 @@
 
 namespace fa::test {
 
-/// Runs graphs on std::threads by the claim rule of the oneTBB executor. ThreadSanitizer sees all accesses, because no
-/// library built without it takes part. So each of its reports is a real race.
+/// Runs graphs on std::threads, which claim tasks as the threads of the oneTBB executor do. ThreadSanitizer sees all
+/// accesses, because no library takes part that is built without ThreadSanitizer. So each of its reports is a real
+/// race.
 class ThreadExecutor final : public core::Executor {
  public:
   explicit ThreadExecutor(int workers) : workers_(workers) {}

@@ -15,7 +15,7 @@ namespace fa::test {
 /// has more or longer messages under way than it has reserved memory for.
 class ThreadRanks {
  public:
-  /// @param can_test  false for transports that can only wait
+  /// @param can_test  whether Test returns without waiting
   explicit ThreadRanks(int ranks, bool can_test = true);
   ~ThreadRanks();
 

@@ -174,7 +174,8 @@ TEST(BackwardPlan, EdgesBetweenTilesAreTheTwoOrdersAndTheColumnsOneComesFirst) {
         for (size_t i = 1; i < chain.size(); ++i) wanted[static_cast<size_t>(chain[i - 1])].push_back(chain[i]);
       }
     }
-    // Within a group, the tiles of a row group wait for the same row group of the previous query head.
+    // In a group of query heads, the first tile of a row group waits for the last tile of the same row group of the
+    // previous query head.
     if (plan.head_by_head) {
       std::map<RowsId, int32_t> last;
       for (const auto& chain : RowChains(problem, plan)) {

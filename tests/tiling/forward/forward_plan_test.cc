@@ -290,7 +290,7 @@ TEST(ForwardPlan, ManyWorkersTakeTheLongestTileOfFewPackedCausalHeads) {
     EXPECT_GT(plan.efficiency, 0.9);
     ASSERT_EQ(std::ssize(plan.worker_of), plan.graph.task_count);
     const auto packs = static_cast<int64_t>(plan.packs.size());
-    for (int64_t p = 0; p <= packs; ++p) {  // the join is the last of them
+    for (int64_t p = 0; p <= packs; ++p) {  // all packs, and then their join
       EXPECT_GE(plan.graph.TaskAt(p), std::ssize(plan.items));
     }
     const auto keys_of = [&](int64_t p) {
@@ -301,7 +301,8 @@ TEST(ForwardPlan, ManyWorkersTakeTheLongestTileOfFewPackedCausalHeads) {
   }
 }
 
-// Ranges keep heads on their NUMA nodes, and few slots make heads wait for each other.
+// With several NUMA nodes, each worker keeps its own range of tiles, so that a head stays on its node. With reused
+// slots, each worker keeps its own range too, because heads with the same slot wait for each other.
 TEST(ForwardPlan, RangesStayWithSeveralNodesOrReusedSlots) {
   const auto problem = [](int64_t heads) {
     return MakeProblem({.lengths = {{2048, 2048}},

@@ -57,7 +57,7 @@ class OneHead {
   /// Returns the derivative of Loss() by tensor[at], from central differences.
   [[nodiscard]] double Slope(std::vector<float>& tensor, size_t at) const {
     const float before = tensor[at];
-    // The two sums are exact in f32, so the difference between them is known.
+    // The sums may be rounded to f32. So the derivative divides by the distance of the rounded sums.
     tensor[at] = before + 0x1p-9F;
     const double above = Loss(), high = tensor[at];
     tensor[at] = before - 0x1p-9F;

@@ -96,8 +96,8 @@ TEST(CheckIndexer, GradientsAreThoseOfFiniteDifferences) {
   }
 }
 
-// If the statistics belong to the same selection, p adds up to 1, and dI adds up to 0. For a key that the attention
-// does not see, dI is y.
+// The gradient of a score is y - p, where y is the indexer's distribution and p is the target. If the statistics belong
+// to the same selection, p adds up to 1, and the gradients add up to 0. Where p is 0, the gradient is y.
 TEST(CheckIndexer, LossGradientIsTheDifferenceOfTwoDistributions) {
   const Token token;
   const Rows q(2, 0.4), k(kKeys + 2, 0.8);

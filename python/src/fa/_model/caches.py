@@ -91,6 +91,16 @@ class CompressedCache(GrowingCache):
         return layer
 
 
+class Int8Cache(CompressedCache):
+    """A `CompressedCache` of int8.
+
+    config: the configuration of the model.
+    """
+
+    def __init__(self, config: PreTrainedConfig) -> None:
+        super().__init__(config, "int8")
+
+
 def scale_of(keys: Tensor) -> Tensor | None:
     """Returns the scale [B, Nkv, S, 1] of keys or values from a CompressedCache, or None for any other tensor."""
     return getattr(keys, _SCALE, None)

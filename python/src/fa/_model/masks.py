@@ -59,12 +59,14 @@ def _codes() -> dict[Any, str]:
         "chunk": utils.chunked_overlay(1, None),
         "block": utils.blockwise_overlay(None),
         "same_sequence": utils.packed_sequence_mask_function(None),
-        "by_position": utils.remap_positions_for_packed_sequence(utils.causal_mask_function, None),
         "and": utils.and_masks(utils.causal_mask_function),
         "or": utils.or_masks(utils.causal_mask_function),
         "causal": utils.causal_mask_function,
         "all": utils.bidirectional_mask_function,
     }
+    remap = getattr(utils, "remap_positions_for_packed_sequence", None)  # of transformers 5.23
+    if remap is not None:
+        makers["by_position"] = remap(utils.causal_mask_function, None)
     return {function.__code__: name for name, function in makers.items()}
 
 
@@ -152,6 +154,7 @@ def _with_blocks(parts: tuple[Callable, ...], size: Size, place: Tensor, positio
     )
 
 
+@torch.compiler.disable  # Dynamo fails on the table of code objects
 def listed_rows(function: Callable, size: Size, padding: Tensor | None) -> Tensor:
     """Returns the keys [begin, end) that each row keeps, int32 [B, 1, Sq, 2], counted from the first key of the
     tensors. padding is bool [B, Sk], True for a token.

@@ -3,7 +3,8 @@
 For layers of full attention, the new keys are written into the pages, and decode then reads all keys in place. The
 indices with which transformers would gather the keys say where the pages are. For layers with a window, transformers
 gathers the keys, at most a window per request. For prompts without earlier tokens, the keys are the layer's own. In
-these two cases, requests are computed as packed sequences.
+these two cases, requests are computed as packed sequences. So are all requests of transformers 5.16 and 5.17, which
+gather the keys of every layer.
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 from transformers.generation.continuous_batching import PagedAttentionCache
-from transformers.generation.continuous_batching.cache_allocators import FULL_ATTENTION
 from transformers.generation.continuous_batching.continuous_api import ContinuousBatchingManager
 
 from .. import _fa
@@ -22,6 +22,8 @@ from .._errors import own_names
 from .._fa import Mask
 from .._torch.engine import compute
 from .ops import NAMES, ModelCall, model_attention, rows_of_sequences
+
+_FULL_ATTENTION = "full_attention"  # transformers' name of a kind of layers
 
 
 class _Requests(NamedTuple):
@@ -68,6 +70,27 @@ def _decode_pages(query: Tensor, k_pages: Tensor, v_pages: Tensor, requests: _Re
     return out[None]
 
 
+def _attend_gathered(
+    layer: int,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    cache: Any,
+    call: ModelCall,
+    keywords: dict[str, Any],
+) -> Tensor:
+    """Computes what attend_pages returns, with a cache of transformers 5.16 or 5.17."""
+    window = cache.sliding_windows[layer]
+    full = window == 1  # of layers without a window
+    gathered = cache.update(key, value, layer, keywords["read_index"], keywords["write_index"])
+    key, value = (rows.transpose(0, 1)[None] for rows in gathered)
+    ends_k = keywords["cu_seq_lens_k"]
+    if isinstance(ends_k, dict):
+        ends_k = ends_k[_FULL_ATTENTION if full else "sliding_attention"]
+    rows = rows_of_sequences(keywords["cu_seq_lens_q"], ends_k, query.shape[2], True, None if full else window)
+    return model_attention(query, key, value, call._replace(rows=rows))
+
+
 @torch.compiler.disable
 def attend_pages(
     layer: int,
@@ -85,8 +108,10 @@ def attend_pages(
         call: a ModelCall with scale, softcap and sink.
         keywords: read_index, write_index, cu_seq_lens_q and cu_seq_lens_k, by which transformers describes the batch.
     """
+    if not hasattr(cache, "layer_to_allocator"):
+        return _attend_gathered(layer, query, key, value, cache, call, keywords)
     allocator = cache.layer_to_allocator[layer]
-    if allocator.layer_type == FULL_ATTENTION and keywords["read_index"][allocator.index].numel() > 0:
+    if allocator.layer_type == _FULL_ATTENTION and keywords["read_index"][allocator.index].numel() > 0:
         k_pages, v_pages = allocator.get_cache_for_block_table(layer)
         write_index = keywords["write_index"][allocator.index]
         for pages, new in ((k_pages, key), (v_pages, value)):

@@ -164,7 +164,7 @@ class AttentionImpl(CPUAttentionBackendImpl):
         self._layer = Layer(
             scale=float(scale),
             left=window,
-            right=window if encoder else -1,
+            right=window,  # calls that are not causal: vLLM's windows then bound both sides
             softcap=float(self.logits_soft_cap),
             slopes=None if alibi_slopes is None else tuple(map(float, alibi_slopes)),
         )

@@ -70,7 +70,7 @@ struct RowTensor {
   Tensor tensor;
   HeadStrides stride;  ///< if keys lie in pages, `batch` is the stride from page to page
   int64_t heads = 0, size = 0;
-  /// If not 0, head n begins at (n / group) * group_stride + (n % group) * stride.head.
+  /// If `group` is not 0, head n begins at (n / group) * group_stride + (n % group) * stride.head.
   int64_t group = 0, group_stride = 0;
 
   [[nodiscard]] int64_t Offset(int64_t b, int64_t n, int64_t s) const {

@@ -29,8 +29,9 @@ struct ExpectedOutput {
 /// expected. Rows that no sequence uses must be exact.
 [[nodiscard]] ::testing::AssertionResult MatchesExpected(const TokenOutputs& got,
                                                          const std::vector<ExpectedOutput>& expected);
-/// Checks how far a NaN or inf of an input has spread. Outputs must be NaN or inf exactly where `want` is, and
-/// elsewhere have the bits of a run on finite values. Outputs must have elements of both kinds. Tolerances are ignored.
+/// Checks how far a NaN or inf of an input has spread. Outputs must be NaN or inf exactly where `want` is. Elsewhere
+/// they must equal `finite`, the outputs for finite inputs. Some elements must be finite, and some must not. Tolerances
+/// are ignored.
 [[nodiscard]] ::testing::AssertionResult SpreadsAsExpected(const TokenOutputs& got,
                                                            const std::vector<ExpectedOutput>& expected,
                                                            const TokenOutputs& finite);
