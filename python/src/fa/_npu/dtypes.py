@@ -1,4 +1,4 @@
-"""The arguments ..._dtype of torch_npu's functions, which say what type the elements of a tensor have."""
+"""Reads the arguments NAME_dtype of torch_npu's functions, which give the element type of the tensor NAME."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ _BYTES = torch.int8, torch.uint8
 
 
 def dtype_of(number: int | torch.dtype, name: str) -> torch.dtype:
-    """Returns the type that a number of torch_npu or of aclDataType means. Errors call the argument `name`."""
+    """Returns the torch.dtype of `number`, a type code of torch_npu or of aclDataType. Errors name the argument
+    `name`."""
     if isinstance(number, torch.dtype):
         return number
     code = number - _TORCH_NPU if number >= _TORCH_NPU else number
@@ -36,10 +37,11 @@ def dtype_of(number: int | torch.dtype, name: str) -> torch.dtype:
 
 
 def typed(tensor: Tensor | None, number: int | torch.dtype | None, name: str) -> Tensor | None:
-    """Returns the tensor, whose elements have the type that `number` means. None means the tensor's own type.
+    """Returns the tensor with the element type that the code `number` stands for; None means the tensor's own type. The
+    code of float8_e4m3fn reinterprets the bytes of an 8-bit integer tensor.
 
     Raises:
-        ValueError: the type is not served, or the tensor has another.
+        ValueError: the type is not served, or the tensor has another type.
     """
     if number is None:
         return tensor

@@ -1,4 +1,5 @@
-"""torch_npu's fused inference, and the forms in which graphs use it: .out, the workspace, the results' shapes."""
+"""torch_npu's fused inference functions. For captured graphs, each also has an .out form, a workspace function and a
+function that allocates its results."""
 
 from __future__ import annotations
 
@@ -113,15 +114,16 @@ def npu_fused_infer_attention_score(
             all. For packed layouts they are inclusive prefix sums, except for keys in pages, which have lengths.
         antiquant_scale, antiquant_offset: scales and offsets of compressed keys and values. Mode 0 is per tensor or
             column,
-            mode 1 per token. key_antiquant_scale, ... give separate scales of keys and of values, which then count
-            instead. They have more modes: 2 per head [Nkv], 3 per token and head [B,Nkv,S], and with block_table 4 per
-            row [blocks,block size] and 5 per row and head [blocks,Nkv,block size]. Modes 1 and 3 do not meet modes 4
-            and 5. Packed keys without block_table have only modes 0 and 2.
+            mode 1 per token. key_antiquant_scale, ... give keys and values separate scales, which replace
+            antiquant_scale. Separate scales have more modes: 2 per head [Nkv], 3 per token and head [B,Nkv,S], and with
+            block_table 4 per row [blocks,block size] and 5 per row and head [blocks,Nkv,block size]. A call cannot
+            combine modes 1 or 3 with modes 4 or 5. Packed keys without block_table have only modes 0 and 2.
         query_rope, key_rope: second parts of queries and keys, in the form of query and key, also in pages. Scores are
             then Q K^T + Qr Kr^T.
-        query_padding_size, kv_padding_size: int64 [1]. The rows in use end that many rows before the last.
-        key_shared_prefix, value_shared_prefix, actual_shared_prefix_len: keys of batch size 1 that come before those of
-            every batch element, and how many of them.
+        query_padding_size, kv_padding_size: int64 [1], left padding: this many unused rows follow the rows in use of
+            each batch element.
+        key_shared_prefix, value_shared_prefix, actual_shared_prefix_len: keys and values of batch size 1, which precede
+            the keys of every batch element, and the number of prefix keys in use.
         key_rope_antiquant_scale: refused.
 
     Returns:
@@ -216,14 +218,16 @@ def npu_fused_infer_attention_score_v2(
         dequant_scale_key, dequant_offset_key, ...: separate scales and offsets of keys and of values.
         key_quant_mode, value_quant_mode: as key_antiquant_mode and value_antiquant_mode.
         quant_scale_out, quant_offset_out: scales and offsets of an int8 output.
-        query_dtype, key_dtype, ...: None, or the tensor's type as torch.dtype or as a number of torch_npu. Numbers of
-            float8_e4m3fn read the bytes of an int8 or uint8 tensor as this type.
+        query_dtype, key_dtype, ...: None, or the tensor's type as a torch.dtype or as a type code of torch_npu. The
+            code of float8_e4m3fn reinterprets the bytes of an int8 or uint8 tensor.
         query_quant_mode, dequant_scale_query: mode 3 is for query, key and value of int8 or of float8_e4m3fn, with
-            float32 scales in the shape of query without D, or in another shape in the same order. With key and value
-            mode 0 there is one scale of keys and of values, and query_rope is divided by these scales. With key mode 3
-            and value mode 2 all are float8_e4m3fn, with scales [blocks,Nkv,block size], or [B,Nkv,S], and [Nkv].
+            float32 scales in the shape of query without D. The scales may also be flat, or have added dimensions of
+            size 1. With key and value mode 0 there is one scale of keys and of values, and query_rope is divided by
+            these scales. With key mode 3 and value mode 2 all are float8_e4m3fn, with scales [blocks,Nkv,block size],
+            or [B,Nkv,S], and [Nkv].
         quant_scale_p: only for key mode 3: the factor of probabilities before they are rounded, 1 if absent.
-        out_dtype: of queries in mode 3 any float type; otherwise that of query_rope, or float16.
+        out_dtype: None, or the type of the output. If query has 8 bits and the output does not, it may be any float
+            type. None then means query_rope's type, or float16 without query_rope.
         dequant_scale_key_rope: refused.
     """
     return attend(_fused_v2(locals()))
@@ -260,7 +264,7 @@ def _check_query_mode(given: dict[str, Any]) -> None:
 
 
 def _typed(given: dict[str, Any]) -> dict[str, Any]:
-    """Returns the arguments with tensors of the types that the arguments ..._dtype say."""
+    """Returns the arguments, with each tensor in the type that its argument NAME_dtype gives."""
     kinds = {name.removesuffix("_dtype"): name for name in given if name.endswith("_dtype")}
     for tensor, name in kinds.items():
         if tensor in given:
@@ -271,7 +275,7 @@ def _typed(given: dict[str, Any]) -> dict[str, Any]:
 
 
 def _out_form(function: Callable, call_of: Callable[[dict[str, Any]], Inference]) -> Callable:
-    """Returns the function's form that writes into the tensors out=[attention_out, softmax_lse]."""
+    """Returns a variant of `function` that writes its results into the tensors out=[attention_out, softmax_lse]."""
     signature = inspect.signature(function)
 
     @functools.wraps(function)
@@ -294,7 +298,7 @@ def _out_form(function: Callable, call_of: Callable[[dict[str, Any]], Inference]
 
 
 def _workspace_form(function: Callable, name: str) -> Callable:
-    """Returns the function that returns a workspace for the function's .out."""
+    """Returns a function that allocates the workspace argument of `function.out`."""
 
     @functools.wraps(function)
     def workspace(*arguments: Any, **keywords: Any) -> Tensor:
@@ -332,7 +336,8 @@ def _npu_fused_infer_attention_score_infer_output(
     softmax_lse_flag: bool = False,
     query_rope: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Returns results of `npu_fused_infer_attention_score` that have their shapes and types, but no contents.
+    """Allocates the results of `npu_fused_infer_attention_score`, with the right shapes and types, but computes
+    nothing.
 
     Args:
         query, value: [B,N,Sq,D] and [B,Nkv,S,Dv] in input_layout, or value in pages. A key between them is ignored, so
@@ -358,7 +363,8 @@ def _npu_fused_infer_attention_score_v2_infer_output(
     query_rope: Tensor | None = None,
     out_dtype: int | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Returns results of `npu_fused_infer_attention_score_v2` that have their shapes and types, but no contents.
+    """Allocates the results of `npu_fused_infer_attention_score_v2`, with the right shapes and types, but computes
+    nothing.
 
     Args:
         query, value: [B,N,Sq,D] and [B,Nkv,S,Dv], as in `_npu_fused_infer_attention_score_infer_output`.

@@ -57,8 +57,8 @@ def _columns(key: Tensor, block_table: Tensor | None, ends: Tensor) -> int:
 
 
 def _say_with_zeros(*sums: str) -> Callable[[str, str, str], str]:
-    """Returns a function that writes an argument in an error. The library does not get the leading 0 of `sums`, so its
-    entry i is entry i + 1."""
+    """Returns a function that writes an argument in an error. The library gets prefix sums without their leading 0. So
+    entry i of the library's `sums` is entry i + 1 of the caller's."""
 
     def say(name: str, member: str, index: str) -> str:
         if name in sums and not member and index:
@@ -126,7 +126,7 @@ def npu_msa_index_score(
     init_blocks: int = 0,
     local_blocks: int = 1,
 ) -> Tensor:
-    """Computes, for each head of each query token, the largest product query . key with the keys of each block of 128.
+    """Computes, for each head of each query token and each block of 128 keys, the largest dot product query . key.
 
     Args:
         query: [T1,N,D]; float32, bfloat16, float16 or float8_e4m3fn.

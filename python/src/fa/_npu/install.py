@@ -38,7 +38,7 @@ class _CpuForNpu(TorchFunctionMode):
 _mode = _CpuForNpu()
 _undo: ExitStack | None = None  # not None while installed
 
-# The functions that the device's programs find in other places.
+# The functions that NPU programs look up outside of the package torch_npu: {name: function}.
 _C_ASCEND = _quantized.C_ASCEND | _selected.C_ASCEND | _index_score.C_ASCEND | _shared_kv.C_ASCEND
 _CUSTOM = _quantized.CUSTOM | _shared_kv.CUSTOM
 _CANN_OPS = _quantized.CANN_OPS | _index_score.CANN_OPS | _shared_kv.CANN_OPS

@@ -1,6 +1,7 @@
 """torch_npu's functions for sparse attention over quantised keys, and the indexers of quantised or compressed keys.
 
-`fa.torch_npu.install` also gives these functions their other vendors' names (`C_ASCEND`, `CUSTOM`, `CANN_OPS`).
+`fa.torch_npu.install` also offers these functions under the names of other NPU packages (`C_ASCEND`, `CUSTOM`,
+`CANN_OPS`).
 """
 
 from __future__ import annotations
@@ -321,8 +322,8 @@ def quant_lightning_indexer_of_vllm(
 ) -> tuple[Tensor, Tensor]:
     """Computes `npu_quant_lightning_indexer` for compressed keys, as torch.ops._C_ascend and torch.ops.custom do.
 
-    actual_seq_lengths_key counts the tokens that keys stand for. So the number of keys is this count divided by
-    cmp_ratio, and the remaining tokens follow the last key.
+    actual_seq_lengths_key counts tokens, of which each key stands for cmp_ratio. The number of keys is this count
+    divided by cmp_ratio, rounded down. The remaining tokens follow the last key's tokens.
 
     Returns:
         sparse_indices, and the scores as float32, which have no elements without return_value.
@@ -417,7 +418,7 @@ def lightning_indexer(
         w: [B,S1,N], type of q or float32.
         cu_seqlens_q, cu_seqlens_k: for TND, prefix sums [B+1] that begin with 0.
         seqused_q, seqused_k: how many rows of each sequence are in use.
-        cmp_residual_k: how many tokens follow those of the last key.
+        cmp_residual_k: how many tokens follow the tokens of the last key.
         output_idx_offset: int32 [B,S1,1], [T,1] or [B], added to each index that is not -1.
         mask_mode: 0, or 3, which lets query t of S1 see (S2 * cmp_ratio + cmp_residual_k - S1 + t + 1) // cmp_ratio
             keys.
@@ -461,8 +462,8 @@ def sparse_lightning_indexer_kl_loss_grad(
     mask_mode: int = 0,
     cmp_ratio: int = 1,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Computes the gradients of an indexer whose scores learn given probabilities p of the selected keys. With y the
-    softmax of a list's scores, the gradient of a score is y * sum(p) - p.
+    """Computes the gradients of a loss that trains an indexer towards given probabilities p of the selected keys. Let y
+    be the softmax of the scores in a list. The gradient of a score is then y * sum(p) - p.
 
     Args:
         q, k, w, cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, cmp_residual_k, mask_mode: as in `lightning_indexer`.
@@ -546,7 +547,7 @@ def quant_lightning_indexer(
     return _select_second(given | {"values": "bfloat16"}, _QUANT_SECOND_NAMES)
 
 
-# The functions that other packages of the device offer: {name: function}.
+# The functions that other NPU packages offer: {name in that package: function}.
 C_ASCEND = {
     "npu_kv_quant_sparse_flash_attention": kv_quant_sparse_flash_attention_of_vllm,
     "npu_vllm_quant_lightning_indexer": quant_lightning_indexer_of_vllm,

@@ -44,8 +44,8 @@ def _lengths(
 
 
 def _sequences(tokens: int, rows: list[int], keys: list[int]) -> tuple[Tensor, Tensor]:
-    """Returns for each token the number of its sequence, and how many keys it may see. Tokens behind the last sequence
-    have the next number, and see none."""
+    """Returns, for each token, the number of its sequence and how many keys the token may see. Tokens after the last
+    sequence get the number of sequences, and see no key."""
     ends = torch.tensor(rows, dtype=torch.int64).cumsum(0)
     token = torch.arange(tokens)
     sequence = torch.bucketize(token, ends, right=True)
@@ -59,8 +59,8 @@ def _part_of(block_size: int) -> int:
 
 
 def _lists(select_idx: Tensor, select_num_idx: Tensor | None, seen: Tensor, parts: int) -> Tensor:
-    """Returns lists [Nkv,T,K*parts] of parts of blocks, with those that count in front of -1. Parts that no token sees
-    are left out.
+    """Divides the listed blocks into parts. Returns lists [Nkv,T,K*parts] of part numbers: first the parts that count,
+    then -1. Parts that no token sees are left out, so lists may be shorter.
 
     Args:
         seen: how many parts each token may see. Parts with this number or a higher one do not count.
@@ -157,7 +157,8 @@ def npu_sparse_attention_score(
     part = _part_of(block_size)
     seen = -(-limit // part)
     lists = _lists(select_idx, select_num_idx, seen, block_size // part)
-    # Sparse attention reads no more entries than the token sees blocks. So a list with more entries must repeat blocks.
+    # Sparse attention takes at most as many entries as the token sees parts. A longer list must repeat parts, and is
+    # computed below over copies of its keys.
     repeats = (lists >= 0).sum(-1) > seen
     read = torch.where(repeats[..., None], -1, lists)
     group = query.shape[1] // num_key_value_heads
@@ -182,7 +183,8 @@ def npu_sparse_attention_score(
 
 
 def _places(lists: Tensor, limit: Tensor, part: int) -> tuple[Tensor, Tensor]:
-    """Returns the keys of lists, ascending in each list, one list after the other, and their number in each list."""
+    """Returns the key numbers of all lists in one tensor, ascending within each list, and the number of keys of each
+    list."""
     blocks = lists.to(torch.int64)[..., None]
     keys = blocks * part + torch.arange(part)
     ordered = torch.where((blocks >= 0) & (keys < limit[:, None, None]), keys, -1).flatten(1).sort(-1).values
@@ -270,7 +272,7 @@ def npu_k2q_csr(
     rows = int(block_sums[-1]) if total_rows < 0 else total_rows
     if rows < block_sums[-1]:
         raise ValueError(f"invalid argument: total_rows={total_rows}, want at least {int(block_sums[-1])}")
-    # Tokens behind the last sequence have the next number.
+    # Tokens after the last sequence get the number of sequences.
     sequence = torch.bucketize(torch.arange(tokens), sums[1:], right=True)
     named = (q2k >= 0) & (sequence < len(blocks))[:, None]
     blocks_of = torch.nn.functional.pad(blocks, (0, 1))[sequence]
@@ -281,8 +283,7 @@ def npu_k2q_csr(
         raise ValueError(f"invalid argument: q2k[{head}][{at}][{slot}]={got}, want -1..{last}")
     row = q2k.to(torch.int64) + block_sums[sequence][:, None]
     if order_method == 1:
-        # Blocks are numbered by level, and within a level by sequence. So a block's number counts the blocks of lower
-        # levels, and those of its level in earlier sequences.
+        # Rows are ordered by `level`, which is a block's number within its sequence, and then by sequence.
         of_row = torch.repeat_interleave(torch.arange(len(blocks)), blocks)
         level = torch.arange(len(of_row)) - block_sums[of_row]
         place = (level * len(blocks) + of_row).argsort().argsort()

@@ -71,7 +71,7 @@ def _prefix_sums(name: str, cu_seqlens: _Lengths) -> list[int] | None:
 
 
 def _key_layout(layout_q: str, layout_kv: str, name: str, pages: str | None) -> bool:
-    """Returns whether keys lie in pages. Raises ValueError for a layout that the queries do not go with."""
+    """Returns whether keys lie in pages. Raises ValueError if the layouts of queries and keys cannot be combined."""
     if layout_q not in ("BSND", "TND"):
         raise ValueError(f'invalid argument: layout_q="{layout_q}", want BSND or TND')
     if pages is not None and layout_kv == pages:
@@ -92,7 +92,8 @@ def _keywords(given: dict[str, Any], names: dict[str, str]) -> dict[str, Any]:
 
 
 def _call_of(given: dict[str, Any]) -> SharedKvCall:
-    """Returns the arguments of the operator, from those of the library by name. Some of them may be missing."""
+    """Makes the operator's arguments from `given`, which has the library's argument names. Absent arguments get their
+    defaults."""
     lengths = {}
     for name in _shared_kv._LENGTHS:
         value = given.get(name)
@@ -275,8 +276,8 @@ def npu_sparse_attn_sharedkv(
         ori_kv, cmp_kv: in layout_kv "PA_ND" pages [blocks,block size,1,D].
         ori_block_table, cmp_block_table: int32 [B,n], ignored without pages.
         cu_seqlens_ori_kv, cu_seqlens_cmp_kv: prefix sums of packed keys, ignored with pages.
-        seqused_kv: a list or an int tensor [B], the original keys of each batch element, also without ori_kv. Each
-            element has seqused_kv // cmp_ratio compressed keys.
+        seqused_kv: a list or an int tensor [B], the number of original keys of each batch element, even if ori_kv is
+            None. Each element has seqused_kv // cmp_ratio compressed keys.
         ori_sparse_indices: int32 [T,1,K], rows of the pages (block * block size + row) up to the first negative entry.
             They replace the window; ori_block_table and ori_mask_mode are then not used.
         softmax_scale: 0 or None means 1 / sqrt(D).
@@ -343,7 +344,8 @@ def npu_kv_quant_sparse_attn_sharedkv(
 
 
 def _attend_sharedkv(given: dict[str, Any], **row_format: int) -> tuple[Tensor, Tensor]:
-    """Computes npu_sparse_attn_sharedkv in either form: makes the arguments of sparse_flash_mla from its own."""
+    """Computes npu_sparse_attn_sharedkv, or its quantised form, by sparse_flash_mla. `row_format` describes quantised
+    rows."""
     paged = _key_layout(given["layout_q"], given["layout_kv"], "layout_kv", "PA_ND")
     ori_kv, slots = given["ori_kv"], given["ori_sparse_indices"] is not None
     ratio = given["cmp_ratio"] or 1

@@ -131,9 +131,9 @@ def npu_sparse_flash_attention_grad(
     sinks: Tensor | None = None,
 ) -> tuple[Tensor | None, ...]:
     """Computes the gradients dq, dk, dv, dq_rope, dk_rope of `npu_sparse_flash_attention`, and dsinks if `sinks` is
-    given, which torch_npu does not know. The gradient of an absent argument is None. Without a value, dk contains the
-    value's gradient too. Softmax statistics that include sinks give the gradients of a call with sinks. d_out and out
-    are [B, S1, N, Dv], TND [T, N, Dv]."""
+    given. torch_npu's function has no argument `sinks`. The gradient of an absent argument is None. If value is None,
+    dk contains the value's gradient too. Softmax statistics that include sinks give the gradients of a call with sinks.
+    d_out and out are [B, S1, N, Dv], TND [T, N, Dv]."""
     only(attention_mode=(attention_mode, (0, 2)))
     call = SparseCall(
         query_rope=query_rope,
@@ -177,8 +177,8 @@ def npu_lightning_indexer(
     """Chooses the keys with the largest scores for each query token.
 
     A key's score is the sum of weights * relu(query . key) over the heads. The keys are in the order of descending
-    scores; if scores are equal, the lower number comes first. Unused entries are -1, their scores -inf. The scores have
-    a gradient.
+    scores; if scores are equal, the key with the lower number comes first. Unused entries are -1, their scores -inf.
+    The scores have a gradient.
 
     Args:
         query: [B,S1,N,D] in layout_query "BSND", [T,N,D] in "TND"; float32, bfloat16, float16.

@@ -10,7 +10,7 @@ SECOND_INDEXER_PAGES = "PA_BBND"
 
 
 def only(**values: tuple[int, tuple[int, ...]]) -> None:
-    """Raises ValueError for the first argument whose value is none of the values that it may have."""
+    """Raises ValueError for the first argument whose value is not allowed. Each keyword is (value, allowed values)."""
     for name, (got, allowed) in values.items():
         if got not in allowed:
             raise ValueError(f"invalid argument: {name}={got}, want {' or '.join(map(str, allowed))}")
@@ -57,7 +57,8 @@ def check_integers(**tensors: Tensor | None) -> None:
 
 
 def without_zero(name: str, sums: Tensor | None, rows: Tensor | None = None) -> Tensor | None:
-    """Returns prefix sums without their leading 0. If `rows`, a packed tensor, has rows, more sums must follow."""
+    """Returns prefix sums without their leading 0. If the packed tensor `rows` is not empty, at least one sum must
+    follow the 0."""
     if sums is None:
         return None
     if sums.dim() != 1 or sums.numel() == 0 or int(sums[0]) != 0:
@@ -78,8 +79,8 @@ def sums_without_zeros(q: Tensor, cu_q: Tensor | None, k: Tensor, cu_k: Tensor |
 
 
 def say_with_zeros(name: str, member: str, index: str) -> str:
-    """Returns an argument's text in an error. Prefix sums have a leading 0 that the library does not get, so its entry
-    i is entry i + 1."""
+    """Returns an argument's text in an error. The library gets prefix sums without their leading 0. So entry i of the
+    library's sums is entry i + 1 of the caller's."""
     if name.startswith("cu_seqlens") and not member and index:
         index = f"[{int(index[1:-1]) + 1}]"
     return f"{name}{member}{index}"
