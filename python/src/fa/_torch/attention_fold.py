@@ -1,8 +1,8 @@
 """Attention under torch.vmap: the vmapped dimension becomes part of the batch, and one call computes all samples.
 
 With one sink per head, the vmapped dimension becomes part of the heads instead. Calls with packed sequences or
-compressed masks are computed sample by sample. Each sample draws its dropout mask from its own state, and one mask
-holds the bits of all samples.
+compressed masks are computed sample by sample. Each sample draws its dropout bits from its own state. The one call gets
+a mask with the bits of all samples.
 """
 
 from __future__ import annotations

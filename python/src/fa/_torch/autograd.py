@@ -45,8 +45,8 @@ def reverse(setup_context: SetupContext, backward: Backward) -> Derivative:
                 return operator.redispatch(keyset & after_autograd, *arguments)
 
         def forward(ctx, keyset, *arguments):
-            # PyTorch calls this function with gradients switched off, as is right for the innermost transform of
-            # torch.func. The outer transforms need gradients and forward mode.
+            # PyTorch calls this function with gradients switched off. If transforms of torch.func are active, only the
+            # innermost one wants this. The outer transforms need gradients and forward mode.
             if transforms_are_active():
                 with torch.enable_grad(), with_forward_mode(True):
                     output = below(keyset, arguments)

@@ -50,7 +50,7 @@ class BlockCall(NamedTuple):
         return list(accumulate(self.lengths_q)), list(accumulate(self.lengths_kv))
 
     def rule(self, query: Tensor, key: Tensor) -> Mask:
-        """Returns the rule by which a backward leaves out rows and keys past a length."""
+        """Returns the mask with which the backward skips rows and keys past the lengths."""
         if self.packed or not (self.lengths_q or self.lengths_kv):
             return Mask.none()
         batch, rows, keys = query.shape[0], query.shape[_ROWS[self.layout]], key.shape[_ROWS[self.layout]]

@@ -39,7 +39,7 @@ def merge_by_lse(lse, local_out, need_lse):
     fake=lambda *_: None,
 )
 def scatter(key, value, slot_mapping, key_cache, value_cache, form):
-    """Writes the rows of key and value into the caches, at the places in slot_mapping."""
+    """Writes the rows of key and value into the caches, in the slots that slot_mapping lists."""
     _scatter_rows(key, value, slot_mapping, key_cache, value_cache, form=form)
 
 
@@ -52,8 +52,8 @@ def scatter(key, value, slot_mapping, key_cache, value_cache, form):
 def quantize(
     key, value, slots, sources, key_scale, value_scale, key_cache, value_cache, key_scales, value_scales, form
 ):
-    """Writes the rows of key and value into the caches. If caches of 8 bits have a scale per place, writes these
-    scales too."""
+    """Writes the rows of key and value into the caches. If 8-bit caches have one scale per row, writes the scales
+    too."""
     given = {"key_scale": key_scale, "value_scale": value_scale}
     given |= {"key_scale_cache": key_scales, "value_scale_cache": value_scales}
     _scatter_rows(key, value, slots, key_cache, value_cache, source_rows=sources, form=form, **given)

@@ -15,9 +15,9 @@ UNSIGNED_64 = (1 << 64) - 1
 # The sparse modes that say which keys a row looks at, in calls without a mask in memory.
 EVERY_KEY, CAUSAL_TOP_LEFT, CAUSAL_BOTTOM_RIGHT = 1, 2, 3
 
-# These rules are no sparse modes, so that sequences may have more queries than keys. With CAUSAL and BAND, row i has
-# the place of key i + Sk - Sq. With BAND_TOP_LEFT it has the place of key i. A band has pre_tokens keys before this
-# place and next_tokens keys after it.
+# More values of sparse_mode, which torch_npu does not have. Unlike its modes, they allow sequences with more queries
+# than keys. With CAUSAL and BAND, row i has the place of key i + Sk - Sq. With BAND_TOP_LEFT it has the place of key i.
+# A band has pre_tokens keys before this place and next_tokens keys after it.
 BAND, BAND_TOP_LEFT, CAUSAL = 9, 10, 11
 
 SEQUENCE_AXIS = {"BNSD": 2, "BSND": 1, "BSH": 1, "SBH": 0, "TND": 0}

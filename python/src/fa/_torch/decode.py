@@ -236,8 +236,8 @@ def decode_attention(
             return found
     given = {name: value for name, value in locals().items() if name in _ALIKE}
     keys, values = _tensors("key", key), _tensors("value", value)
-    # The addresses of int4 bytes say whether the library can read them as int32. A tensor that something observes has
-    # no address yet.
+    # The addresses of int4 bytes say whether the library can read them as int32. A tensor that a transform or a
+    # compiler traces has no address yet.
     later = kv_dtype == "int4" and not possible(*(t for t in (*keys, *values) if isinstance(t, Tensor)))
     given["kv_dtype"] = kv_dtype if later else ""
     if not later:
@@ -281,7 +281,7 @@ def _tensors(name: str, given: Tensor | Sequence[Tensor]) -> list[Tensor]:
 
 
 def _typed(name: str, tensors: list[Tensor], kv_dtype: str | None) -> list[Tensor]:
-    """Returns keys or values whose types say what their bytes hold."""
+    """Returns keys or values in the type that kv_dtype gives to their bytes."""
     if kv_dtype is None or not all(isinstance(tensor, Tensor) for tensor in tensors):
         return tensors  # _check names the argument that is no tensor
     read, kind = _decode.readable(name, _one_or_all(tensors), kv_dtype)
@@ -291,7 +291,7 @@ def _typed(name: str, tensors: list[Tensor], kv_dtype: str | None) -> list[Tenso
 
 
 def _rule(is_causal: bool, window: tuple[int, int] | None) -> tuple[str, int, int]:
-    """Returns which method of Mask makes the mask, and the method's two arguments."""
+    """Returns the name of the method of Mask that makes the mask, and the method's two arguments."""
     left, right = (-1, -1) if window is None else window
     if left < -1 or right < -1:
         raise ValueError(f"invalid argument: window={(left, right)}, want (left, right) >= -1")

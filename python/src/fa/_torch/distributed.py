@@ -1,8 +1,9 @@
-"""How DTensors shard attention by batch and by heads. torch.distributed asks the operators for it.
+"""How DTensors shard attention by batch and by heads. torch.distributed asks the operators which shardings they
+support.
 
-The batch can be sharded, and the heads together with their key heads. The shards need no communication. If all heads
-share one key head, every shard has the whole key. The key's gradient is then a sum over the shards. With dropout, every
-rank computes the whole call, so that the mesh does not change which pairs are dropped.
+A call can be sharded by batch, or by query heads together with their KV heads. The shards need no communication. If all
+heads share one key head, every shard has the whole key. The key's gradient is then a sum over the shards. With dropout,
+every rank computes the whole call, so that the mesh does not change which pairs are dropped.
 """
 
 from __future__ import annotations

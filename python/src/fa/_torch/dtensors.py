@@ -1,4 +1,5 @@
-"""Support of DTensors. The shardings are registered with the first DTensor, because importing them takes long."""
+"""Support of DTensors. The shardings are registered when the first DTensor is seen, because importing
+torch.distributed.tensor is slow."""
 
 from __future__ import annotations
 

@@ -46,7 +46,8 @@ def recorded(*tensors: Any) -> bool:
 
 
 class _Result:
-    """Gives the extension a new capsule of a result for each use, because a capsule can be used only once."""
+    """Gives the extension a new DLPack capsule of a result each time, because the extension can read a capsule only
+    once."""
 
     __slots__ = ("tensor",)
 

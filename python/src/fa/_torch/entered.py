@@ -1,4 +1,4 @@
-"""Context managers that replace functions while they are active. They warn if a program forgets the `with`."""
+"""Context managers that warn if a program calls them and forgets the `with`."""
 
 from __future__ import annotations
 

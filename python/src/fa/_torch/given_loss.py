@@ -45,5 +45,5 @@ def _fake_gradients(*arguments):
     derivative=autograd.constant,
 )
 def given_loss_gradients(*arguments):
-    """Returns dq_index, dk_index, dweights and softmax_index. None of these results can be differentiated."""
+    """Returns dq_index, dk_index, dweights and softmax_index. The results are constants to autograd."""
     return computed_as_constants(_sparse.sparse_lightning_indexer_kl_loss_grad, GivenLossCall(*arguments), "lengths_q")

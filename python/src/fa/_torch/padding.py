@@ -11,8 +11,8 @@ from torch import Tensor
 from .._fa import Mask
 from .call import CAUSAL_BOTTOM_RIGHT, CAUSAL_TOP_LEFT
 
-# Smaller masks do not become intervals. A call with intervals makes its plan anew each time, which would cost more than
-# the dropped pairs save.
+# Masks of fewer pairs are not turned into intervals. A call with intervals makes a new plan each time. For small calls,
+# the plan costs more time than the dropped pairs save.
 _PAIRS = 1 << 22
 
 
@@ -38,8 +38,9 @@ def is_large(query: Tensor, keys: int) -> bool:
 
 
 def rule_of_padding(dropped: Tensor, rule: int) -> Mask | None:
-    """Returns a mask of the pairs that `rule` keeps and that `dropped` (bool [B, N, L, S], True = drop) does not drop.
-    Returns None if `dropped` is no padding or has gaps, or if the call is small."""
+    """Returns a Mask of the pairs that `rule` keeps and that `dropped` (bool [B, N, L, S], True = drop) does not drop.
+    Returns None if `dropped` is not a padding mask, if the kept keys of a sequence have gaps, or if the call is
+    small."""
     batch, _, rows, _ = dropped.shape
     if rule == CAUSAL_BOTTOM_RIGHT or not is_same_for_rows(dropped) or not is_large(dropped, dropped.shape[3]):
         return None

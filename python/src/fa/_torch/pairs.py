@@ -35,8 +35,8 @@ def attend_pairs(
     """Computes attention in layout BNSD, with gradients of query, key, value, pse and sink.
 
     Args:
-        options: options of layout BNSD. A pair is kept if both their rule and `pairs` keep it. Errors have the
-            library's names.
+        options: options of layout BNSD. A pair is kept if both options.mask and `pairs` keep it. Errors use the
+            library's argument names.
         order: the memory order of the output; `_fa.pyi` explains it.
 
     Returns:

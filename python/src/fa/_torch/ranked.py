@@ -231,8 +231,8 @@ _traffic_lock = threading.Lock()
 
 
 def traffic() -> Traffic:
-    """Returns the bytes that attention over ranks has moved since the process began. `shard` and `unshard` do not
-    count."""
+    """Returns the bytes that attention over ranks has sent and received since the process began. `shard` and `unshard`
+    do not count."""
     return _traffic
 
 

@@ -92,6 +92,6 @@ def _or_else(own: Callable, pytorchs: Callable) -> Callable:
 def _give_scripts(attention: Callable, multi_head_attention_forward: Callable, pytorchs: Callable) -> None:
     """Makes torch.jit.script, which compiles source text, use PyTorch's own functions in place of the replacements."""
     register_script_builtin(attention, "aten::scaled_dot_product_attention")
-    # torch.jit.script_if_tracing uses these attributes to say what to compile in place of a function.
+    # torch.jit.script compiles `__original_fn` in place of a function that has the mark of torch.jit.script_if_tracing.
     own = {"__script_if_tracing_wrapper": True, "__original_fn": pytorchs}
     multi_head_attention_forward.__dict__.update(own)

@@ -150,7 +150,7 @@ def refusal(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gq
 
 
 def _check_pairs(pairs: PairMask, shapes: AttentionShapes) -> None:
-    """Raises ValueError if the shape of a mask of pairs is not that of a call."""
+    """Raises ValueError if the shape of a PairMask does not fit the call."""
     *leading, rows, keys = shapes.scores
     batch = math.prod(leading[:-1])
     wanted = {batch, 1}, {shapes.heads, shapes.heads_kv, 1}, {rows, 1}, {keys}

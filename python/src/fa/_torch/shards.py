@@ -1,5 +1,5 @@
-"""Which rows of a sequence each rank of a process group holds. Also functions that cut sequences and join them
-again."""
+"""Which rows of a sequence each rank of a process group holds. The functions here also cut sequences into these rows,
+and join the rows again."""
 
 from __future__ import annotations
 

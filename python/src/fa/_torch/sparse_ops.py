@@ -38,7 +38,8 @@ class SparseCall(NamedTuple):
 
 
 def _of_sparse(first: int) -> Rule:
-    """Returns the vmap rule of an operator whose arguments from number `first` on are the members of SparseCall."""
+    """Returns the vmap rule of an operator whose argument number `first` is the first member of SparseCall; the other
+    members follow."""
     alone = (first + i for i, name in enumerate(SparseCall._fields) if name in ("block_table", "sink"))
     return by_batch(first + SparseCall._fields.index("layout"), tuple(alone))
 

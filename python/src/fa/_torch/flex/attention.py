@@ -53,7 +53,7 @@ class Call:
         return made(_fa.AttentionOptions, {"layout": "BNSD", "pse_type": pse_type, **given})
 
     def _slabs(self) -> list[slice]:
-        """Returns the slabs of rows of which a bias [B|1, N|1, rows, S] is in memory at once."""
+        """Divides the query rows into slabs. The bias of one slab, [B|1, N|1, rows, S], is in memory at a time."""
         sizes, used = self.kept.sizes, frozenset[str]().union(*(node.depends for node, _ in self.form.biases))
         per_row = (sizes.batch if "b" in used else 1) * (sizes.heads if "h" in used else 1) * sizes.keys
         step = max(128, _BIASES // max(per_row, 1) // 128 * 128)

@@ -1,8 +1,9 @@
 """flex_attention under torch.compile: one operator for the forward and one for the backward.
 
 Dynamo traces score_mod and mask_mod, as it does for PyTorch's flex_attention, and hands their graphs and the tensors
-that they capture to `traced`. The operators take the tensors, and a number that is made of the code of the graphs. Their
-kernels read the graphs as `flex_attention` reads functions, so a compiled call has the bits of an eager one.
+that they capture to `traced`. The operators take the captured tensors, and a number that identifies the two graphs. The
+kernels of the operators read the graphs as `flex_attention` reads functions, so a compiled call has the bits of an
+eager one.
 """
 
 from __future__ import annotations
@@ -57,8 +58,9 @@ _lock = threading.Lock()
 
 
 def _number_of(functions: _Functions) -> int:
-    """Returns the number by which the operators know two graphs. Graphs of the same code have the same number, also in
-    another process. A compiled program may call a pair at any later time. So one pair of graphs per code is kept.
+    """Returns the number that stands for the two graphs in calls of the operators. It is a hash of their code, so it is
+    the same in another process. One pair of graphs per code is kept forever, because a compiled program may call it at
+    any time.
     """
     number = int.from_bytes(hashlib.sha256(functions.code.encode()).digest()[:7], "big")
     with _lock:
@@ -68,8 +70,8 @@ def _number_of(functions: _Functions) -> int:
 
 
 class _Traced(HigherOrder):
-    """The function whose calls Dynamo puts into its graph. Where Dynamo cannot trace score_mod or mask_mod, it is
-    called outside of a graph, with these functions themselves."""
+    """The function whose calls Dynamo puts into its graph. If Dynamo cannot trace score_mod or mask_mod, this function
+    is called outside of a graph, with the Python functions."""
 
     def __init__(self) -> None:
         super().__init__("fa_flex_attention")
@@ -114,7 +116,8 @@ def every_pair(b: Tensor, *_: Tensor) -> Tensor:
 
 
 def _called(query, key, value, of_mask, captured, numbers, sizes, graphs, scale, enable_gqa, known=None) -> Results:
-    """`of_mask` are the lists of the BlockMask, and then the tensors that mask_mod captures, which have no gradient."""
+    """Computes a call of the operators. `of_mask` has the BlockMask's lists, then the tensors that mask_mod
+    captures."""
     if graphs not in _functions:
         raise RuntimeError("fa.torch.flex_attention: score_mod and mask_mod were compiled in another process")
     functions = _functions[graphs]
@@ -158,7 +161,7 @@ def backward(needs, d_out, d_lse, out, lse, max_scores, total, query, key, value
         results = _called(*leaves[:3], of_mask, leaves[3:], *settings, known=known)
         wanted = [leaf for leaf in leaves if leaf.requires_grad]
         gradients = [None] * len(wanted)
-        # The operator's results always require gradients. Here a result may depend on no tensor that requires one.
+        # A result without a gradient function depends on no tensor that needs a gradient, so it is left out.
         pairs = [(r, d) for r, d in zip(results, (d_out, d_lse), strict=False) if d is not None and r.requires_grad]
         if pairs:
             results_of, d_results = zip(*pairs, strict=True)

@@ -128,10 +128,12 @@ class Condition(NamedTuple):
 
 
 class Kept:
-    """The pairs that a call keeps: those in full blocks, those in partial blocks that mask_mod keeps, and without
-    blocks those that mask_mod keeps. A pair is dropped if one of the `conditions` of score_mod drops it.
+    """The pairs that a call keeps: all pairs in full blocks, and the pairs in partial blocks that mask_mod keeps.
+    Without blocks, they are the pairs that mask_mod keeps. A pair is dropped if one of the `conditions` of score_mod
+    drops it.
 
-    intervals: those of each row, or None. reason: why there are none.
+    intervals: the interval of keys of each row, or None if the kept pairs do not form such intervals. reason: why
+        intervals is None.
     """
 
     def __init__(self, sizes: Sizes, mask_mod: Node | None, blocks: Blocks | None, conditions: tuple[Condition, ...]) -> None:
@@ -247,7 +249,8 @@ _lock = threading.Lock()
 
 def kept_of(mask: BlockMask, mask_mod: Node, sizes: Sizes, conditions: tuple[Condition, ...]) -> Kept:
     """Returns the pairs that a call keeps. They are stored with the BlockMask's first list until a list, a function or
-    a captured tensor changes. A compiled call makes a BlockMask of its own, which has the lists of the caller's."""
+    a captured tensor changes. The pairs are stored with a list, not with the BlockMask, because a compiled call makes a
+    new BlockMask with the caller's lists."""
     owner = mask.kv_num_blocks
     lists = [mask.kv_num_blocks, mask.kv_indices, mask.full_kv_num_blocks, mask.full_kv_indices]
     lists = [tensor for tensor in lists if tensor is not None]

@@ -44,7 +44,8 @@ def traced_mask(mask_mod: Callable[..., Tensor]) -> Node:
 
 
 def check(query: Tensor, key: Tensor, value: Tensor, is_served: Callable[[Tensor], bool] = is_plain) -> None:
-    """Raises PyTorch's errors for query, key and value, and those for tensors that PyTorch takes and `fa` does not."""
+    """Raises the errors that PyTorch raises for query, key and value. Also raises errors for tensors that PyTorch takes
+    but `fa` does not."""
     named = {"query": query, "key": key, "value": value}
     for name, tensor in named.items():
         if not isinstance(tensor, Tensor):

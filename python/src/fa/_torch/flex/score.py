@@ -17,7 +17,7 @@ _EXACT = (torch.int32, torch.int64, torch.float32, torch.float64)  # types that 
 
 
 class Unserved(Exception):
-    """Raised for a score_mod that is not of this form. The text is the part that is not."""
+    """Raised for a score_mod that `Form` cannot express. The text is the part that does not fit."""
 
 
 class Form(NamedTuple):
@@ -104,7 +104,7 @@ def _bias(node: Node) -> tuple[Node, tuple[Node, int]] | None:
 
 
 def _product(node: Node) -> tuple[Node, float] | None:
-    """Splits a score times numbers into the score and the product of the numbers."""
+    """Splits a score that is multiplied by numbers into the score and the product of these numbers."""
     factor = 1.0
     while node.name != SCORE and node.packet not in _TANH and str(node.function) not in ("approx.tanh.default",):
         if not node.arguments:
@@ -136,7 +136,7 @@ class Bias(NamedTuple):
 
 def bias_of(form: Form, kept: Kept) -> Bias | None:
     """Returns the bias of a form without evaluating it for every pair, or None if that cannot be done. Autograd records
-    how the bias was made of captured tensors."""
+    how the bias is computed from captured tensors."""
     if len(form.biases) == 1:
         node, sign = form.biases[0]
         found = _slopes(node, sign, kept) or _view(node, sign, kept)
