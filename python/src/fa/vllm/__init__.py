@@ -78,8 +78,8 @@ def plugin() -> None:
 
 def platform_plugin() -> str | None:
     """vLLM calls this function when it looks for its platform. With FA_VLLM_PLATFORM=1 and vLLM's CPU build it returns
-    the name of a class that also serves the sparse attention of DeepSeek-V3.2. Otherwise it returns None. vLLM refuses
-    a second platform from a package.
+    the name of a class that also serves the sparse attention of DeepSeek-V3.2. Otherwise it returns None. vLLM raises
+    an error if the plugins of two packages return a platform.
     """
     if not _platform_is_wanted():
         return None
@@ -97,7 +97,8 @@ def _platform_is_wanted() -> bool:
 
 def _complete_platform() -> None:
     """If the platform is `fa`'s, makes vLLM find `fa`'s models with sparse attention, and its layer of latent
-    attention. (vLLM ignores errors of `platform_plugin`, but none of `plugin`.)"""
+    attention. (`plugin` calls this function, not `platform_plugin`, because vLLM ignores exceptions of
+    `platform_plugin`.)"""
     if not _platform_is_wanted():
         return
     from vllm import ModelRegistry
@@ -127,7 +128,8 @@ def _members() -> list[tuple[Any, Any, str]]:
 
 
 def _warn_of_latent_hosts() -> None:
-    """Says which latent attention vLLM computes although it is registered: the platform prefers other classes."""
+    """Warns if vLLM's platform computes latent attention with other classes, although the classes of `fa` are
+    registered."""
     from .._pytorch import has_amx
 
     if has_amx():
@@ -137,7 +139,7 @@ def _warn_of_latent_hosts() -> None:
 
 
 def _forget_choices() -> None:
-    """Makes vLLM choose classes anew: it keeps those that it chose for earlier layers."""
+    """Clears the caches in which vLLM keeps the classes that it chose for earlier layers."""
     for module, function in (
         ("vllm.v1.attention.selector", "_cached_get_attn_backend"),
         ("vllm.v1.attention.backends.mla.prefill.selector", "_auto_select_mla_prefill_backend"),
@@ -155,7 +157,8 @@ def _log() -> logging.Logger:
 if not TYPE_CHECKING:
 
     def __getattr__(name: str):
-        """Imports a class when vLLM first asks for it: its module needs parts of vLLM that import plugins first."""
+        """Imports a class when vLLM first asks for it. The module of the class imports parts of vLLM that load plugins
+        such as this package."""
         if name in _MODULES:
             return getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -59,7 +59,7 @@ class Pages(NamedTuple):
 
 
 class Group(NamedTuple):
-    """Neighbouring requests that one call computes: all causal, or none."""
+    """Consecutive requests that one call computes. Either all of them are causal, or none is."""
 
     tokens: slice
     ends: list[int]
@@ -89,8 +89,8 @@ def groups_of(
 
 
 def _cut(group: Group) -> Group:
-    """Returns the same tokens with each request cut where positions are multiples of SLOPE_ROWS, as if the pieces were
-    requests. A causal piece needs no keys after its last token. A group that is not causal stays as it is."""
+    """Cuts each request where positions are multiples of SLOPE_ROWS. Returns a group whose requests are the pieces. A
+    causal piece needs no keys after its last token. A group that is not causal is returned unchanged."""
     if not group.causal:
         return group
     owners, ends, lengths = [], [], []
@@ -126,9 +126,9 @@ def _from_last(ends: Sequence[int]) -> Tensor:
 
 
 def _sinks_of_rows(sinks: Tensor | None, slopes: Tensor, ends: Sequence[int]) -> Tensor | None:
-    """Returns sinks, float32 [T, N], for scores whose biases are those of each sequence's last token. Then all scores
-    of a token are off by the same number. A softmax without sinks does not change by that, but a sink must be shifted
-    by the same number."""
+    """Returns one sink per token and head, float32 [T, N], for calls in which all tokens of a sequence have the biases
+    of its last token. These biases shift all scores of a token by one number. The softmax of the scores alone does not
+    change, but a sink must be shifted by the same number."""
     return None if sinks is None else sinks + slopes * _from_last(ends)
 
 
@@ -142,8 +142,8 @@ class Batch:
         self._sloped: dict[tuple[float, ...], list[tuple[Group, Tensor]]] = {}
 
     def _with_biases(self, slopes: tuple[float, ...]) -> list[tuple[Group, Tensor]]:
-        """Returns groups of pieces, and for each piece the biases of its last token, float32 [pieces, N, 1, keys]. Past
-        a piece's keys they hold any numbers."""
+        """Returns groups of pieces, and for each piece the biases of its last token, float32 [pieces, N, 1, keys].
+        Biases past a piece's last key are not used."""
         if slopes not in self._sloped:
             groups = [_cut(group) for group in self.groups]
             distances = (
@@ -233,7 +233,7 @@ def attend_packed(
 
     Args:
         ends: where the tokens and where the keys of each sequence end.
-        names: what errors call the engine's tensors.
+        names: the names of the engine's tensors in errors.
 
     Returns:
         With need_lse the lse, float32 [N, T], -inf for rows without keys.
@@ -263,8 +263,9 @@ def write_rows(
     form: str,
     names: Mapping[str, str] = {},
 ) -> None:
-    """Writes key [T, Nkv, D] and value [T, Nkv, Dv] to their slots of the caches. Caches of int8 get codes, and scales
-    per token and head. Rows of slot -1 and rows past the slots are not written. Errors call key and value as `names` says."""
+    """Writes key [T, Nkv, D] and value [T, Nkv, Dv] to their slots of the caches. Caches of int8 get codes, and one
+    scale per token and head. Rows of slot -1 and rows past the slots are not written. `names` has the names of key and
+    value in errors."""
     rows = slots.shape[0]
     arrays = {"key": key[:rows], "value": None if value is None else value[:rows], "slot_mapping": slots}
     arrays |= zip(("key_cache", "value_cache", "key_scale_cache", "value_scale_cache"), caches, strict=True)

@@ -79,8 +79,8 @@ class AttentionMetadataBuilder(CPUAttentionMetadataBuilder):
 
     @functools.cached_property
     def _handed_back(self) -> bool:
-        """Whether the group's layers are vLLM's own. All layers exist when the first step is built, and their kind
-        never changes."""
+        """Whether vLLM's own code computes the group's layers. The answer can be cached, because all layers exist
+        before the first step and never change their class."""
         layers = get_layers_from_vllm_config(self.vllm_config, Attention, self.layer_names).values()
         return any(isinstance(layer.impl, AttentionImpl) and layer.impl.handed_back for layer in layers)
 
@@ -115,9 +115,10 @@ class AttentionMetadataBuilder(CPUAttentionMetadataBuilder):
 
 
 class AttentionImpl(CPUAttentionBackendImpl):
-    """The attention of one layer. Its caches are [blocks, Nkv, block, D + Dv]. Within a head of a block, `fa` keeps
-    keys [block, D] and then values [block, Dv]. Caches of int8 are [blocks, Nkv, block, D + Dv + 8], as large as those
-    of vLLM's code for other devices. Float32 scales of keys [block], and then of values [block], follow the codes."""
+    """The attention of one layer. Its cache is [blocks, Nkv, block, D + Dv], where `block` is the number of tokens in a
+    block. For each block and head, `fa` stores keys [block, D] and then values [block, Dv]. A cache of int8 is [blocks,
+    Nkv, block, D + Dv + 8], as large as in vLLM's code for other devices. Float32 scales of keys [block], and then of
+    values [block], follow the codes."""
 
     def __init__(
         self,

@@ -1,7 +1,7 @@
 """vLLM's classes of latent attention (MLA) on CPUs.
 
-Tokens of a prompt are attended with their keys and values expanded (`MLAPrefill`); later tokens read the latent cache,
-whose rows are keys of one head and, in their first columns, its values (`MLAImpl.forward_mqa`).
+Tokens of a prompt attend to keys and values that are expanded to all heads (`MLAPrefill`). Later tokens read the latent
+cache (`MLAImpl.forward_mqa`): its rows are the keys of a single head, and the first columns of a row are the value.
 """
 
 from __future__ import annotations

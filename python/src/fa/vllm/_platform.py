@@ -38,8 +38,8 @@ class CpuPlatform(_Host):
         if not sparse and not _computes_latent(vllm_config):
             super().check_and_update_config(vllm_config)
             return
-        # vLLM's own class needs blocks of 16, whole prompts and no shared prefixes. It changes these members, and logs
-        # that it does.
+        # vLLM's own class needs blocks of 16, whole prompts and no shared prefixes. It sets the members below to such
+        # values, and logs the change.
         block = cache.block_size if cache.user_specified_block_size else 128
         given = scheduler.enable_chunked_prefill, scheduler.max_num_batched_tokens, cache.enable_prefix_caching
         asked, cache.user_specified_block_size = cache.user_specified_block_size, False

@@ -1,8 +1,8 @@
 """Positions of latent attention on CPUs.
 
-vLLM's kernel for CPUs takes a query [T, N, R] for one of T * N rows, rotates the first T rows, and leaves the rest. So
-vLLM's tokens of such models depend on the batch. The kernel is right for [T, N * R]. Modules that do not call it, such
-as DeepSeek's YaRN, are right for [T, N, R] only.
+vLLM's CPU kernel reads a query [T, N, R] as T * N rows. It rotates the first T rows only, so the tokens that vLLM
+generates depend on the batch. The kernel is right for [T, N * R]. Modules that do not call the kernel, such as
+DeepSeek's YaRN, are right for [T, N, R] only.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def every_head(rotary: Any, positions: Tensor, query: Tensor, key: Tensor) -> tu
 
 
 class EveryHead(torch.nn.Module):
-    """Calls vLLM's module of positions by `every_head`."""
+    """Calls vLLM's rotary module through `every_head`."""
 
     def __init__(self, rotary: Any) -> None:
         super().__init__()

@@ -36,7 +36,8 @@ _INDEXED = {"k": "k_cache", "sparse_indices": _CHOSEN}
 
 @dataclass
 class SparseMetadata(AttentionMetadata):
-    """A step as the indexers and the layers see it. vLLM's layer reads the numbers; every token counts as decode."""
+    """A step as the indexers and the layers see it. vLLM's layer reads the num_ members; every token counts as a decode
+    token."""
 
     ends: list[int]
     """Where the tokens of each request end."""
@@ -102,7 +103,7 @@ class SparseMLAImpl(MLAImpl, SharedTopkIndicesBuffer):
         self.init_topk_indices_buffer(indexer, topk_indices_buffer)
 
     def record_logical_topk_ready(self) -> None:
-        """The lists are whole when the indexer returns."""
+        """Does nothing, because the lists are complete when the indexer returns."""
 
     def forward_mqa(
         self,

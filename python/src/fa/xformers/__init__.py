@@ -1,8 +1,8 @@
 """xformers' memory_efficient_attention on CPUs. The import of this module adds an operator to the package xformers.
 
-Calls with CPU tensors are then computed by `fa`, forward and backward, and other devices are not touched.
-`op=(fa.xformers.FwOp, fa.xformers.BwOp)` asks for it by name. memory_efficient_attention_partial and merge_attentions
-work on CPUs too.
+Calls with CPU tensors are then computed by `fa`, forward and backward, and calls on other devices do not change.
+`op=(fa.xformers.FwOp, fa.xformers.BwOp)` asks for the operator by name. memory_efficient_attention_partial and
+merge_attentions work on CPUs too.
 """
 
 from __future__ import annotations

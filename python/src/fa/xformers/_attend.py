@@ -45,7 +45,7 @@ _BIAS_TENSORS = tensors_of(Call)
 def attend(inp: Inputs, need_lse: bool) -> tuple[Tensor, Context | None]:
     """Returns the output, and with need_lse what the backward needs. Autograd may record the call."""
     wide = _is_wide(inp)
-    # This does what fa._torch.engine.recorded does, in a form that torch.compile traces.
+    # The negation of fa._torch.engine.recorded, in a form that torch.compile can trace.
     plain = not (torch.is_grad_enabled() and any(t.requires_grad for t in (inp.query, inp.key, inp.value)))
     query, (key, value) = _with_heads(inp.query), _keys_of(inp, plain)
     packed = packed_of(inp.attn_bias, query, key)
@@ -106,8 +106,8 @@ def _with_heads(tensor: Tensor) -> Tensor:
 
 
 def _keys_of(inp: Inputs, shared: bool) -> tuple[Tensor, Tensor]:
-    """Returns keys and values [B, N, heads, K]. With `shared`, heads that the caller has expanded from one are returned
-    as one head: one in all, or one per group."""
+    """Returns keys and values [B, N, heads, K]. With `shared`, heads that the caller has expanded from one head (stride
+    0) are returned as one head. This holds for all heads together, and for the heads of each group."""
     key, value = inp.key, inp.value
     if shared and key.ndim == 5 and key.shape[3] > 1 and key.stride(3) == value.stride(3) == 0:
         key, value = key[..., 0, :], value[..., 0, :]

@@ -47,7 +47,7 @@ def rule_of(bias: Any) -> int:
 
 
 def band_of(bias: Any) -> tuple[int, int]:
-    """Returns how many keys before and after its place a row looks at, or zeros if the rule is no band."""
+    """Returns how many keys before and after its place a row looks at, or zeros if `bias` is not a band."""
     if hasattr(bias, "_window_size"):  # the key at the row's place counts
         return bias._window_size - 1, 0
     return getattr(bias, "window_left", 0), getattr(bias, "window_right", 0)
@@ -131,7 +131,7 @@ def _in_pages(bias: Any, keys: int) -> Packed:
     _check("block_tables.shape[0]", table.shape[0], len(of_k.seqlen_py), "sequences of attn_bias.k_seqinfo")
     ends = list(of_k.seqlen_py)
     begins = of_k.seqstart_py[: len(ends)] if isinstance(bias, _GAPPY) else [0] * len(ends)
-    # A number that int32 lacks is no page.
+    # Page numbers outside of int32 become numbers that are no page.
     table = table.clamp(-1, 2**31 - 1).int() if table.dtype == torch.int64 else table.int()
     return Packed(bias.q_seqinfo.seqstart_py[1:], begins, ends, table, page)
 

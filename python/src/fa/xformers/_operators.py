@@ -40,7 +40,8 @@ class _Op(AttentionOpBase):
         """Returns the package's reasons and ours why these inputs are not taken, or an empty list."""
         if isinstance(d.attn_bias, torch.nn.Parameter):  # is as good as a tensor
             d = replace(d, attn_bias=d.attn_bias.detach())
-        # The package says this of every device but Nvidia's.
+        # The package gives the reason "bf16 is only supported ..." for every device that is not Nvidia's. The reason is
+        # wrong for `fa`.
         reasons = [text for text in super().not_supported_reasons(d) if not text.startswith("bf16 is only supported")]
         if d.key.dtype != d.query.dtype:  # keys are packed numbers of 4 bits
             reasons.append(f"dtype={d.key.dtype} (supported: {cls.SUPPORTED_DTYPES})")
@@ -53,8 +54,8 @@ class _Op(AttentionOpBase):
 
 
 class _WithoutGradient(torch.autograd.Function):
-    """Passes an output and its lse on. A recorded backward through them raises an error. The package's own functions
-    would compute gradients from both, although merges pass no gradient to the lse."""
+    """Returns an output and its lse unchanged. A backward through either raises an error. The package's own functions
+    would compute gradients, which would be wrong after a merge, because merges pass no gradient to the lse."""
 
     @staticmethod
     def forward(ctx: Any, out: Tensor, lse: Tensor, *inputs: Optional[Tensor]) -> tuple[Tensor, Tensor]:
