@@ -75,8 +75,8 @@ def prompt_flash_attention(
         q, k, v: as in `flash_attention`; float32, bfloat16, float16 or int8.
         head_num: N, which BSH and SBH need. Other layouts check it if it is > 0.
         head_num_kv: Nkv, which is checked if it is > 0.
-        mask: the rule that gives each row its keys. The last row in use is aligned to the last key. Sparse modes are 0
-            to 4.
+        mask: which keys each row sees. Masks that are aligned bottom-right align the last row in use with the last key
+            in use. Sparse modes are 0 to 4.
         dense_mask: uint8, int8 or bool, 1 = drop: [>=Sq, >=Sk], [B|1, >=Sq, >=Sk], [B|1, 1, >=Sq, >=Sk],
             [B, N, >=Sq, >=Sk]; TND: [>=maxSq, >=maxSk].
         query_rope, key_rope: as in `flash_attention`.

@@ -56,14 +56,16 @@ def unwatched() -> bool:
     )
 
 
-# A new thread has the set of keys that PyTorch excludes where nothing observes calls. Autocast is off.
+# The dispatch keys that PyTorch excludes by default. A new thread has this default set, because nothing observes its
+# calls and autocast is off.
 with concurrent.futures.ThreadPoolExecutor(1) as _thread:
     _EXCLUDED = _thread.submit(excluded_keys).result()
 
 
 @contextlib.contextmanager
 def as_outermost() -> Iterator[None]:
-    """Lets a kernel use vmap and autograd, though it was called below them, or in a dispatch mode."""
+    """Lets a kernel use vmap and autograd, even if the dispatcher called the kernel after handling vmap, autograd or a
+    mode."""
     with with_keys(included_keys(), _EXCLUDED):
         yield
 
@@ -142,7 +144,7 @@ def ragged_axis(nested: Tensor) -> int:
 
 
 def known_lengths(nested: Tensor) -> dict[str, Any]:
-    """Returns the shortest and longest length of a nested tensor's sequences, or None for one that is not stored."""
+    """Returns the shortest and the longest sequence length of a nested tensor; None for a length that is not stored."""
     return {"min_seqlen": nested._maybe_min_seqlen, "max_seqlen": nested._maybe_max_seqlen}
 
 

@@ -1,4 +1,4 @@
-"""Replaces functions of other packages while somebody wants it."""
+"""Replaces functions of other packages while at least one context is active."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from types import ModuleType
 
 
 class Replacement:
-    """Puts functions into a module while at least one context, in any thread, is active. A function that other code has
-    put there in the meantime stays."""
+    """Puts functions into a module while at least one context, in any thread, is active. If other code has replaced a
+    function again in the meantime, leaving the last context keeps that replacement."""
 
     def __init__(self, module: ModuleType, **own: Callable) -> None:
         self._module, self._own = module, own
@@ -31,7 +31,7 @@ class Replacement:
                     setattr(self._module, name, self._before[name])
 
     def install(self, wanted: bool) -> None:
-        """Enters one context that lasts, or leaves it. Does nothing if that has been done."""
+        """Enters a lasting context if `wanted`, and otherwise leaves it. A repeated call changes nothing."""
         with self._lock:
             if self._installed != wanted:
                 self._installed = wanted

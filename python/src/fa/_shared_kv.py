@@ -80,7 +80,8 @@ def shared_kv_attention(
     check_indices: bool = True,
     context: Context | None = None,
 ) -> SharedKvOutput:
-    """Computes softmax(scale * q K^T) K, where K are a token's original keys and then its compressed keys.
+    """Computes softmax(scale * q K^T) K, where K is the list of a token's original keys, followed by its compressed
+    keys.
 
     Args:
         q: [B, S1, N, D]; layout "TND": [T, N, D]. float32, bfloat16 or float16.
@@ -102,7 +103,7 @@ def shared_kv_attention(
             columns of q's type, D - row_rope e4m3 numbers, one e8m0 scale per row_tile numbers, and padding. A row
             stands for its numbers, and then its rope columns.
         positive_lse: whether the lse of a row without keys is inf instead of -inf.
-        check_indices: whether to raise ValueError for an entry that is no key. Else it is skipped.
+        check_indices: whether to raise ValueError for a list entry that is no key. If False, such an entry is skipped.
 
     Raises:
         The same errors as `flash_attention`.
@@ -155,7 +156,8 @@ def shared_kv_attention_grad(
         out, lse: results of the forward call, [B, S1, N, D] and [B, 1, S1, N].
         d_out: gradient of out, with its shape and type. If out and d_out are None, only the L1 norms are computed.
         need_l1_norm: whether to return, for each entry of a list, the mean over the heads of its key's probability.
-        l1_norm_of_keys: whether to return it for each key too where there is no list, [B, S1, 1, S2].
+        l1_norm_of_keys: whether to return the L1 norms of all keys, [B, S1, 1, S2], for a kind of keys that has no
+            list.
 
     Raises:
         The same errors as `flash_attention`.

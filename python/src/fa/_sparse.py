@@ -145,7 +145,8 @@ def sparse_flash_attention(
             columns + rope. v is None or has such rows too. There are no query_rope and no gradients.
         need_p_head_mean: whether to return the probability of each entry, averaged over the heads, for the indexer's
             loss. It needs block_size 1.
-        check_indices: whether to raise ValueError for an entry that is no block of the sequence. Else it is skipped.
+        check_indices: whether to raise ValueError for an entry that is no block of the sequence. If False, such an
+            entry is skipped.
 
     Raises:
         The same errors as `flash_attention`.
@@ -273,8 +274,8 @@ def lightning_indexer(
         q_scale, k_scale: the scales of q and k of type int8 or float8_e4m3fn: [B, S1, N], and [B, S2, 1] or [B, S2]. A
             score is then k_scale times the sum of weights * q_scale * max(0, q . k).
         cmp_ratio: how many tokens a key stands for. residual_kv, one per batch element, counts the tokens that follow
-            those of the last key. With sparse_mode 3 token t sees the first (keys * cmp_ratio + residual_kv - queries +
-            t + 1) // cmp_ratio keys.
+            the tokens of the last key. With sparse_mode 3 token t sees the first (keys * cmp_ratio + residual_kv -
+            queries + t + 1) // cmp_ratio keys.
         used_q, used_kv: with TND, how many rows of each sequence are in use; by default all.
         index_offset: int32 [B, S1, 1] or [B], added to each index that is not -1.
         values_dtype: type of the scores: by default that of q, or float32 if q has scales.

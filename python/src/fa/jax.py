@@ -191,15 +191,16 @@ def _attend(rule: _Rule, query: Array, key: Array, value: Array, *others: Array 
 
 
 def _varying_alike(*arrays: Array | None) -> list[Array | None]:
-    """Inside shard_map, lets each array vary over the axes over which any of them varies, because the call requires
-    it."""
+    """Inside shard_map, marks each array as varying over every axis over which any of the arrays varies, because an FFI
+    call requires equal axes."""
     axes = [frozenset() if x is None else jax.typeof(x).manual_axis_type.varying for x in arrays]
     missing = [tuple(frozenset().union(*axes) - own) for own in axes]
     return [jax.lax.pcast(x, m, to="varying") if m and x is not None else x for x, m in zip(arrays, missing, strict=True)]
 
 
 def _in_auto_mode(rule: _Rule, *arrays: Array | None) -> tuple[Array, Array]:
-    """Lets XLA partition the call over axes of an explicit mesh, too. The results have the shards of query."""
+    """Lets XLA partition the call over the axes of an explicit mesh, as over those of an automatic one. The results
+    have the shards of query."""
     sharding = jax.typeof(arrays[0]).sharding
     if not any(x is not None and jax.typeof(x).sharding.mesh.explicit_axes for x in arrays):
         return _with_values_per_row(rule, *arrays)
@@ -216,16 +217,16 @@ def _in_auto_mode(rule: _Rule, *arrays: Array | None) -> tuple[Array, Array]:
 def _with_values_per_row(
     rule: _Rule, query: Array, key: Array, value: Array, bias: Array | None, mask: Array | None, *lengths: Array | None
 ) -> tuple[Array, Array]:
-    """Applies a bias or mask that all keys of a row share (S = 1) to the results, because the handlers repeat all
-    dimensions but the last one. Such a bias changes no probability, so its gradient is 0. Its -inf, like the mask's
-    False, hides all keys."""
+    """Applies a bias or mask with one number per row (S = 1) to the results. The handlers broadcast every other
+    dimension, but not the keys. Such a bias changes no probability, so its gradient is 0. A bias of -inf hides all keys
+    of its row, as a mask of False does."""
     per_row = [x for x in (bias, mask) if _is_per_row(x, key)]
     if not per_row:
         return _attention(rule, query, key, value, bias, mask, *lengths)
     if _is_per_row(bias, key):
         bias = per_row[0] = jax.lax.stop_gradient(bias)
     seen, added = jax.lax.platform_dependent(*per_row, cpu=_values_per_row, default=_no_values_per_row)
-    # Rows that look at no key may hold any numbers.
+    # Queries of rows without keys may be NaN or inf, so they are replaced by 0.
     out, residual = _attention(rule, jnp.where(seen, query, 0), key, value, bias, mask, *lengths)
     with_keys = (residual != _HIDDEN)[..., None]
     out *= jnp.where(with_keys & ~(added < jnp.inf), jnp.nan, 1).astype(out.dtype)
@@ -348,7 +349,8 @@ def _call(name: str, results: Sequence[tuple], rule: _Rule, arrays: Sequence[Arr
 
 def _batch_partitionable(call: Callable[..., tuple]) -> Callable[..., tuple]:
     """Lets XLA's partitioner cut the first axis of all operands and results. It would also cut an axis of size 1 that
-    stands for the whole batch. So a call has this mark only if all have the whole batch, and loses it under vmap."""
+    stands for the whole batch. So a call is marked as partitionable only if the first axis of all operands and results
+    is the whole batch. Under vmap it is not marked."""
 
     @custom_vmap
     def marked(*operands: Array) -> tuple:
