@@ -16,7 +16,8 @@ for _folder in (".", "flash", "jax", "models", "pytorch", "ranks", "vllm_cpu", "
 collect_ignore = [] if importlib.util.find_spec("vllm") else ["vllm_cpu"]
 
 
-# {folder: (the package that its modules import, why an environment may lack it)}. The folder jax hides a missing jax.
+# {folder: (the package that its modules import, why an environment may lack it)}. jaxlib stands for jax, because the
+# test folder jax would be found in place of a missing package jax.
 _NEEDS = {
     "jax": ("jaxlib", "Python 3.10 has no jax that fa.jax works with"),
     "xformers_cpu": ("xformers", "this environment has no xformers; its package has a wheel for x86-64 only"),

@@ -1,8 +1,8 @@
 """The results that flash_attn's functions must give, computed from the definition of attention in float64. This module
 imports nothing of fa.
 
-In a 16-bit type, the same code is the naive computation of flash_attn's own tests. An output may have at most twice the
-naive error, a gradient three times.
+In a 16-bit type, the same code is the naive computation of flash_attn's own tests. The error of an output may be at
+most twice the error of the naive computation, the error of a gradient three times.
 """
 
 from __future__ import annotations

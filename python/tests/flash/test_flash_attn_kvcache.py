@@ -211,7 +211,7 @@ def test_packed_queries_over_pages(seed):
 @pytest.mark.parametrize("form", ["pages", "slots", "rows"])
 @pytest.mark.parametrize("seed", range(6))
 def test_slopes_with_a_sink(form, seed):
-    """Serving engines call attend_cache with both. The rows past the last sequence have no keys."""
+    """Serving engines call attend_cache with both slopes and sinks. The rows past the last sequence have no keys."""
     case, _, _, _, sequences = random_call(200 + seed, (form,))
     case.options = {"softmax_scale": 0.3, "causal": seed % 3 > 0, "window_size": (-1, 2 if seed % 3 == 0 else -1)}
     case.slopes, used = ("N", "BN")[seed % 2], case.lengths_k

@@ -1,4 +1,4 @@
-"""Calls of dot_product_attention, one for each rule that it has, and what they compute in float64."""
+"""Calls of dot_product_attention, one for each kind of mask and bias, and their results in float64."""
 
 import functools
 from collections.abc import Callable
@@ -31,7 +31,7 @@ def inputs(dtype: Any = jnp.float32, rows: int = T, keys: int = S, heads: int = 
 
 
 def keep(*shape: int) -> jax.Array:
-    """Returns a mask that keeps two pairs of three, without rows that keep none."""
+    """Returns a mask that keeps about two thirds of the pairs, and at least the first key of every row."""
     return jnp.asarray(np.random.default_rng(5).random(shape) < 0.66).at[..., 0].set(True)
 
 
@@ -166,12 +166,13 @@ def exact_gradients_of(call: Call, d_out: jax.Array) -> tuple:
 
 
 def check(got: Any, jaxs: Any, want: np.ndarray, times: int = 2) -> None:
-    """Compares a result with float64. As root mean square, its error may be twice jax.nn's. The largest error may be
-    `times` jax.nn's: it is a single number's, whose ratio varies from 0.7 to 4 with the numbers of the inputs.
+    """Compares a result with the float64 result `want`. Its root-mean-square error may be twice that of jax.nn. Its
+    largest error may be `times` that of jax.nn. The ratio of the largest errors varies from 0.7 to 4 with the inputs,
+    because each is the error of a single element.
 
-    Both bounds have one rounding to the result's type more, because jax.nn's own rounding may happen to be exact. For
-    the largest error it is eps times the largest number. For the root mean square it is eps / 4: the root mean square
-    of a rounding to nearest is eps / 7 to eps / 3.5 of the number."""
+    Both bounds also allow one rounding to the result's type, because jax.nn's own rounding may happen to be exact. For
+    the largest error, the rounding is eps times the largest number. For the root mean square, it is eps / 4 times that
+    of the numbers: rounding to nearest has a root-mean-square error of eps / 7 to eps / 3.5."""
     assert got.shape == jaxs.shape and got.dtype == jaxs.dtype
     largest, eps = np.abs(want).max(initial=0), float(jnp.finfo(got.dtype).eps)
     errors = [np.abs(np.asarray(x, np.float64) - want) for x in (got, jaxs)]

@@ -14,7 +14,7 @@ attention = fa.jax.dot_product_attention
 
 
 def ours(function, *arguments):
-    """Returns what the function computes. Fails if XLA's program has no call of fa."""
+    """Compiles and runs the function. Fails if the compiled program does not call fa."""
     compiled = jax.jit(function).lower(*arguments).compile()
     assert "fa_attention" in compiled.as_text()
     return compiled(*arguments)
@@ -82,7 +82,7 @@ def test_rows_without_keys_are_the_mean_of_the_values(dtype):
 
 @pytest.mark.parametrize("lowest", [-FLOAT32_MAX, -np.inf])
 def test_a_visible_key_never_loses_against_a_hidden_one(lowest):
-    """jax.nn's scores of hidden keys are higher than such a bias."""
+    """In jax.nn, a hidden key has a finite score, which is higher than the score of a visible key with such a bias."""
     query, key, value = inputs(rows=8, keys=8)
     bias = jnp.zeros((1, 1, 1, 8)).at[..., :3].set(lowest)
     out, vjp = jax.vjp(lambda *x: attention(*x, bias, is_causal=True), query, key, value)
@@ -159,7 +159,7 @@ def test_check_grads(name):
 
 
 def _rows_of_lengths():
-    """Returns the rule of causal rows with 20 and 37 rows in use, and 53 and 11 keys."""
+    """Returns the causal mask of two batch elements with 20 and 37 rows in use, and with 53 and 11 keys."""
     rows = np.arange(T)
     ends = [np.where(rows < used, np.minimum(rows + 1, keys), rows - T - S) for used, keys in ((20, S), (37, 11))]
     return fa.Mask.rows(np.tile(rows - T - S, B), np.concatenate(ends))

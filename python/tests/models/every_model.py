@@ -1,5 +1,5 @@
 """The model types of transformers 5.23.0 that test_every_model.py does not run, that fa refuses, or that get a warning.
-Each list has one reason.
+All types in a list have the same reason, which the comment of the list gives.
 
 The lists of types that are not run can only become shorter, because the test fails if such a type runs.
 """

@@ -200,7 +200,7 @@ AttentionMaskInterface.register("reference", _whole_mask)
 
 
 def with_attention(model: torch.nn.Module, attention: str, dtype: torch.dtype = torch.float32) -> torch.nn.Module:
-    """Returns a copy of the model in this type and with this attention."""
+    """Returns a copy of the model in the type `dtype` and with the attention function `attention`."""
     twin = copy.deepcopy(model).to(dtype)
     twin.set_attn_implementation(attention)
     return twin

@@ -26,7 +26,7 @@ TYPES = sorted({kind for _, kinds in _CLASSES for kind in kinds})
 CAUSAL = sorted(auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES)
 
 # Smaller sizes: a pattern for the whole key of a configuration, and the new value or a function of the old value. The
-# first pattern that matches counts.
+# first pattern that matches is used.
 _SIZES: list[tuple[str, Any]] = [
     (r"(vocab_size|.*_vocab_size|vocab_size_.*|n_tokens|type_vocab_size)", lambda old: min(old, VOCABULARY)),
     (r"(hidden_size|d_model|n_embd|dim|embed_dim|model_dim|decoder_hidden_size|.*_hidden_size|hidden_dim)", 64),

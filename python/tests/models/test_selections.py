@@ -53,7 +53,8 @@ def _last_rows_of_a_causal_mask(rows: int, keys: int) -> Tensor:
 
 
 def _check(got: Tensor, want: Tensor, times: float = 1.0) -> None:
-    """Compares float32 results with float64 results. Sums of some hundred products have a relative error below 1e-5."""
+    """Compares float32 results with float64 results. Float32 sums of a few hundred products have a relative error below
+    1e-5."""
     assert got.shape == want.shape
     if want.numel():
         assert (got.double() - want).abs().max() <= times * 1e-5 * want.abs().max()
@@ -255,7 +256,7 @@ def test_two_sinks_without_weight_change_nothing():
 @pytest.mark.parametrize("kind", ["mask", "none", "bias"])
 @pytest.mark.parametrize(("rows", "keys"), [(40, 40), (1, 50), (7, 33)])
 def test_sinks_of_rows_are_logits_of_a_value_of_0(kind, rows, keys):
-    """The reference adds a key whose value is 0, and computes the sinks as its bias."""
+    """The reference adds a key whose value is 0, and uses the sinks as the biases of this key."""
     tensors = (*_tensors(rows, keys), _random(8, 2, HEADS, rows, 1).requires_grad_())
     mask = None if kind == "none" else _last_rows_of_a_causal_mask(rows, keys)
     seen = torch.ones(rows, keys, dtype=torch.bool).tril(0 if rows > 1 else keys) if mask is None else mask.scores() == 0

@@ -254,7 +254,7 @@ def test_inference_mode_and_back():
 
 
 class _Dequantised(DynamicCache):
-    """Keeps every row as the numbers that its 8-bit codes stand for, computed by the formula."""
+    """Quantises every row to 8-bit codes, and stores the numbers that the codes stand for."""
 
     def __init__(self, config, dtype):
         super().__init__(config=config)

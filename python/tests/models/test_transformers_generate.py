@@ -42,7 +42,8 @@ def _cases() -> list[tuple[str, str, bool]]:
     dense = ["llama", "mistral", "gemma2", "gpt_oss", "deepseek_v3"]
     cases = [(name, cache) for name in dense for cache in ("none", "dynamic", "dynamic_of_config", "static")]
     # Models that select keys take no plain DynamicCache, because their caches also store keys of the indexer. MiniMax
-    # is not padded, because it selects blocks by rows without keys, in which fa differs from eager.
+    # runs without padding. With padding, its choice of blocks depends on rows without keys, in which fa differs from
+    # eager.
     cases += [("deepseek_v32", cache) for cache in ("none", "dynamic_of_config", "static")]
     return [(*case, padded) for case in cases for padded in (False, True)] + [
         ("minimax_m3_vl", cache, False) for cache in ("none", "dynamic_of_config")
@@ -124,7 +125,7 @@ class _GatheringCache:
     """The part of a PagedAttentionCache of transformers 5.16 and 5.17 that attention sees. It holds one layer."""
 
     def __init__(self, window: int):
-        self.sliding_windows = {0: window}  # 1 stands for none
+        self.sliding_windows = {0: window}  # 1 stands for no window
         self.key, self.value = (torch.randn(64, 2, 16) for _ in range(2))
 
     def update(self, key_states, value_states, layer_idx, read_index, write_index):
