@@ -189,8 +189,8 @@ struct AttendArgs {
   /// next step's rows of K. If the rows are listed, the lists then go on with kMostStep further addresses.
   bool brings = false;
   /// Only for `attend_compressed`: the scales and offsets of K and V. Either each row or each column (group is 1) has
-  /// its own. Or each row has one per group of columns: then row_step is 1, and at most kMostGroups groups have a
-  /// multiple of kColumns columns each.
+  /// its own. Or each row has one per group of columns: at most kMostGroups, of a multiple of kColumns columns each.
+  /// Then row_step is 1, or group_step is 1 where TakesGroupsOfRows (compressed/group_order.h) allows that.
   Antiquantization k_numbers = {}, v_numbers = {};
 };
 
