@@ -458,7 +458,7 @@ TEST_P(CompressedAttendTest, NaNStaysWhereItBelongs) {
 
 TEST_P(CompressedAttendTest, ScalesOfEverySize) {
   constexpr int64_t kKeys = 41;
-  for (const HeadColumns& heads : {HeadColumns{64, 64}, HeadColumns{128, 96}}) {
+  for (const HeadColumns& heads : {HeadColumns{64, 64}, HeadColumns{128, 96}, HeadColumns{128, 128}}) {
     const auto [d, dv] = heads;
     for (const Numbers::Per per : kPer) {
       for (const double size : {0.0, -0.01, 0x1p-130, 0x1p-148, 0x1p-100}) {
