@@ -35,7 +35,7 @@ struct Compared {
 
 struct BracketedTiming {
   double best = 0, median = 0;      ///< seconds per call: of the quiet rounds, or of all rounds if none is quiet
-  std::optional<double> busy = {};  ///< the median of the other rounds, if there are both quiet and other rounds
+  std::optional<double> busy = {};  ///< median of the rounds that are not quiet; nothing if all or none are quiet
   std::vector<Compared> compared;
   int64_t rounds = 0, quiet = 0;
   int64_t above = 0;  ///< rounds in which the call beat both references
@@ -71,7 +71,7 @@ class BracketedRounds {
 
   std::vector<Reference> references_;
   std::vector<Round> rounds_;
-  std::vector<double> rates_;    ///< the rates of the references that were measured last
+  std::vector<double> rates_;    ///< the latest rate of each reference
   std::vector<double> fastest_;  ///< the fastest rate of each reference so far
   ForeignLoad load_;
 };

@@ -84,12 +84,36 @@ struct TileGradientArgs {
   int64_t fetch_lines = 0;
 };
 
+/// A query token of TileLoops::add_heads. Its chunks are 32 heads each.
+struct TileHeadToken {
+  const char* heads = nullptr;    ///< all heads of the token as pack_key_tiles writes them
+  const float* weight = nullptr;  ///< of each head
+  float* sum = nullptr;           ///< the scores of 32 keys
+  int64_t begin = 0, end = 0;     ///< its chunks, from 0 on
+};
+
+/// The arguments of TileLoops::add_heads. d is a multiple of TileAttendArgs::kColumns.
+struct TileHeadArgs {
+  static constexpr int64_t kHeads = 32;  ///< heads of a chunk
+  static constexpr int64_t kMemoryBytes = TileAttendArgs::kMostRing * TileAttendArgs::kScoreBytes;
+  static constexpr int64_t group = 1, chunks = 4;  ///< as in TileAttendArgs
+
+  const float* panel = nullptr;  ///< 32 keys as pack_queries packs them
+  int64_t d = 0;
+  const TileHeadToken* strips = nullptr;
+  int64_t strip_count = 0;
+  char* memory = nullptr;  ///< kMemoryBytes, for products of keys with heads
+};
+
 /// The loops of the tile unit over all keys of some strips.
 struct TileLoops {
   /// Computes scores, softmax and product.
   void (*attend)(const TileAttendArgs& args) = nullptr;
   /// Computes P, dS and dQ of a backward, with the bits of scores, backward_pairs and product.
   void (*gradients)(const TileGradientArgs& args) = nullptr;
+  /// Computes sum[key] = sum over heads of weight[head] * max(0, q . k) for some query tokens, with the bits of scores
+  /// and IndexerFunctions::add_heads.
+  void (*add_heads)(const TileHeadArgs& args) = nullptr;
 };
 
 }  // namespace fa::core::kernels

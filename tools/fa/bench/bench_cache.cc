@@ -1,5 +1,6 @@
-// fa bench scatter, gather: times how rows go into a paged cache and come out of it, next to memcpy of the same memory,
-// whole and row by row to the same places. Neither bounds a call: rows that are written past the caches beat both.
+// fa bench scatter, gather: times the copying of rows into or out of a paged cache. The report compares the call with
+// memcpy of the same memory: of the whole tensors, and row by row to the same places. A call can beat both, because it
+// may write rows past the CPU's caches.
 
 #include <fmt/format.h>
 

@@ -74,7 +74,8 @@ FA_INLINE void TransposeQuarters(F (&r)[4]) {
   r[2] = _mm512_shuffle_f32x4(c, d, 0x88);
   r[3] = _mm512_shuffle_f32x4(c, d, 0xdd);
 }
-/// Splits consecutive keys (a, then b) into a vector of the even keys and a vector of the odd keys.
+/// Moves the even keys to a and the odd keys to b. The vectors hold consecutive keys, first a and then b, with R lanes
+/// per key.
 template <int R>
 FA_INLINE void SplitKeys(F& a, F& b) {
   static_assert(R == 1 || R == 2 || R == 4 || R == 8);
