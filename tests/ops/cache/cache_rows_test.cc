@@ -49,7 +49,8 @@ TEST(ScatterRows, LastRowOfAPlaceRemainsAndNegativePlacesAreSkipped) {
   EXPECT_EQ(c.key_cache, want);
 }
 
-// The loops for rows of one piece ask for places before they know that a place is skipped.
+// If each row is contiguous, places are prefetched before the code checks whether they are skipped. Even the least slot
+// must do no harm.
 TEST(ScatterRows, TheLeastPlaceIsSkippedInRowsOfEverySize) {
   for (const int64_t columns : {16, 32, 64, 80}) {
     const std::vector<float> key(static_cast<size_t>(3 * columns), 1.0F);
@@ -175,7 +176,8 @@ TEST(ScatterRows, EveryFormOnAnyNumberOfThreads) {
   }
 }
 
-// Such rows are written past the caches. The cache begins within a line of memory.
+// Rows too large for the CPU's caches are written around them. The key and value caches need not begin at the start of
+// a cache line.
 TEST(ScatterRows, RowsThatDoNotStayInTheCaches) {
   const int64_t last_cache = std::max<int64_t>(sysconf(_SC_LEVEL3_CACHE_SIZE), 1 << 25);
   constexpr int64_t kPageRows = 37, kColumns = 656;
