@@ -107,6 +107,24 @@ def test_the_call_of_vllms_plugin():
     ))
 
 
+@pytest.mark.parametrize("rows", [16, 512])
+def test_pages_of_another_size(rows):
+    query, keys, _, given = make_call("TND", torch.float32)
+    start_loc, first = torch.zeros(5, dtype=torch.int32), [0, *np.cumsum(KEYS)]
+    want = torch_npu.npu_msa_index_score(query, start_loc=start_loc, layout_key="TND", **given)
+    columns = 20  # pages of 512 rows have 80 blocks
+    table = torch.arange(5 * columns, dtype=torch.int32).view(5, columns)
+    pages = torch.full((5 * columns * rows, 1, D), torch.nan)
+    for b, length in enumerate(KEYS):
+        pages[b * columns * rows :][:length] = keys[first[b] : first[b] + length]
+    got = torch_npu.npu_msa_index_score(
+        query, pages.view(-1, rows, 1, D), table, start_loc, actual_seq_qlen=given["actual_seq_qlen"],
+        actual_seq_klen=torch.tensor(KEYS),
+    )  # fmt: skip
+    assert got.shape[2] == (16 if rows == 16 else 80)
+    assert torch.equal(got[..., :16], want) and (got[..., 16:] == -torch.inf).all()
+
+
 def test_queries_and_keys_of_e4m3():
     query, _, _, given = make_call("BBND", torch.float32)
     query, pages = (x.to(torch.float8_e4m3fn) for x in (query, given["key"]))
@@ -149,6 +167,19 @@ ERRORS = {
     "start_loc.dtype=torch.float32": {"start_loc": torch.zeros(5)},
     "sparse_mode=4, want 0 or 3": {"sparse_mode": 4},
     "atten_mask: given, want None": {"sparse_mode": 0, "atten_mask": torch.ones(2, 2)},
+    "key.shape=[640,32], want 4 dimensions (layout_key)": {"key": torch.zeros(640, D)},
+    "key.shape[2]=2, want 1": {"key": torch.zeros(20, BLOCK, 2, D)},
+    "scale.shape=[20,1,127], want [20,1,128] or [20,128,1]": {
+        "key": torch.zeros(20, 1, BLOCK, D, dtype=torch.int8), "layout_key": "BNBD", "scale": torch.ones(20, 1, 127)
+    },
+    "actual_seq_klen has 3 entries, want 6": {
+        "key": torch.zeros(9, 1, D), "layout_key": "TND", "block_table": None,
+        "actual_seq_klen": torch.tensor([0, 1, 9]),
+    },
+    "actual_seq_klen[5]=1099511627776, want": {
+        "key": torch.zeros(9, 1, D), "layout_key": "TND", "block_table": None,
+        "actual_seq_klen": torch.tensor([0, 1, 1, 1, 1, 2**40]),
+    },
     "init_blocks=-1, want at least 0": {"init_blocks": -1},
     "local_blocks=-1, want at least 0": {"local_blocks": -1},
 }

@@ -253,6 +253,24 @@ def test_the_gradient_of_a_bias_that_heads_share_has_one_head(by_name, monkeypat
     assert shapes == [(1, 1, ROWS, KEYS)] and table.grad.shape == (ROWS, KEYS)
 
 
+@pytest.mark.parametrize("shape", [(ROWS, KEYS), (HEADS,)])
+def test_the_gradient_of_a_bias_does_not_have_the_default_type(shape):
+    captured = torch.randn(shape, requires_grad=True)
+    score_mod = (lambda s, b, h, i, j: s + captured[i, j]) if len(shape) == 2 else (
+        lambda s, b, h, i, j: s - captured[h] * (i - j).abs())
+    tensors = random_qkv()
+
+    def gradient():
+        return torch.autograd.grad(flex_attention(*tensors, score_mod).sum(), captured)[0]
+
+    want = gradient()
+    torch.set_default_dtype(torch.float64)
+    try:
+        assert torch.equal(gradient(), want)
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
 CHANGED = {  # score_mod and mask_mod of a captured tensor t [KEYS]
     "mask": (lambda t, s, b, h, i, j: s + torch.cos(i * 0.1 * j), lambda t, b, h, i, j: t[i] == t[j]),
     "buckets": (lambda t, s, b, h, i, j: s + VECTORS[:, 0][t[(i + j) % 8]], None),
