@@ -1,4 +1,4 @@
-"""Times prompt, paged decode, sparse attention, the indexer and its losses, in fa and in careful PyTorch code.
+"""Times operators that no other library has as one call, in fa and in careful PyTorch code.
 
     operators.py --threads 2 --only 'sparse*' --out build/benchmarks/results.json
 
@@ -16,6 +16,7 @@ from fnmatch import fnmatch
 import torch
 
 import fa
+import inference_cases
 import machine
 import results as store
 import rounds
@@ -121,7 +122,7 @@ def run(args):
     fa.set_default_context(fa.Context(threads=args.threads))
     results = results_of(args)
     measured = results.setdefault("operators", {})
-    for name, make in CASES.items():
+    for name, make in (CASES | inference_cases.CASES).items():
         for dtype in args.types.split(","):
             key = f"{name}/{dtype}/{args.threads}"
             if not fnmatch(name, args.only) or (key in measured and not args.again):

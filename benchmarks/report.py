@@ -110,7 +110,8 @@ def operators_table(operators, most):
     rows = {}
     for key, entry in operators.items():
         name, dtype, threads = key.rsplit("/", 2)
-        title = name if int(threads) == most else f"{name}, {threads} threads"
+        title = name if int(threads) == most else f"{name}, {counted(int(threads))}"
+        title += ", CPU time" if entry.get("clock") == "cpu" else ""
         rows.setdefault(title, {})[dtype] = operator_text(entry)
     return table(["operator", *types], [[title, *(cells.get(dtype, "–") for dtype in types)] for title, cells in rows.items()])
 
@@ -233,7 +234,7 @@ def sections_of(results):
     if operators := results.get("operators"):
         yield "Other operators", (
             "A cell has the rate of fa's best call, and how many times the rate of PyTorch's chunks that is "
-            "(benchmarks/operator_cases.py): no library has these as one call." + noise_text(operators) + "\n\n" +
+            "(benchmarks/operators.py): no library has these as one call." + noise_text(operators) + "\n\n" +
             operators_table(operators, most))
     if compressed := results.get("compressed"):
         yield "Decode with compressed keys and values: N 32/8, one row, D 128", (

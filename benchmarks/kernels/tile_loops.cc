@@ -1,5 +1,5 @@
 // Times the loops of the tile unit alone. A forward has eight strips and 2048 keys, and a backward has eight strips and
-// a column of keys. The sums of dK or dV go over 256 and 512 rows.
+// a column of keys. The sums of dK or dV go over 256 and 512 rows. An indexer has 16 tokens and a strip of keys.
 
 #include <array>
 #include <cmath>
@@ -219,6 +219,39 @@ void Outer(benchmark::State& state, const RowKernels& rows, const StripKernels& 
   TimeLoop(state, kernels, 2.0 * static_cast<double>(kDepth * kColumnKeys * d), call);
 }
 
+/// An indexer's scores of one strip of keys for 16 tokens of 64 heads.
+void Heads(benchmark::State& state, const RowKernels& rows, const StripKernels& kernels, int64_t d) {
+  constexpr int64_t kTokens = 16, kHeads = 64;
+  const RandomRows q(DType::kBF16, kTokens * kHeads, d, 1), k(DType::kBF16, kLanes, d, 2);
+  const Floats tiles = KeyTilesOf(rows, q, kTokens * kHeads, d), weight = RandomFloats(kTokens * kHeads, 3, -1, 1);
+  Floats panel(static_cast<size_t>(kLanes * d / 2)), sums(kTokens * kLanes),
+      memory(TileHeadArgs::kMemoryBytes / sizeof(float));
+  kernels.pack_queries(k.lanes(), d, 1, panel.data());
+  std::array<TileHeadToken, kTokens> tokens;
+  for (int64_t i = 0; i < kTokens; ++i) {
+    tokens[static_cast<size_t>(i)] = {.heads = Bytes(tiles) + i * kHeads * d * 2,
+                                      .weight = weight.data() + i * kHeads,
+                                      .sum = sums.data() + i * kLanes,
+                                      .end = kHeads / TileHeadArgs::kHeads};
+  }
+  const Call call = [&] {
+    kernels.tile_loops->add_heads(
+        {.panel = panel.data(), .d = d, .strips = tokens.data(), .strip_count = kTokens, .memory = Bytes(memory)});
+  };
+  call();
+  for (int64_t i = 0; i < kTokens * kLanes; i += kCheckedRows) {
+    const int64_t token = i / kLanes, key = i % kLanes;
+    WantedSum want;
+    for (int64_t head = token * kHeads; head < (token + 1) * kHeads; ++head) {
+      if (Dot(q, head, k, key, d) <= 0) continue;
+      const double of_head = weight[static_cast<size_t>(head)];
+      for (int64_t c = 0; c < d; ++c) want.Add(of_head * q.at(head, c) * k.at(key, c));
+    }
+    want.Check("score", sums[static_cast<size_t>(i)]);
+  }
+  TimeLoop(state, kernels, 2.0 * static_cast<double>(kTokens * kHeads * kLanes * d), call);
+}
+
 }  // namespace
 
 void RegisterTileLoops(const KernelTable& table) {
@@ -226,7 +259,8 @@ void RegisterTileLoops(const KernelTable& table) {
   constexpr std::pair<const char*, Run> kLoops[] = {{"tile_attend", Attend},
                                                     {"tile_gradients", Gradients},
                                                     {"tile_outer_256", Outer<256>},
-                                                    {"tile_outer_512", Outer<512>}};
+                                                    {"tile_outer_512", Outer<512>},
+                                                    {"tile_heads", Heads}};
   const StripKernels& kernels = table.widest();
   for (const auto& [name, run] : kLoops) {
     for (const int64_t d : kHeadSizes) {

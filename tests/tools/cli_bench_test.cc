@@ -129,7 +129,13 @@ TEST(CliBench, RowsOfACacheAreComparedWithMemcpy) {
       const double best = bench["seconds"]["best"];
       EXPECT_DOUBLE_EQ(bench["rows_per_second"].get<double>(), 600 / best);
       EXPECT_DOUBLE_EQ(bench["bytes_per_second"].get<double>(), 600.0 * 3 * 40 * 2 / best);
-      EXPECT_GT(bench["copy_bytes_per_second"].get<double>(), 0);
+      for (const std::string copy : {"copy", "row_copy"}) {
+        const double rate = bench[copy + "_bytes_per_second"];
+        EXPECT_GT(rate, 0);
+        EXPECT_EQ(bench[copy + "_ratio"].is_null(), bench["rounds"]["quiet"] == 0);
+        if (bench[copy + "_ratio"].is_null()) continue;
+        EXPECT_DOUBLE_EQ(bench[copy + "_ratio"].get<double>(), bench["bytes_per_second"].get<double>() / rate);
+      }
     }
   }
   for (const char* flags : {"--rows 0", "--form NZ", "--order up"}) {

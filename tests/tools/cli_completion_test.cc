@@ -1,4 +1,5 @@
-// Completion scripts and man pages follow the tables of the commands.
+// Completion scripts and man pages have every flag of every command. The scripts offer only values
+// that the command accepts.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

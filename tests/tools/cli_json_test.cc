@@ -104,7 +104,8 @@ TEST(CliJson, OfEveryCommandIsWhatTheSchemaSays) {
   }
 }
 
-// JsonSchema checks every keyword of the schema. So it finds each of these changes to a right answer.
+// Each change below makes a valid answer invalid. JsonSchema checks every keyword of the schema, so it reports each
+// change.
 TEST(JsonSchema, FindsWhatIsWrong) {
   const CliResult result = RunCli("plan forward --shape 1,1,1,8,8,8 --ranks 2 --json");
   ASSERT_EQ(result.exit_code, 0) << result.err;

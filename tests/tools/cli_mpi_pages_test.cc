@@ -1,4 +1,4 @@
-// `fa-mpi completion` and `fa-mpi man` describe fa-mpi's own commands, and run without mpirun.
+// `fa-mpi completion` and `fa-mpi man` describe fa-mpi's own commands. Neither command needs mpirun.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

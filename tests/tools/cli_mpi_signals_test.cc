@@ -1,4 +1,4 @@
-// Tests a signal to mpirun at a time when the files of rank 0 are written but have no names yet.
+// Tests a signal to mpirun, or to the rank that creates the output files, while these files have temporary names.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -52,8 +52,8 @@ class RanksUnderSignals : public ::testing::TestWithParam<int> {
       words_ += std::string(" --") + output + " '" + call_.scratch().Path(all_.back()) + "'";
     }
   }
-  /// Starts the ranks, and stops the rank that writes before its files get their names. If the rank is too quick,
-  /// starts the call again.
+  /// Starts the ranks. Stops the rank that creates the output files while these files still have temporary names. If
+  /// the rank is too quick, starts the call again.
   void StartAndStopTheWriter() {
     for (int attempt = 0; attempt < 100; ++attempt) {
       for (const std::string& name : call_.scratch().Names()) {
@@ -110,8 +110,9 @@ TEST_P(RanksUnderSignals, TheWriterLeavesNothing) {
   EXPECT_EQ(call_.scratch().Names(), before_);
 }
 
-// mpirun lets a stopped process go on, passes the signal on, and kills the process a second later. If the first rank
-// has ended by then, mpirun may kill the writing rank at once, which no program can handle. Then the test starts again.
+// On a signal, mpirun resumes the stopped rank and passes the signal on. A second later it kills the ranks that still
+// run. If the other rank ends before that, mpirun may kill the writing rank at once. No program can handle SIGKILL, so
+// the test then starts again.
 TEST_P(RanksUnderSignals, MpirunLeavesAllOrNothing) {
   for (int attempt = 0; attempt < 20; ++attempt) {
     killed_ = false;

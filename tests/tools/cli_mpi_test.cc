@@ -86,8 +86,8 @@ reference::Problem EqualHeads(std::vector<int64_t> sq, std::vector<int64_t> sk) 
   return problem;
 }
 
-/// Returns calls in both directions, over more ranks than this machine may have cores. Together they have each mask,
-/// layout, type and cut of the rows once.
+/// Returns calls for tests of the forward and of the backward, with up to 8 ranks, which may be more than this machine
+/// has cores. The calls differ in mask, layout, type and in how they divide the rows among the ranks.
 std::vector<RankCase> ManyRanks() {
   return {
       {"FourOfEqualHeads", "BNSD", EqualHeads({500}, {500}), "", 4, "--strategy heads", Format::kBF16},
@@ -111,15 +111,15 @@ struct BiasedCall {
   const char* name;
   const char* layout;
   reference::Problem problem;
-  std::vector<int64_t> bias, mask;  ///< shapes; an empty shape means that the call has none
+  std::vector<int64_t> bias, mask;  ///< shapes of both tensors; if a shape is empty, the call lacks the tensor
   std::string flags = {};           ///< the flags of the call itself
   bool gradient = true;             ///< whether the bias has a gradient
 };
 
 class RowsOfFiles : public ::testing::TestWithParam<BiasedCall> {};
 
-/// Each rank reads its own query rows of --pse and --atten-mask, and writes its own rows of --dpse. All ranks read a
-/// row that applies to all queries, and one rank writes its gradient.
+/// Each rank reads its own query rows of --pse and --atten-mask, and writes its own rows of --dpse. If --pse has one
+/// row for all queries, all ranks read this row, and one rank writes the row of --dpse.
 TEST_P(RowsOfFiles, OfBiasAndMaskMakeTheFilesOfOneProcess) {
   ForwardCall call(GetParam().layout, GetParam().problem);
   call.flags += " " + GetParam().flags;

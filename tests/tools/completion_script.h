@@ -11,11 +11,11 @@ namespace fa::test {
 /// Returns the words of a text in which white space separates them.
 [[nodiscard]] std::vector<std::string> WordsOf(const std::string& text);
 
-/// The script that a program's command `completion SHELL` prints, in a folder with a file tensor.npy. A test passes the
-/// words of a line as a shell reads them. The last word is unfinished.
+/// The completion script of a program, saved in a folder with a file tensor.npy. A test passes a command line whose
+/// words are quoted as the shell reads them. The script completes the last word.
 class CompletionScript {
  public:
-  /// @param program  name of the program; bash's function is '_' and this name with underscores
+  /// @param program  name of the program; the bash function is called '_' and this name, with '_' instead of '-'
   /// @param command  the command that runs the program
   CompletionScript(std::string program, const std::string& command, const std::string& shell);
 

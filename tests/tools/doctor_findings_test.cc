@@ -153,7 +153,7 @@ TEST(DoctorFindings, WrongResultsAreNamed) {
   EXPECT_EQ(findings[0].text, "dq[batch 0] = 1, want 2");
 }
 
-/// A machine whose kernel files are those that a test writes.
+/// A machine whose /proc and /sys contain only the files that a test writes.
 class InventedSystem {
  public:
   void Write(const std::string& path, const std::string& text) const {

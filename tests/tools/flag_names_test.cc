@@ -24,7 +24,7 @@ struct Command {
   const char* name;
   std::span<const FlagName> (*names)();
   CallFields fields;
-  std::vector<std::string> others;  ///< options, and other names that errors may have
+  std::vector<std::string> others;  ///< names in errors that are no tensors or lengths, such as options
 };
 
 std::span<const FlagName> NoNames() { return {}; }
@@ -35,8 +35,8 @@ CallFields Fields() {
   return FieldsOf(&args);
 }
 
-/// Returns the function that lists names of arguments. This operator's command has these arguments, but not every
-/// command has them.
+/// Returns the function that lists the arguments whose flags have special names in this operator's command. If there
+/// are none, returns NoNames.
 template <typename Args, typename Options>
 auto NamesOf() {
   if constexpr (requires(Options options) { options.mask = SparseMask::kNone; }) return tool::SparseFlagNames;
@@ -45,7 +45,7 @@ auto NamesOf() {
   return NoNames;
 }
 
-/// Returns the options of an operator, and other names that its errors may have.
+/// Returns the names of an operator's options, and other names in the operator's errors that are no tensors or lengths.
 template <typename Args, typename Options>
 std::vector<std::string> OthersOf() {
   std::vector<std::string> others = {"threads", "isa"};
@@ -99,10 +99,10 @@ TEST(FlagNames, HaveNoEntryThatNoArgumentUses) {
       if (!use(command.names(), argument)) use(tool::SharedFlagNames(), argument);
     }
   }
-  // These arguments of calls over ranks belong to several commands.
+  // Several commands run over ranks and have these arguments, but no operator lists them.
   for (const char* argument : {"shards.intervals", "shards.strategy", "shards.heads_in_flight", "machines.ranks"})
     use(tool::SharedFlagNames(), argument);
-  use(tool::SharedFlagNames(), "pair_mask");  // a pair mask is no tensor
+  use(tool::SharedFlagNames(), "pair_mask");  // no operator lists it, because it is no tensor
   for (const char* member : {"row_format", "row_format.tile", "row_format.rope", "row_format.columns"}) {
     use(tool::SparseFlagNames(), member);
     use(tool::SharedKvFlagNames(), member);

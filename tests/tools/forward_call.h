@@ -51,7 +51,7 @@ class ForwardCall {
   [[nodiscard]] double Value(const npy::Array& array, int64_t at) const;
   [[nodiscard]] std::string OutLayout() const { return layout_ == "BNSD_BSND" ? "BSND" : layout_; }
 
-  /// Returns the index at which row i of (b, n) begins in a file of layout `layout`.
+  /// Returns the index at which row i of batch element b and head n begins in a file of layout `layout`.
   [[nodiscard]] int64_t At(const std::string& layout, int64_t heads, const std::vector<int64_t>& rows, int64_t columns,
                            int64_t b, int64_t n, int64_t i) const;
   [[nodiscard]] std::vector<int64_t> Shape(const std::string& layout, int64_t heads, const std::vector<int64_t>& rows,

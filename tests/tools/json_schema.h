@@ -13,8 +13,7 @@ class JsonSchema {
  public:
   explicit JsonSchema(nlohmann::json document) : document_(std::move(document)) {}
 
-  /// Returns what is wrong in the value by the schema `name` of $defs, one line per mistake. A right value gives no
-  /// lines.
+  /// Checks the value against the schema `name` of $defs. Returns one line per mistake.
   [[nodiscard]] std::vector<std::string> Errors(const std::string& name, const nlohmann::json& value) const;
   /// Returns the names of $defs.
   [[nodiscard]] std::vector<std::string> Names() const;

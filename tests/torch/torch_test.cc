@@ -27,7 +27,7 @@ struct Inputs {
   }
 };
 
-/// The calls of an operator since the object was made.
+/// Counts the calls of an operator since the construction of this object.
 class Calls {
  public:
   explicit Calls(const char* op) : op_(op), before_(fa_torch_calls(op)) {}
@@ -40,8 +40,9 @@ class Calls {
 
 double LargestOf(const at::Tensor& tensor) { return tensor.abs().max().item<double>(); }
 
-// A row is a mean of values below 8, with weights that sum up to 1. Scores of 16 products below 8 are off by less than
-// 2^-24 (4 * 4 + 8) * 16 * 64 / 4, and weights by twice that. So a result is off by less than 8 times as much.
+// A result is a mean of values of magnitude below 8, with weights that sum up to 1. A score adds 16 products of
+// magnitude below 64 and scales the sum by 1/4, so it is off by less than 2^-24 (16 + 8) * 16 * 64 / 4. The relative
+// error of a weight is twice the error of a score. The error of a result is 8 times the error of a weight.
 constexpr double kBound = 0x1p-24 * 24 * 256 * 2 * 8;
 
 TEST(Load, ActivatesIfTheVariableSaysSo) {
@@ -121,7 +122,7 @@ TEST(Packed, SequencesAreThoseOfWholeBatches) {
   const auto results =
       at::_flash_attention_forward(packed[0], packed[1], packed[2], sums, sums, 33, 33, 0.0, true, false);
   const at::Tensor out = std::get<0>(results);
-  const at::Tensor bottom_right = in.Attend();  // rows and keys are equally many, so both rules are the same
+  const at::Tensor bottom_right = in.Attend();  // with as many queries as keys, both causal masks are the same
   EXPECT_TRUE(at::equal(out.reshape({2, 33, 4, 16}).transpose(1, 2), bottom_right));
   out.sum().backward();
   EXPECT_TRUE(packed[0].grad().isfinite().all().item<bool>());

@@ -47,7 +47,8 @@ struct ForwardRowInputs {
 /// - A score is D multiply-adds, a scaling and a subtraction of the maximum, with values up to A. So it is off by at
 ///   most (D + 6) u A.
 /// - P_j is a quotient of an exponential and a sum of exponentials. Each exponential has the error of a score, and the
-///   error e of exp2 (2 ulp for f32, 4e-6 for 16-bit types). So P_j has twice the sum of these as its relative error.
+///   error e of exp2 (2 ulp for f32, 4e-6 for 16-bit types). So the relative error of P_j is twice the sum of
+///   both errors.
 ///   For a 16-bit type, rounding P adds u_t.
 /// - The sum and the product with V have Sk additions each. Their errors add up to 2 Sk u.
 /// - Rounding the output adds u_t |O_d|. In f16 the output may be subnormal, which adds 2^-25.

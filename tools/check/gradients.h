@@ -57,7 +57,7 @@ struct KeyGradients {
 /// - dP_ij is off by Dv u B. So dS_ij is off by P (r |dP - delta| + Dv u B + delta_error + 3 u (|dP| + |delta|)).
 /// - Rounding dS to a 16-bit type adds u_t |dS|, and in f16 also 2^-25.
 /// - A sum of n terms is off by (n + 8) u times the sum of their magnitudes. Rounding the result adds u_t times the
-///   result.
+///   result, and in f16 also 2^-25.
 [[nodiscard]] GradientRow ComputeQueryGradient(const BackwardHead& head, int64_t row);
 
 /// Computes dk_j = scale sum_i dS_ij q_i and dv_j = sum_i P_ij dO_i over the query heads of a group. The bounds are the

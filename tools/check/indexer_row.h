@@ -24,8 +24,8 @@ struct IndexerRow {
 };
 
 /// Computes score_j = sum_g w_g max(0, q_g k_j) by plain loops. In the bound, u = 2^-24. A product has D multiply-adds
-/// and is off by (D + 2) u sum_d |q_d k_d|. A score is a sum of N terms, each of at most |w_g| sum_d |q_d k_d|. The
-/// score is off by (N + 2) u times the sum of these limits.
+/// and is off by (D + 2) u sum_d |q_d k_d|. A score is a sum of N terms, each of at most |w_g| sum_d |q_d k_d|. With
+/// the errors of the products, the score is off by (D + N + 4) u times the sum of these limits.
 [[nodiscard]] IndexerRow ComputeIndexerRow(const IndexerToken& token);
 
 /// The gradient of each score of a token, and how far a correct gradient may be from it.
@@ -35,7 +35,7 @@ struct ScoreGradient {
 
 /// Computes d_weights_g = sum_j dI_j max(0, S_gj), where dI is `gradient` and S_gj is the product q_g k_j. The bound
 /// includes the errors of dI_j and S_gj. The sum of K terms is off by (K + 4) u times the sum of their magnitudes.
-/// Rounding the result adds u_t times the result, where u_t is the unit roundoff of `result`.
+/// Rounding the result adds u_t times the result, and in f16 also 2^-25. u_t is the unit roundoff of `result`.
 [[nodiscard]] GradientRow ComputeWeightGradient(const IndexerToken& token, const IndexerRow& row,
                                                 const ScoreGradient& gradient, DType result);
 /// Computes d_q_g = sum_j E_j k_j of head g, where E_j = w_g dI_j if S_gj > 0, and otherwise 0. The bound is the sum of
@@ -53,7 +53,7 @@ struct TargetToken {
 
 /// Computes dI = y - p of the KL loss for each key of a token. p is the mean over the heads of exp(scale q_g k_j -
 /// max_g) / sum_g, and y is the softmax of the scores. p has the error of P in ComputeQueryGradient. y has twice the
-/// scores' error, plus the error of one exp2.
+/// scores' error, twice the error of exp2, and the error (K + 8) u of a sum over K keys.
 [[nodiscard]] ScoreGradient ComputeLossGradient(const IndexerToken& token, const IndexerRow& row,
                                                 const TargetToken& target);
 

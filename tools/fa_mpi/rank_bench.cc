@@ -43,8 +43,8 @@ class OwnTensors {
  public:
   explicit OwnTensors(const OwnRows& rows) : rows_(rows) {}
 
-  /// Take copies this rank's rows of an input, and makes `view` describe the copy. Give does the same for an output,
-  /// without copying.
+  /// Take() copies this rank's rows of an input, and makes `view` describe the copy. Give() makes `view` describe new
+  /// memory for this rank's rows of an output.
   void Take(TensorView& view, RowAxis axis) { view = Make(view, axis, /*copy=*/true).View(); }
   void Give(MutableTensorView& view, RowAxis axis) {
     std::byte* const whole = static_cast<std::byte*>(view.data);
@@ -53,7 +53,7 @@ class OwnTensors {
     outputs_.push_back({whole, shape, axis, &own});
     view = own.MutableView();
   }
-  /// Copies this rank's rows of the outputs, whose views were passed to Give, to the whole tensors.
+  /// For each output that Give() got, copies this rank's rows into the tensor of the whole call.
   void Return() const {
     for (const auto& [whole, shape, axis, own] : outputs_) npy::PutRows(own->array, Where(shape, axis), whole);
   }
@@ -95,7 +95,7 @@ struct RankBench {
 };
 
 /// Times the calls. A call takes as long as its slowest rank. The peak is the sum of the peaks of all ranks, measured
-/// at the same time. So all ranks see the same numbers and stop together.
+/// at the same time. The ranks exchange these numbers, so all ranks stop after the same round.
 bench::BracketedTiming Measure(const RankBench& bench, bench::PeakRate& peak, Progress* progress) {
   using Clock = std::chrono::steady_clock;
   const auto peak_of_all = [&](double seconds) {

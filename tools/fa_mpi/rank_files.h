@@ -20,7 +20,7 @@ namespace fa::tool {
 /// The rows of queries and of keys that a rank holds.
 struct OwnRows {
   std::vector<npy::RowRange> queries, keys;
-  std::vector<npy::RowRange> pairs;  ///< the elements of TND's [N*sum(Sq*Sk)] that this rank holds (SetPairs)
+  std::vector<npy::RowRange> pairs;  ///< this rank's elements of a TND tensor [N*sum(Sq*Sk)]; set by SetPairs
 
   explicit OwnRows(const RankSchedule::Rank& rank);
   /// @param cu_q, cu_kv  prefix sums of a call that the library has accepted

@@ -34,7 +34,7 @@ class RankSession {
   [[nodiscard]] const std::shared_ptr<Transport>& transport() const { return transport_; }
 
   /// Calls `work`. All ranks must call Together. If `work` throws on some ranks, all ranks throw AgreedError with the
-  /// text of the lowest of these ranks. The text also names that rank, unless all ranks failed with the same text.
+  /// text of the first failed rank. The text also names this rank, unless all ranks failed with the same text.
   void Together(const std::function<void()>& work) const;
   /// Returns the text of rank 0, up to 4095 bytes. All ranks must call OfFirst.
   [[nodiscard]] std::string OfFirst(const std::string& text) const;

@@ -60,7 +60,7 @@ const char* Descr(ElementType type) { return Facts(type).descr; }
 std::optional<ElementType> ParseDescr(const std::string& descr) {
   for (const TypeFacts& facts : kTypes) {
     if (descr == facts.descr) return facts.type;
-    // For one-byte elements, which have no byte order, NumPy writes '|', and other writers '<'.
+    // One-byte elements have no byte order. NumPy writes '|' for them, and other programs write '<'.
     if (facts.size == 1 && descr == std::string("<") + (facts.descr + 1)) return facts.type;
   }
   return std::nullopt;

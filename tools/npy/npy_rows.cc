@@ -1,5 +1,5 @@
-// The rows of one dimension lie in runs of consecutive bytes. For each index of the dimensions before it, there is one
-// run per range of rows. A column-major array is treated as a row-major array with reversed dimensions.
+// A range of rows of one dimension lies in runs of consecutive bytes: one run for each combination of indices of the
+// earlier dimensions. A column-major array is treated as a row-major array with reversed dimensions.
 #include "npy/npy_rows.h"
 
 #include <fcntl.h>
@@ -28,7 +28,7 @@ int64_t RowsIn(std::span<const RowRange> rows) {
   return count;
 }
 
-/// Calls move(offset in the file's data, offset in the rows' own array, bytes) for every run. Offsets are in bytes.
+/// Calls move(offset in the larger array, offset in the smaller array, bytes) for every run. Offsets are in bytes.
 template <typename Move>
 void ForEachRun(const RowsOfArray& where, size_t element, const Move& move) {
   // If a size is 0, the others may be so large that products overflow.

@@ -47,7 +47,8 @@ struct RowsOfArray {
   size_t axis = 0;
   std::span<const RowRange> rows;  ///< rows of the smaller array, one range after another
 };
-/// TakeRows copies these rows of the row-major array at `whole` to `own`. PutRows copies them back.
+/// TakeRows copies the rows that `where` describes from the row-major array at `whole` to `own`. PutRows copies the
+/// rows back.
 void TakeRows(const std::byte* whole, const RowsOfArray& where, Array& own);
 void PutRows(const Array& own, const RowsOfArray& where, std::byte* whole);
 /// Writes rows, and nothing else, into a file that WriteHeaderAndLength made. Throws IoError with the reason that the

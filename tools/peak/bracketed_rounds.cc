@@ -15,8 +15,9 @@ double SecondsSince(Clock::time_point begin) { return std::chrono::duration<doub
 // Each reference is measured for an eighth of a round's time, but at most for 20 ms, which is enough for a CPU's clock
 // to settle.
 constexpr double kReferenceShare = 0.125, kLongestReference = 0.02;
-// A quiet round may be this much slower than the fastest. On shared cores of an Emerald Rapids, changes of the clock
-// make a quiet core up to 1.35 times slower. A core whose other hyper-thread works is over 1.6 times slower.
+// Around a quiet round, a reference may be this many times slower than its fastest rate. On shared cores of an Emerald
+// Rapids, changes of the clock make a quiet core up to 1.35 times slower. A core whose other hyper-thread works is
+// over 1.6 times slower.
 constexpr double kSlowestQuiet = 1.35;
 // This many rates are measured before the first round. Programs that take turns with this one on its CPUs may slow both
 // rates around a round equally. At least one of the first rates is then likely to be undisturbed, and shows that both
@@ -74,7 +75,7 @@ BracketedRounds::Kind BracketedRounds::KindOf(const Round& round) const {
     const auto [lower, higher] = std::minmax(round.before[i], round.after[i]);
     if (!(higher <= lower * (1 + references_[i].agreement) && higher * kSlowestQuiet >= fastest_[i]))
       return Kind::kBusy;
-    if (references_[i].per_call / round.seconds > higher) kind = Kind::kAbove;
+    if (references_[i].is_limit && references_[i].per_call / round.seconds > higher) kind = Kind::kAbove;
   }
   return kind;
 }

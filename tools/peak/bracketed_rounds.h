@@ -24,17 +24,18 @@ struct Reference {
   double per_call = 0;                         ///< FLOPs or bytes per call, in the unit of `rate`
   std::function<double(double seconds)> rate;  ///< measures the rate for about `seconds`
   double agreement = 0.03;                     ///< largest relative difference of the rates around a quiet round
+  bool is_limit = true;                        ///< whether no call can be faster
 };
 
 /// How calls compare with one reference.
 struct Compared {
   double rate = 0;                      ///< the higher of the two rates around the best round
-  std::optional<double> fraction = {};  ///< the call's fraction of `rate`, at most 1; nothing without a quiet round
+  std::optional<double> fraction = {};  ///< the call's fraction of `rate`; nothing without a quiet round
 };
 
 struct BracketedTiming {
   double best = 0, median = 0;      ///< seconds per call: of the quiet rounds, or of all rounds if none is quiet
-  std::optional<double> busy = {};  ///< the median of the other rounds, if there are both quiet and other rounds
+  std::optional<double> busy = {};  ///< median of the rounds that are not quiet; nothing if all or none are quiet
   std::vector<Compared> compared;
   int64_t rounds = 0, quiet = 0;
   int64_t above = 0;  ///< rounds in which the call beat both references
@@ -70,7 +71,7 @@ class BracketedRounds {
 
   std::vector<Reference> references_;
   std::vector<Round> rounds_;
-  std::vector<double> rates_;    ///< the rates of the references that were measured last
+  std::vector<double> rates_;    ///< the latest rate of each reference
   std::vector<double> fastest_;  ///< the fastest rate of each reference so far
   ForeignLoad load_;
 };

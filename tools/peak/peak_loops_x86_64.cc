@@ -15,7 +15,7 @@ namespace {
 
 constexpr double kSums = 12;
 
-/// Two registers of random operands, for each type.
+/// Random operands: two registers for each type. `halves` fills the one register that RunSse needs.
 struct VectorOperands {
   alignas(64) float f32[2][16];
   alignas(64) float halves[16];  // random numbers from 1/4 to 3/4

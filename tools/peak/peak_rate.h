@@ -12,7 +12,7 @@ namespace fa::bench {
 /// The rate of the arithmetic unit with which computations on a type are compared. The unit multiplies random numbers
 /// in registers, without any other instruction. The products are
 /// - tile products for bf16 and int8 at avx512_amx,
-/// - bf16 dot products for bf16 at avx512_bf16 and neon_bf16,
+/// - bf16 dot products for bf16 at avx512_bf16 (products of bf16 matrices at neon_bf16),
 /// - int8 dot products for int8 at avx512_vnni, neon_dotprod and above (products of int8 matrices at neon_bf16),
 /// - f32 multiply-adds in all other cases, because the inputs are then widened to f32.
 ///

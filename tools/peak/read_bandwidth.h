@@ -21,8 +21,8 @@ class ReadRate {
 
   /// Returns the number of bytes that one pass reads.
   [[nodiscard]] size_t bytes() const { return bytes_; }
-  /// Returns the bytes per second of the best pass within `seconds`, in which at least one pass runs. Returns 0 if
-  /// there is nothing to read.
+  /// Runs passes for about `seconds`, at least one. Returns the bytes per second of the fastest pass, or 0 if there is
+  /// nothing to read.
   [[nodiscard]] double Measure(double seconds);
 
  private:

@@ -44,7 +44,7 @@ class Team {
 
   std::vector<Span> spans_;
   std::atomic<int> arrived_{0}, phase_{0};
-  std::atomic<int> measurement_{0};  ///< number of the measurement, on whose change the other threads wait
+  std::atomic<int> measurement_{0};  ///< number of the measurement; the other threads sleep until it changes
   std::atomic<bool> ended_{false};
   std::vector<std::thread> others_;
 };

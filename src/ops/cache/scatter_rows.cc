@@ -18,6 +18,7 @@
 #include "ops/bind/planned_tensors.h"
 #include "ops/cache/bind_pages.h"
 #include "ops/cache/index_tensor.h"
+#include "ops/cache/plain_rows.h"
 #include "ops/cache/quantize_rows.h"
 #include "ops/cache/row_copy.h"
 #include "ops/plan/plan_impl.h"
@@ -31,10 +32,10 @@ namespace {
 
 // A share of the places has at least this many bytes, so that copying them takes longer than starting a task.
 constexpr int64_t kShareBytes = 1 << 16;
-// Neighbouring places belong to one task, because they share cache lines if the cache stores rows in chunks.
-constexpr int64_t kNeighbours = 16;
-// Rows are copied in pieces of a cache line.
-constexpr int64_t kLineOfRow = 64;
+// A call streams rows if they take at least a quarter of the last cache: then the rows that are read and written take
+// half of it. On a Zen 4 with 32 MiB, scattering 8 MiB and reading them again takes as long with either kind of store.
+// Scattering 32 MiB of rows of 256 bytes takes half as long with stores that stream.
+constexpr int64_t kStreamedPartOfCache = 4;
 
 struct BoundScatter {
   int64_t rows = 0;
@@ -187,16 +188,9 @@ void WriteRun(const std::optional<ops::RowQuantizer>& by, const ops::BoundPages&
   for (int64_t i = 0; i < count; ++i) QuantizeTo(*by, pages, tensors, row + i, slot + i);
 }
 
-/// Returns which of the shares a place belongs to. The factor spreads places over the shares, however pages follow one
-/// another; it is 2^32 divided by the golden ratio.
-int64_t ShareOf(int64_t slot, int64_t shares) {
-  const auto mixed = static_cast<uint32_t>(static_cast<uint64_t>(slot / kNeighbours) * 0x9E3779B9u);
-  return static_cast<int64_t>((static_cast<uint64_t>(mixed) * static_cast<uint64_t>(shares)) >> 32);
-}
-
 /// Returns whether rows go to their places unchanged and as one piece each, and all places lie evenly apart.
 bool IsPlain(const ops::BoundPages& pages) {
-  return pages.copy.whole_rows() && pages.row_bytes >= kLineOfRow &&
+  return pages.copy.whole_rows() && pages.row_bytes >= ops::kLineOfMemory &&
          pages.page_stride == core::SaturatedProduct(pages.page_rows, pages.page_row_stride);
 }
 
@@ -208,117 +202,38 @@ bool IsPlain(const BoundScatter& bound, const ScatterRowsArgs& args) {
          (slots.stride.empty() || slots.stride[0] == 1);
 }
 
-/// The rows of key or of value, and their places, in bytes.
-struct PlainRows {
-  PlainRows(const ops::BoundPages& pages, const TensorView& rows, const MutableTensorView& cache)
-      : from(static_cast<const std::byte*>(rows.data)),
-        to(static_cast<std::byte*>(cache.data)),
-        from_row(pages.row_stride),
-        to_row(pages.page_row_stride),
-        bytes(pages.row_bytes) {}
-
-  [[nodiscard]] bool IsDense() const { return from_row == bytes && to_row == bytes; }
-
-  const std::byte* from;
-  std::byte* to;
-  int64_t from_row, to_row, bytes;
-};
-
-/// Prefetches the first cache lines of a place. The place need not exist.
-template <int64_t kBytes>
-void FetchPlace(const PlainRows& rows, int64_t slot) {
-  constexpr int64_t kMostFetched = 8 * kLineOfRow;
-  const int64_t fetched = std::min(kBytes > 0 ? kBytes : rows.bytes, kMostFetched);
-  const uintptr_t place =
-      reinterpret_cast<uintptr_t>(rows.to) + static_cast<uintptr_t>(slot) * static_cast<uintptr_t>(rows.to_row);
-  for (int64_t at = 0; at < fetched; at += kLineOfRow) {
-    __builtin_prefetch(reinterpret_cast<const void*>(place + static_cast<uintptr_t>(at)), 1);
-  }
+ops::PlainRows PlainRowsOf(const ops::BoundPages& pages, const TensorView& rows, const MutableTensorView& cache) {
+  return {.from = static_cast<const std::byte*>(rows.data),
+          .to = static_cast<std::byte*>(cache.data),
+          .from_row = pages.row_stride,
+          .to_row = pages.page_row_stride,
+          .bytes = pages.row_bytes};
 }
 
-/// Copies one row of at least kLineOfRow bytes. The row's last line overlaps the preceding line if the row has no whole
-/// number of lines.
-template <int64_t kBytes>
-void CopyPlainRow(const PlainRows& rows, int64_t row, int64_t slot) {
-  const std::byte* from = rows.from + row * rows.from_row;
-  std::byte* to = rows.to + slot * rows.to_row;
-  const int64_t bytes = kBytes > 0 ? kBytes : rows.bytes;
-  int64_t at = 0;
-  for (; at + kLineOfRow <= bytes; at += kLineOfRow) std::memcpy(to + at, from + at, kLineOfRow);
-  if (at < bytes) std::memcpy(to + bytes - kLineOfRow, from + bytes - kLineOfRow, kLineOfRow);
-}
-
-/// Returns how many of the first places follow one another. If there are several shares, the places that are counted
-/// belong to one share.
-template <typename Slot>
-int64_t RunLength(std::span<const Slot> slots, int64_t shares) {
-  const auto first = static_cast<int64_t>(slots[0]);
-  const int64_t in_share = shares > 1 ? kNeighbours - first % kNeighbours : std::ssize(slots);
-  const int64_t most = std::min(std::ssize(slots), in_share);
-  int64_t rows = 1;
-  while (rows < most && slots[static_cast<size_t>(rows)] == first + rows) ++rows;
-  return rows;
-}
-
-/// Copies consecutive rows to consecutive places; there are no gaps between the rows or between the places.
-void CopyPlainRun(const PlainRows& rows, int64_t row, int64_t slot, int64_t count) {
-  std::memcpy(rows.to + slot * rows.to_row, rows.from + row * rows.from_row, static_cast<size_t>(count * rows.bytes));
-}
-
-/// Copies the rows of a share of the places, one after the other. Places are known long before rows reach them, so
-/// their lines are fetched in time: a CPU writes in order, and would wait for each line that is in no cache.
-/// @tparam kBytes  bytes per row of all tensors, or 0 if only the tensors tell
-template <int64_t kBytes, typename Slot>
-void ScatterPlainRows(std::span<const PlainRows> tensors, std::span<const Slot> slots, int64_t share, int64_t shares) {
-  constexpr int64_t kAhead = 16;
-  const PlainRows key = tensors.front(), value = tensors.back();
-  const bool both = tensors.size() > 1, joins = key.IsDense() && value.IsDense();
-  const int64_t count = std::ssize(slots), last = count - 1;
-  for (int64_t t = 0; t < count; ++t) {
-    const auto ahead = static_cast<int64_t>(slots[static_cast<size_t>(std::min(t + kAhead, last))]);
-    const int64_t slot = slots[static_cast<size_t>(t)];
-    FetchPlace<kBytes>(key, ahead);
-    if (both) FetchPlace<kBytes>(value, ahead);
-    if (slot < 0 || (shares > 1 && ShareOf(slot, shares) != share)) continue;
-    if (joins && slots[static_cast<size_t>(std::min(t + 1, last))] == slot + 1) {
-      const int64_t rows = RunLength(slots.subspan(static_cast<size_t>(t)), shares);
-      CopyPlainRun(key, t, slot, rows);
-      if (both) CopyPlainRun(value, t, slot, rows);
-      t += rows - 1;
-      continue;
-    }
-    CopyPlainRow<kBytes>(key, t, slot);
-    if (both) CopyPlainRow<kBytes>(value, t, slot);
-  }
-}
-
-template <typename Slot>
-void ScatterPlainRows(std::span<const PlainRows> tensors, std::span<const Slot> slots, int64_t share, int64_t shares) {
-  switch (tensors.front().bytes == tensors.back().bytes ? tensors.front().bytes : 0) {
-    case 64: return ScatterPlainRows<64>(tensors, slots, share, shares);
-    case 128: return ScatterPlainRows<128>(tensors, slots, share, shares);
-    case 256: return ScatterPlainRows<256>(tensors, slots, share, shares);
-    default: return ScatterPlainRows<0>(tensors, slots, share, shares);
-  }
-}
-
-void ScatterPlainShare(const BoundScatter& bound, const ScatterRowsArgs& args, int64_t share, int64_t shares) {
-  const PlainRows tensors[] = {{bound.key, args.key, args.key_cache}, {bound.value, args.value, args.value_cache}};
-  const std::span<const PlainRows> given(tensors, bound.has_value ? 2 : 1);
+void ScatterPlainShare(const BoundScatter& bound, const ScatterRowsArgs& args, const ops::PlaceShare& share,
+                       bool streams) {
+  const ops::PlainRows tensors[] = {PlainRowsOf(bound.key, args.key, args.key_cache),
+                                    PlainRowsOf(bound.value, args.value, args.value_cache)};
+  const std::span<const ops::PlainRows> given(tensors, bound.has_value ? 2 : 1);
   const auto count = static_cast<size_t>(bound.rows);
+  const auto write = [&](const auto* slots) {
+    return streams ? ops::StreamPlainRows(given, std::span(slots, count), share)
+                   : ops::ScatterPlainRows(given, std::span(slots, count), share);
+  };
   if (args.slot_mapping.dtype == DType::kI64) {
-    ScatterPlainRows(given, std::span(static_cast<const int64_t*>(args.slot_mapping.data), count), share, shares);
+    write(static_cast<const int64_t*>(args.slot_mapping.data));
   } else {
-    ScatterPlainRows(given, std::span(static_cast<const int32_t*>(args.slot_mapping.data), count), share, shares);
+    write(static_cast<const int32_t*>(args.slot_mapping.data));
   }
 }
 
-void ScatterShare(const BoundScatter& bound, const ScatterRowsArgs& args, int64_t share, int64_t shares) {
-  if (IsPlain(bound, args)) return ScatterPlainShare(bound, args, share, shares);
+void ScatterShare(const BoundScatter& bound, const ScatterRowsArgs& args, const ops::PlaceShare& share, bool streams) {
+  if (IsPlain(bound, args)) return ScatterPlainShare(bound, args, share, streams);
   const ops::IndexTensor slots = Indices(args.slot_mapping);
   const ops::IndexTensor sources = args.source_rows.data == nullptr ? ops::IndexTensor() : Indices(args.source_rows);
   const ops::QuantizedTensors keys = KeyTensors(args), values = ValueTensors(args);
-  int64_t row = 0, slot = 0, count = 0;  // rows not written yet, which follow one another, as do their places
+  // A run of `count` consecutive rows with consecutive places, which has not been written yet.
+  int64_t row = 0, slot = 0, count = 0;
   const auto write_run = [&] {
     WriteRun(bound.key_quantizer, bound.key, keys, args.key_cache, row, slot, count);
     if (!bound.has_value) return;
@@ -326,7 +241,7 @@ void ScatterShare(const BoundScatter& bound, const ScatterRowsArgs& args, int64_
   };
   for (int64_t t = 0; t < bound.rows; ++t) {
     const int64_t to = slots[t];
-    if (to < 0 || (shares > 1 && ShareOf(to, shares) != share)) continue;
+    if (!share.Has(to)) continue;
     const int64_t from = sources.absent() ? t : sources[t];
     if (from == row + count && to == slot + count && count > 0) {
       ++count;
@@ -343,7 +258,7 @@ void ScatterShare(const BoundScatter& bound, const ScatterRowsArgs& args, int64_
 class ScatterPlanImpl final : public Plan::ImplFor<ScatterRowsArgs> {
  public:
   ScatterPlanImpl(Context& context, BoundScatter bound)
-      : ImplFor(context), bound_(std::move(bound)), shares_(SharesOf(context)) {
+      : ImplFor(context), bound_(std::move(bound)), shares_(SharesOf(context)), streams_(Streams(context)) {
     plan_ = tiling::MakeRowsPlan(shares_, 1, context.threads());
     workspace_.Book("run state", core::RunStateBytes(plan_.graph));
   }
@@ -372,7 +287,9 @@ class ScatterPlanImpl final : public Plan::ImplFor<ScatterRowsArgs> {
 
   [[nodiscard]] Status Run(const ScatterRowsArgs& args, std::byte* workspace) const override {
     FA_RETURN_IF_ERROR(CheckRun(bound_, args));
-    auto scatter_task = [&](int32_t task, int /*worker*/) { ScatterShare(bound_, args, task, plan_.graph.task_count); };
+    auto scatter_task = [&](int32_t task, int /*worker*/) {
+      ScatterShare(bound_, args, {task, plan_.graph.task_count}, streams_);
+    };
     return RunGraph(plan_.graph, core::TaskFunction(scatter_task), workspace);
   }
 
@@ -393,8 +310,16 @@ class ScatterPlanImpl final : public Plan::ImplFor<ScatterRowsArgs> {
     return std::clamp<int64_t>(bound_.bytes() / kShareBytes, 1, context.threads());
   }
 
+  /// Returns whether the rows are too many to stay in the last cache.
+  [[nodiscard]] bool Streams(const Context& context) const {
+    const core::Topology& machine = core::ImplOf(context).topology();
+    const int64_t last = std::max(machine.l3_bytes, machine.l2_bytes);
+    return last > 0 && bound_.bytes() >= last / kStreamedPartOfCache;
+  }
+
   BoundScatter bound_;
   int64_t shares_;
+  bool streams_;
   tiling::RowsPlan plan_;
   tiling::WorkspacePlan workspace_;
 };

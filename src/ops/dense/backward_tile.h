@@ -22,7 +22,7 @@ struct KeySums {
   bool begin = true, end = true;
   float *dk = nullptr, *dv = nullptr;
   int64_t dk_head = 0, dv_head = 0;
-  float *k = nullptr, *v = nullptr;  ///< memory for K and V of these columns, if tiles copy them
+  float *k = nullptr, *v = nullptr;  ///< memory for K and V of the keys, if tiles copy K and V
   int64_t k_head = 0, v_head = 0;
   float* bias = nullptr;  ///< gradient of a bias with one row for all queries; only with one query head per kv head
   int64_t bias_head = 0;

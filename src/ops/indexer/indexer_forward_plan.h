@@ -35,8 +35,7 @@ class IndexerForwardPlan final : public Plan::ImplFor<Args> {
                     .heads = shape.heads,
                     .d = shape.d,
                     .key_width = program_.KeyWidth()},
-                   shape.sequences, machine_, program_.plan,
-                   {program_.table.widest().name, program_.strips.kernels().name, program_.kernels.name});
+                   shape.sequences, machine_, program_.plan, program_.KernelNames());
   }
 
   [[nodiscard]] Status Run(const Args& args, std::byte* workspace) const override {

@@ -2,12 +2,14 @@
 // scores. Products of a token's heads with a strip of keys are summed over the heads while they lie in L1. So only S2
 // scores per token are stored, not S2 x heads products.
 //
-// With many tokens, keys lie along the lanes. Keys are packed once per group of tokens, and q is broadcast. With one or
-// two tokens, packing would take 20 % of the time of a token's products. So heads lie along the lanes, and keys are
-// broadcast. The bits are the same in both cases.
+// With many tokens, keys lie along the lanes. Keys are packed once per group of tokens, and q is broadcast. The tile
+// unit's loop `head_tiles` takes q as tiles. With one or two tokens, packing would take 20 % of the time of a token's
+// products. So heads lie along the lanes, and keys are broadcast. The bits are the same in all cases.
+
 #include "ops/indexer/indexer_tile.h"
 
 #include <algorithm>
+#include <array>
 #include <numeric>
 
 #include "core/integer.h"
@@ -21,6 +23,9 @@ namespace {
 
 using core::RoundUp;
 using core::kernels::RowBlock;
+using core::kernels::TileAttendArgs;
+using core::kernels::TileHeadArgs;
+using core::kernels::TileHeadToken;
 
 // With at least this many tokens, packing keys pays.
 constexpr int64_t kManyTokens = 3;
@@ -32,6 +37,15 @@ void ScaleScores(const float* scales, int64_t count, float* scores) {
   if (scales == nullptr) return;
   for (int64_t i = 0; i < count; ++i) scores[i] *= scales[i];
 }
+
+/// Returns whether the kernels have the loop for an indexer of this shape. The loop adds the heads of each key.
+bool Loops(const IndexerShape& shape, const core::kernels::KernelTable& table) {
+  return table.rows->attends_tiles && table.pairs() && shape.score_block == 0 && shape.heads > 0 && shape.d > 0 &&
+         shape.heads % TileHeadArgs::kHeads == 0 && shape.d % TileAttendArgs::kColumns == 0;
+}
+
+/// Returns the floats of a token's queries as tiles.
+int64_t HeadTileFloats(const IndexerShape& shape) { return core::SaturatedProduct(shape.heads, shape.d / 2); }
 
 /// Multiplies the products of each key, with heads along the lanes, by the key's scale, if keys have scales.
 void ScaleRows(const float* scales, int64_t keys, const HeadStrips& strips, float* products) {
@@ -57,6 +71,7 @@ IndexerProgram::IndexerProgram(const IndexerShape& bound_shape, const core::kern
       strips(table, shape.heads),
       widens(shape.q_quantized || KeyFormOf(table.widest(), shape.dtype) == KeyForm::kF32),
       operand(table.pairs() ? DType::kBF16 : DType::kF32),
+      loops(Loops(shape, table)),
       gather{.dtype = shape.dtype,
              .form = shape.quantized ? WidenedFormOf(strips.kernels(), shape.dtype)
                                      : KeyFormOf(strips.kernels(), shape.dtype),
@@ -76,6 +91,10 @@ IndexerProgram::IndexerProgram(const IndexerShape& bound_shape, const core::kern
       scores(workspace.Book("scores of all tokens", static_cast<size_t>(row_floats) * sizeof(float),
                             plan.cut ? shape.sequences.tokens : 0)) {}
 
+std::vector<std::string> IndexerProgram::KernelNames() const {
+  return {std::string(table.widest().name) + (loops ? "_head_tiles" : ""), strips.kernels().name, kernels.name};
+}
+
 IndexerTile::Scratch::Scratch(Carver& carver, const IndexerProgram& program)
     : scores(carver.Floats(program.plan.cut ? 0 : program.plan.group * program.row_floats)),
       panel(carver.Floats(std::max(program.table.widest().PanelRows(program.shape.d) * program.KeyWidth(),
@@ -86,6 +105,8 @@ IndexerTile::Scratch::Scratch(Carver& carver, const IndexerProgram& program)
       scales(carver.Floats(program.shape.quantized ? std::max(program.shape.heads, kBlockKeys) : 0)),
       tile(carver.Floats(std::max(core::SaturatedProduct(program.shape.heads, program.KeyWidth()),
                                   core::SaturatedProduct(kBlockKeys, program.strips.lanes())))),
+      head_tiles(carver.Floats(program.loops ? program.plan.group : 0, HeadTileFloats(program.shape))),
+      loop(carver.Array<char>(program.loops ? TileHeadArgs::kMemoryBytes : 0)),
       block(carver.Array<int32_t>(kBlockKeys)),
       gathered(carver, program.gather),
       step(carver.Array<std::byte>(program.step_bytes)) {}
@@ -134,8 +155,12 @@ void IndexerTile::ReadTokens(const tiling::IndexerItem& item, const Scratch& scr
   for (int64_t i = 0; i < tokens; ++i) {
     const SparseToken token = Token(item, i);
     if (shape.score_block == 0) ReadScaledWeights(token, scratch, scratch.weights + i * shape.heads);
-    if (!program_.widens || (tokens < kManyTokens && !shape.q_quantized)) continue;
-    WidenQueries(token, scratch, scratch.queries + i * shape.heads * shape.d * OperandBytes(program_));
+    if (program_.widens && (tokens >= kManyTokens || shape.q_quantized)) {
+      WidenQueries(token, scratch, scratch.queries + i * shape.heads * shape.d * OperandBytes(program_));
+    }
+    if (!program_.loops || tokens < kManyTokens) continue;
+    program_.table.rows->pack_key_tiles(QueriesOf(item, i, scratch), shape.heads, shape.d, HeadTiles(i, scratch),
+                                        HeadTileFloats(shape) / (shape.heads / TileHeadArgs::kHeads));
   }
 }
 
@@ -167,6 +192,11 @@ RowBlock IndexerTile::QueriesOf(const tiling::IndexerItem& item, int64_t i, cons
   return {scratch.queries + i * shape.heads * shape.d * OperandBytes(program_), program_.operand, shape.d};
 }
 
+/// Returns the queries of token i of an item as tiles.
+float* IndexerTile::HeadTiles(int64_t i, const Scratch& scratch) const {
+  return scratch.head_tiles + i * HeadTileFloats(program_.shape);
+}
+
 BlockMaxima IndexerTile::MaximaOf(int64_t i, float* scores) const {
   const IndexerShape& shape = program_.shape;
   return {.maxima = scores + i * program_.row_floats, .block_size = shape.score_block, .blocks = shape.BlocksPerHead()};
@@ -182,6 +212,22 @@ const float* IndexerTile::KeyScales(const KeyPlace& place, int64_t key, int64_t 
     at = end;
   }
   return scratch.scales;
+}
+
+/// Scores the packed keys from `key` on for all tokens of an item, by the loop of the tile unit.
+void IndexerTile::AddHeads(const tiling::IndexerItem& item, const Scratch& scratch, int64_t key, float* scores) const {
+  const IndexerShape& shape = program_.shape;
+  std::array<TileHeadToken, tiling::kMostIndexerGroup> tokens;
+  int64_t count = 0;
+  for (int64_t i = 0; i < item.rows.size(); ++i) {
+    if (shape.sequences.Limit(Token(item, i)) <= key) continue;
+    tokens[static_cast<size_t>(count++)] = {.heads = reinterpret_cast<const char*>(HeadTiles(i, scratch)),
+                                            .weight = scratch.weights + i * shape.heads,
+                                            .sum = scores + i * program_.row_floats + key,
+                                            .end = shape.heads / TileHeadArgs::kHeads};
+  }
+  program_.table.widest().tile_loops->add_heads(
+      {.panel = scratch.panel, .d = shape.d, .strips = tokens.data(), .strip_count = count, .memory = scratch.loop});
 }
 
 void IndexerTile::ScoreKeysAlongLanes(const tiling::IndexerItem& item, const Scratch& scratch, float* scores) const {
@@ -205,9 +251,15 @@ void IndexerTile::ScoreKeysAlongLanes(const tiling::IndexerItem& item, const Scr
     }
     kernels.pack_queries({rows, dtype, count}, shape.d, 1, scratch.panel);
     const float* scales = KeyScales(place, key, count, scratch);
+    if (program_.loops) AddHeads(item, scratch, key, scores);
     for (int64_t i = 0; i < tokens; ++i) {
       const SparseToken token = Token(item, i);
       if (shape.sequences.Limit(token) <= key) continue;
+      float* sums = scores + i * program_.row_floats + key;
+      if (program_.loops) {
+        ScaleScores(scales, count, sums);
+        continue;
+      }
       kernels.scores(QueriesOf(item, i, scratch), shape.heads, scratch.panel, shape.d, false, scratch.tile, nullptr);
       if (shape.score_block > 0) {
         for (int64_t n = 0; n < shape.heads; ++n) ScaleScores(scales, count, scratch.tile + n * kernels.width);
@@ -215,7 +267,6 @@ void IndexerTile::ScoreKeysAlongLanes(const tiling::IndexerItem& item, const Scr
         MaximaOf(i, scores).TakeKeysAlongLanes(scratch.tile, shape.heads, kernels.width, {key, end});
         continue;
       }
-      float* sums = scores + i * program_.row_floats + key;
       program_.kernels.add_heads(scratch.tile, shape.heads, kernels.width, scratch.weights + i * shape.heads, false,
                                  sums);
       ScaleScores(scales, count, sums);

@@ -3,6 +3,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
+#include <vector>
 
 #include "core/kernels/indexer/indexer_kernel_types.h"
 #include "core/kernels/kernel_types.h"
@@ -34,6 +36,8 @@ struct IndexerProgram {
                  const tiling::Machine& machine, size_t bytes_of_step, tiling::WorkspacePlan& workspace);
 
   [[nodiscard]] int64_t KeyWidth() const { return table.widest().width; }
+  /// Returns the names of the kernels for plans in words.
+  [[nodiscard]] std::vector<std::string> KernelNames() const;
 
   const IndexerShape& shape;
   const core::kernels::KernelTable& table;
@@ -41,6 +45,7 @@ struct IndexerProgram {
   HeadStrips strips;
   bool widens;    ///< whether queries are converted to `operand`, because the kernels cannot read their type
   DType operand;  ///< the type of widened queries
+  bool loops;     ///< whether the kernels' loop `head_tiles` scores keys for many tokens
   GatherShape gather;
   tiling::IndexerPlan plan;
   int64_t row_floats;                ///< number of floats from one token's scores to the next token's
@@ -77,6 +82,8 @@ class IndexerTile {
     float* weights;      ///< weights [token][head], multiplied by the scales of queries if there are scales
     float* scales;       ///< scales of a token's queries, or of a block of keys
     float* tile;         ///< scores of each head, before they are summed over the heads
+    float* head_tiles;   ///< the loop's queries, token after token
+    char* loop;          ///< TileHeadArgs::kMemoryBytes
     int32_t* block;      ///< the key numbers of a block that is gathered
     GatherPanels gathered;
     std::byte* step;
@@ -95,6 +102,8 @@ class IndexerTile {
   [[nodiscard]] const float* KeyScales(const KeyPlace& place, int64_t key, int64_t count, const Scratch& scratch) const;
   /// Returns the maxima of token i of an item, if shape.score_block is not 0.
   [[nodiscard]] BlockMaxima MaximaOf(int64_t i, float* scores) const;
+  [[nodiscard]] float* HeadTiles(int64_t i, const Scratch& scratch) const;
+  void AddHeads(const tiling::IndexerItem& item, const Scratch& scratch, int64_t key, float* scores) const;
   void ScoreKeysAlongLanes(const tiling::IndexerItem& item, const Scratch& scratch, float* scores) const;
   void ScoreHeadsAlongLanes(const tiling::IndexerItem& item, const Scratch& scratch, float* scores) const;
   [[nodiscard]] core::kernels::RowBlock KeyRows(const KeyPlace& place, int64_t key, int64_t count,

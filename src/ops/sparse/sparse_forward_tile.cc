@@ -86,6 +86,7 @@ SparseForwardBuffers::SparseForwardBuffers(const BoundSparse& bound, const tilin
       .values_ahead = few != nullptr && few->in_place ? plan.values_ahead : GatheredKeys::ValuesAhead(!bound.has_v),
       .quantized = bound.quantized,
       .listed = quantized && kernels.in_place};
+  if (quantized && gather.form == KeyForm::kPairs) gather.pairs = &table.narrowest();
   gather.by_address = gather.block > 0 && !quantized && kernels.scores_by_address;
   Carver carver(nullptr);
   const tiling::SparseProblem sparse = bound.Problem();

@@ -87,7 +87,7 @@ void GatheredKeys::Copy(const RowsInTensors& rows, int64_t columns, std::span<co
       for (int64_t at = 0; at < bytes; at += kLineBytes) __builtin_prefetch(ahead + at, 0, 3);
     }
     if (shape_.quantized) {
-      WidenRow(kernels_, *shape_.quantized, from, columns, panels.widening, PanelType(shape_), to);
+      WidenRow(kernels_, *shape_.quantized, from, columns, panels.widening, PanelType(shape_), to, shape_.pairs);
     } else if (widens) {
       kernels_.widen({from, rows.dtype(), columns}, 1, columns, reinterpret_cast<float*>(to), columns);
     } else {

@@ -76,6 +76,8 @@ struct GatherShape {
   /// How rows of K and V are stored if they are quantised. Quantised rows are widened when they are gathered. Then d is
   /// the width of a row, d_rope is 0, and `form` comes from WidenedFormOf.
   std::optional<QuantizedRow> quantized = {};
+  /// With `quantized` and KeyForm::kPairs: a strip that rounds widened rows (WidenRow).
+  const core::kernels::StripKernels* pairs = nullptr;
   /// With `quantized`: whether the kernels take rows only by address. Then gathered rows are passed as lists of
   /// addresses in the panels.
   bool listed = false;

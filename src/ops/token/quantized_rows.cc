@@ -14,6 +14,8 @@ namespace {
 using core::kernels::RowFunctions;
 
 constexpr float kUnitScale = 1.0F;
+// Tiles of whole vectors of every level are widened in one call.
+constexpr int64_t kMostLanes = 16;
 
 int64_t ScaleBytes(RowScale scale) {
   switch (scale) {
@@ -40,6 +42,14 @@ void ReadScales(const QuantizedRow& row, const std::byte* from, int64_t count, f
   for (int64_t i = 0; i < count; ++i) scales[i] = FromE8M0(from[i]);
 }
 
+/// Rounds numbers to bf16 as a strip of pairs rounds probabilities, in fewer instructions than `narrow`.
+/// @return how many of the numbers were rounded
+int64_t RoundAsPairs(const core::kernels::StripKernels& pairs, const float* numbers, int64_t count, std::byte* to) {
+  const int64_t rows = count / pairs.width;
+  pairs.pairs.pair_lanes(numbers, rows, reinterpret_cast<float*>(to));
+  return rows * pairs.width;
+}
+
 /// Writes the first `count` numbers, times their scales.
 void WidenNumbers(const RowFunctions& kernels, const QuantizedRow& row, const std::byte* from, int64_t count,
                   float* scales, float* to) {
@@ -48,6 +58,9 @@ void WidenNumbers(const RowFunctions& kernels, const QuantizedRow& row, const st
     return kernels.dequantize({numbers, row.dtype, count}, 1, count, {.scale = &kUnitScale}, to, count);
   }
   ReadScales(row, from, core::CeilDiv(count, row.tile), scales);
+  if (row.tile % kMostLanes == 0) {
+    return kernels.dequantize({numbers, row.dtype, count}, 1, count, {.scale = scales, .group = row.tile}, to, count);
+  }
   for (int64_t column = 0; column < count; column += row.tile, ++scales) {
     const int64_t n = std::min(row.tile, count - column);
     kernels.dequantize({numbers + column, row.dtype, n}, 1, n, {.scale = scales}, to + column, n);
@@ -65,14 +78,18 @@ int64_t QuantizedRow::Bytes() const {
 }
 
 void WidenRow(const RowFunctions& kernels, const QuantizedRow& row, const std::byte* from, int64_t count,
-              float* scratch, DType type, std::byte* to) {
+              float* scratch, DType type, std::byte* to, const core::kernels::StripKernels* pairs) {
   assert(count <= row.Width());
   const int64_t numbers = std::min(count, row.columns), rope = count - numbers;
   assert(type == DType::kF32 || type == row.rope_type || rope == 0);
   float *scales = scratch + 2 * row.Width(), *staged = scratch + row.Width();
   float* floats = type == DType::kF32 ? reinterpret_cast<float*>(to) : scratch;
   WidenNumbers(kernels, row, from, numbers, scales, floats);
-  if (type != DType::kF32) kernels.narrow(floats, numbers, 1, numbers, 1, {to, type, numbers});
+  if (type != DType::kF32) {
+    const int64_t done = pairs != nullptr ? RoundAsPairs(*pairs, floats, numbers, to) : 0;
+    const int64_t left = numbers - done;
+    kernels.narrow(floats + done, left, 1, left, 1, {to + static_cast<size_t>(done) * SizeOf(type), type, left});
+  }
   if (rope == 0) return;
   const size_t rope_bytes = static_cast<size_t>(rope) * SizeOf(row.rope_type);
   if (type == row.rope_type) {

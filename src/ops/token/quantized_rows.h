@@ -41,8 +41,10 @@ struct QuantizedRow {
 /// @param count    at most row.Width()
 /// @param type     kF32, or the row's rope_type; without rope columns any float type
 /// @param scratch  row.ScratchFloats() floats
+/// @param pairs    if type is kBF16, may be a strip of pairs. Rounding is then faster, and may flush subnormal results,
+///                 which products of pairs read as 0.
 void WidenRow(const core::kernels::RowFunctions& kernels, const QuantizedRow& row, const std::byte* from, int64_t count,
-              float* scratch, DType type, std::byte* to);
+              float* scratch, DType type, std::byte* to, const core::kernels::StripKernels* pairs = nullptr);
 
 }  // namespace fa::ops
 

@@ -10,6 +10,10 @@
 
 namespace fa::tiling {
 
+/// The most tokens of a group. A strip of keys is packed once per group. With 16 tokens of 64 heads, packing takes
+/// about a hundredth of the time of the products.
+inline constexpr int64_t kMostIndexerGroup = 16;
+
 /// The scores of some tokens of a sequence against an interval of its keys.
 struct IndexerItem {
   int64_t sequence = 0;

@@ -9,10 +9,7 @@
 namespace fa::tiling {
 namespace {
 
-// The most and the fewest tokens of a group. A strip of keys is packed once per group. With 16 tokens of 64 heads,
-// packing takes about a hundredth of the time of the products. The group's queries, which are read once per strip, stay
-// in half of L2.
-constexpr int64_t kGroup = 16;
+// The fewest tokens of a group. The group's queries, which are read once per strip, stay in half of L2.
 constexpr int64_t kLeastGroup = 4;
 
 // With this number of tasks per worker, the last tasks leave no worker idle for long.
@@ -104,7 +101,7 @@ IndexerPlan MakeIndexerPlan(const SparseSequences& sequences, int64_t heads, int
   CheckWork(plan.flops, machine.workers);
   const int64_t token_bytes = heads * d * static_cast<int64_t>(sizeof(float));
   const int64_t wanted = kTasksPerWorker * machine.workers;
-  plan.group = std::clamp(machine.l2_bytes / 2 / token_bytes, kLeastGroup, kGroup);
+  plan.group = std::clamp(machine.l2_bytes / 2 / token_bytes, kLeastGroup, kMostIndexerGroup);
   while (plan.group > kLeastGroup && Groups(sequences, plan.group) < wanted) plan.group /= 2;
   const int64_t groups = Groups(sequences, plan.group);
   plan.cut = machine.workers > 1 && groups > 0 && groups < wanted && sequences.max_sk > kLeastKeys;

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "core/kernels/compressed/group_order.h"
 #include "core/kernels/kernel_fixture.h"
 #include "core/kernels/kernel_set.h"
 #include "support/compressed_number.h"
@@ -109,14 +110,15 @@ struct CodeRows {
 /// The scales and offsets of K or V, with NaN behind them.
 struct Numbers {
   enum class Per : uint8_t { kTensor, kRow, kColumn, kRowAndGroup };
-  static constexpr int64_t kGroup = 32;  ///< columns of a group
 
-  Numbers(Per of, int64_t all_rows, int64_t columns, double size, bool with_offset, uint32_t seed)
-      : per(of), rows(all_rows) {
+  /// @param of_group  the columns of a group
+  Numbers(Per of, int64_t all_rows, int64_t columns, double size, bool with_offset, uint32_t seed,
+          int64_t of_group = 32)
+      : per(of), rows(all_rows), group(of_group) {
     const int64_t count = per == Per::kTensor   ? 1
                           : per == Per::kRow    ? rows
                           : per == Per::kColumn ? columns
-                                                : rows * columns / kGroup;
+                                                : rows * columns / group;
     std::mt19937 random(seed);
     std::uniform_real_distribution<float> near_one(0.5f, 1.5f);
     for (int64_t i = 0; i < count; ++i) {
@@ -133,7 +135,7 @@ struct Numbers {
             .offset = offset.empty() ? nullptr : offset.data() + at,
             .row_step = of_rows ? 1 : 0,
             .group = per == Per::kColumn        ? 1
-                     : per == Per::kRowAndGroup ? kGroup
+                     : per == Per::kRowAndGroup ? group
                                                 : 0,
             .group_step = per == Per::kRowAndGroup ? rows : 1};
   }
@@ -144,7 +146,7 @@ struct Numbers {
       case Per::kColumn: return static_cast<size_t>(column);
       case Per::kRowAndGroup: break;
     }
-    return static_cast<size_t>(column / kGroup * rows + row);
+    return static_cast<size_t>(column / group * rows + row);
   }
   [[nodiscard]] double Scale(int64_t row, int64_t column) const { return scale[Of(row, column)]; }
   [[nodiscard]] double Offset(int64_t row, int64_t column) const {
@@ -152,7 +154,7 @@ struct Numbers {
   }
 
   Per per;
-  int64_t rows;
+  int64_t rows, group;
   std::vector<float> scale, offset;
 };
 
@@ -266,8 +268,8 @@ void CompressedAttendTest::ExpectSoftmax(const State& state, const Matrix& q, co
   for (int64_t row = 0; row < rows(); ++row) {
     // The kernel multiplies by the scales of columns before it rounds.
     const bool by_column = of_k.per == Numbers::Per::kColumn, by_group = of_k.per == Numbers::Per::kRowAndGroup;
-    std::vector<double> largest_q(static_cast<size_t>(by_group ? d / Numbers::kGroup : 1), rounding.smallest);
-    const auto group_of = [&](int64_t c) { return static_cast<size_t>(by_group ? c / Numbers::kGroup : 0); };
+    std::vector<double> largest_q(static_cast<size_t>(by_group ? d / of_k.group : 1), rounding.smallest);
+    const auto group_of = [&](int64_t c) { return static_cast<size_t>(by_group ? c / of_k.group : 0); };
     for (int64_t c = 0; c < d; ++c) {
       double& largest = largest_q[group_of(c)];
       largest = std::max(largest, std::fabs(q.at(row, c) * (by_column ? of_k.Scale(0, c) : 1)));
@@ -304,7 +306,7 @@ void CompressedAttendTest::ExpectSoftmax(const State& state, const Matrix& q, co
       const auto weight = [&](int64_t key) {
         return p[static_cast<size_t>(key)] * (v_by_column ? 1 : std::fabs(of_v.Scale(key, c)));
       };
-      if (c % Numbers::kGroup == 0) {
+      if (c % of_v.group == 0) {
         largest = rounding.smallest;
         for (int64_t key = 0; key < keys; ++key) largest = std::max(largest, weight(key));
       }
@@ -363,14 +365,17 @@ TEST_P(CompressedAttendTest, EqualsTheDoubleSoftmaxWhereverTheKeysAreCut) {
 // Scales of groups differ by 2^13, and elements of Q by the inverse. So all groups contribute alike to a score.
 TEST_P(CompressedAttendTest, GroupsOfEverySizeKeepTheirBits) {
   const double size = is_float() ? 1 : format() == DType::kI8 ? 0x1p-6 : 0x1p-2;
+  int n = 0;
   for (const HeadColumns& heads : kHeadColumns) {
     const auto [d, dv] = heads;
     for (const int64_t keys : {1, 33, 70}) {
-      for (const bool offset : {false, true}) {
-        Numbers of_k(Numbers::Per::kRowAndGroup, keys, d, size, offset, 1);
-        Numbers of_v(Numbers::Per::kRowAndGroup, keys, dv, size, offset, 2);
+      const bool offset = ++n % 2 == 0;
+      for (const int64_t group : {32, 64, 128}) {
+        if (d % group != 0 || dv % group != 0) continue;
+        Numbers of_k(Numbers::Per::kRowAndGroup, keys, d, size, offset, 1, group);
+        Numbers of_v(Numbers::Per::kRowAndGroup, keys, dv, size, offset, 2, group);
         const auto enlarge = [&](Numbers& of, int64_t columns) {
-          for (int64_t c = Numbers::kGroup; c < columns; c += 2 * Numbers::kGroup) {
+          for (int64_t c = group; c < columns; c += 2 * group) {
             for (int64_t key = 0; key < keys; ++key) of.scale[of.Of(key, c)] *= 0x1p13f;
           }
         };
@@ -378,7 +383,7 @@ TEST_P(CompressedAttendTest, GroupsOfEverySizeKeepTheirBits) {
         enlarge(of_v, dv);
         Matrix q = Queries(d, 3);
         for (int64_t r = 0; r < rows(); ++r) {
-          for (int64_t c = 0; c < d; ++c) q.at(r, c) *= c / Numbers::kGroup % 2 == 0 ? 1 : 0x1p-13f;
+          for (int64_t c = 0; c < d; ++c) q.at(r, c) *= c / group % 2 == 0 ? 1 : 0x1p-13f;
         }
         const CodeRows k(format(), keys, d, 4, 4), v(format(), keys, dv, 4, 5);
         State state(kernels(), dv);
@@ -425,6 +430,39 @@ TEST_P(CompressedAttendTest, TheBitsDependOnNothingButTheRows) {
       call.v = {.dtype = format(), .fetch_ahead = kAhead, .rows = v_rows.data()};
       Attend(call, panel, false, by_address);
       EXPECT_TRUE(by_address == want) << keys << " keys by address of " << d << " and " << dv << " columns";
+    }
+  }
+}
+
+// Numbers behind those of the last key may hold anything. Reading the number after the last one would be a fault.
+TEST_P(CompressedAttendTest, TheBitsDependOnNoOrderOfTheGroups) {
+  for (const int64_t d : {128, 256}) {
+    for (const int64_t group : {32, 64}) {
+      if (!TakesGroupsOfRows(kernels().few_rows, format(), GetParam().queries, d, group)) continue;
+      for (const int64_t keys : {1, 3, 17, 70}) {
+        const Numbers numbers(Numbers::Per::kRowAndGroup, keys, d, 0.1, keys % 2 == 0, 15, group);
+        const int64_t groups = d / group;
+        const auto by_rows = [&](const std::vector<float>& from, test::GuardedBuffer& to) {
+          for (int64_t i = 0; i < keys * groups; ++i) {
+            const float number = from[static_cast<size_t>(i % groups * keys + i / groups)];
+            std::memcpy(to.data() + i * sizeof number, &number, sizeof number);
+          }
+          return reinterpret_cast<const float*>(to.data());
+        };
+        const auto bytes = static_cast<size_t>(keys * groups) * sizeof(float);
+        test::GuardedBuffer scale(bytes, test::Place::kAtEnd), offset(bytes, test::Place::kAtEnd);
+        Antiquantization of_rows = numbers.From(0);
+        of_rows.scale = by_rows(numbers.scale, scale);
+        if (of_rows.offset != nullptr) of_rows.offset = by_rows(numbers.offset, offset);
+        of_rows.row_step = groups;
+        of_rows.group_step = 1;
+        const std::vector<float> panel = Pack(Queries(d, 12), d);
+        const CodeRows k(format(), keys, d, 0, 13), v(format(), keys, d, 0, 14);
+        State want(kernels(), d), got(kernels(), d);
+        Attend({k.From(0), v.From(0), numbers.From(0), numbers.From(0), keys, d, d}, panel, false, want);
+        Attend({k.From(0), v.From(0), of_rows, of_rows, keys, d, d}, panel, false, got);
+        EXPECT_TRUE(got == want) << keys << " keys, groups of " << group << " of " << d << " columns";
+      }
     }
   }
 }
@@ -556,10 +594,10 @@ TEST_P(CompressedAttendTest, ScalesOfEverySize) {
 }
 
 TEST_P(CompressedAttendTest, AnInfiniteScaleGivesNoFiniteResult) {
-  constexpr int64_t kD = 64, kKeys = 41, kAt = 33;
+  constexpr int64_t kD = 128, kKeys = 41, kAt = 33;  // the number kAt belongs to a column, or to a key's first columns
   const std::vector<float> panel = Pack(Queries(kD, 1), kD);
   const CodeRows k(format(), kKeys, kD, 4, 3), v(format(), kKeys, kD, 4, 4);
-  for (const Numbers::Per per : {Numbers::Per::kRow, Numbers::Per::kColumn}) {
+  for (const Numbers::Per per : {Numbers::Per::kRow, Numbers::Per::kColumn, Numbers::Per::kRowAndGroup}) {
     for (const float infinite : {kInf, -kInf, kNan}) {
       for (const bool of_values : {false, true}) {
         Numbers of_k(per, kKeys, kD, 0.01, false, 1), of_v(per, kKeys, kD, 0.01, false, 2);
@@ -569,7 +607,7 @@ TEST_P(CompressedAttendTest, AnInfiniteScaleGivesNoFiniteResult) {
         for (int64_t r = 0; r < rows(); ++r) {
           ASSERT_EQ(std::isnan(state.row_sum[static_cast<size_t>(r)]), !of_values);
           for (int64_t c = 0; of_values && c < kD; ++c) {
-            const bool finite = per == Numbers::Per::kColumn && c != kAt;
+            const bool finite = of_v.Of(kAt, c) != kAt;
             ASSERT_EQ(std::isfinite(state.o.at(r, c)), finite) << c;
           }
         }

@@ -49,7 +49,7 @@ TEST_P(GradOfEveryLayout, GradientsLieAsTheirTensors) {
 
 TEST_P(GradOfEveryLayout, GradientsHaveTheirOwnStrides) {
   GradCall call(Shape());
-  // The distance between rows doubles, and so does every stride of a dimension outside the rows.
+  // Every stride except the innermost doubles.
   Dims stride = layout::FilledStride(call.args.dk.shape, {});
   for (int i = 0; i + 1 < stride.rank(); ++i) stride[i] *= 2;
   call.args.dk.stride = stride;

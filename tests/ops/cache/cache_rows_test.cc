@@ -3,7 +3,9 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <numeric>
 #include <string>
@@ -47,7 +49,8 @@ TEST(ScatterRows, LastRowOfAPlaceRemainsAndNegativePlacesAreSkipped) {
   EXPECT_EQ(c.key_cache, want);
 }
 
-// The loops for rows of one piece ask for places before they know that a place is skipped.
+// If each row is contiguous, places are prefetched before the code checks whether they are skipped. Even the least slot
+// must do no harm.
 TEST(ScatterRows, TheLeastPlaceIsSkippedInRowsOfEverySize) {
   for (const int64_t columns : {16, 32, 64, 80}) {
     const std::vector<float> key(static_cast<size_t>(3 * columns), 1.0F);
@@ -170,6 +173,42 @@ TEST(ScatterRows, EveryFormOnAnyNumberOfThreads) {
       c.any_strides = any_strides;
       ExpectTheReferenceOnThreads<ScatterProblem>(c, ScatterRows);
     }
+  }
+}
+
+// Rows too large for the CPU's caches are written around them. The key and value caches need not begin at the start of
+// a cache line.
+TEST(ScatterRows, RowsThatDoNotStayInTheCaches) {
+  const int64_t last_cache = std::max<int64_t>(sysconf(_SC_LEVEL3_CACHE_SIZE), 1 << 25);
+  constexpr int64_t kPageRows = 37, kColumns = 656;
+  const int64_t rows = last_cache / 8 / kColumns, pages = rows / kPageRows;
+  const auto places = static_cast<size_t>(pages * kPageRows * kColumns);
+  std::vector<int8_t> key(static_cast<size_t>(rows * kColumns)), value(key.size());
+  for (size_t i = 0; i < key.size(); ++i) {
+    key[i] = static_cast<int8_t>(i * 2654435761U >> 24);
+    value[i] = static_cast<int8_t>(i * 2246822519U >> 24);
+  }
+  std::vector<int32_t> slots(static_cast<size_t>(rows));
+  for (size_t t = 0; t < slots.size(); ++t) slots[t] = static_cast<int32_t>(t * 7919U % (places / kColumns + 3)) - 3;
+  std::vector<int8_t> want_key(places, 1), want_value(places, 2);
+  for (size_t t = 0; t < slots.size(); ++t) {
+    if (slots[t] < 0) continue;
+    const int64_t from = static_cast<int64_t>(t) * kColumns, to = int64_t{slots[t]} * kColumns;
+    std::copy_n(key.begin() + from, kColumns, want_key.begin() + to);
+    std::copy_n(value.begin() + from, kColumns, want_value.begin() + to);
+  }
+  for (const int threads : {1, 3}) {
+    std::vector<int8_t> key_cache(places, 1), value_cache(places, 2);
+    ScatterRowsArgs args;
+    args.key = View(key, {rows, 1, kColumns});
+    args.value = View(value, {rows, 1, kColumns});
+    args.key_cache = View(key_cache, {pages, kPageRows, 1, kColumns});
+    args.value_cache = View(value_cache, {pages, kPageRows, 1, kColumns});
+    args.slot_mapping = View(slots, {rows});
+    const Status status = ScatterRows(args, {}, ContextOf(Isa::kPortable, threads));
+    ASSERT_TRUE(status.ok()) << status.message();
+    EXPECT_TRUE(key_cache == want_key) << threads;
+    EXPECT_TRUE(value_cache == want_value) << threads;
   }
 }
 

@@ -54,6 +54,19 @@ TEST(Indexer, EverySizeOfHeads) {
   }
 }
 
+// With a tile unit (AMX), a loop of its own scores these numbers and sizes of heads (docs/kernels.md).
+TEST(Indexer, HeadsOfWholeTiles) {
+  const auto check = [&](int64_t tokens, int64_t keys, int64_t heads, int64_t d) {
+    IndexerCase c{.heads = heads, .d = d, .f32_values = true, .values = kValues[tokens % 2]};
+    c.tokens.dtype = DType::kBF16;
+    c.tokens.lengths = {{tokens, 3}, {keys, 40}};
+    c.tokens.slots = 40;
+    Check(c);
+  };
+  ForEachCase(check, Axis{"tokens", {2, 3, 20, 37}}, Axis{"keys", {5, 97, 300}}, Axis{"heads", {32, 96}},
+              Axis{"d", {32, 64}});
+}
+
 // Tests few and many tokens, numbers of keys around the tiles' sizes, and fewer and more keys than slots.
 TEST(Indexer, EveryNumberOfTokensKeysAndEntries) {
   const auto check = [&](int64_t tokens, int64_t keys, int64_t slots) {

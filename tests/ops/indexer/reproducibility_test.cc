@@ -52,6 +52,14 @@ TEST_P(IndexerBits, DoNotDependOnThreads) {
   }
 }
 
+TEST_P(IndexerBits, OfHeadsOfWholeTilesDoNotDependOnThreads) {
+  IndexerCase c = Usual();
+  c.heads = 64;
+  c.d = 32;
+  const TokenOutputs forward = ForwardOf(c, ContextWith(1));
+  for (const int threads : {2, 3, 8}) EXPECT_TRUE(SameBits(ForwardOf(c, ContextWith(threads)), forward)) << threads;
+}
+
 TEST_P(IndexerBits, OfLossesDoNotDependOnThreads) {
   for (const bool dense : {false, true}) {
     const LossCase c = UsualLoss(dense);

@@ -289,7 +289,7 @@ std::vector<PlannedCall> Calls() {
        [=](Context* c) { return Indexer(kPlannedTokens, kBF16, c); },
        {"f32_6x12_neon", "f32_8x8_neon", "indexer_neon"},
        {"bf16_8x12_neon_bf16", "bf16_8x8_neon_bf16", "indexer_neon"},
-       {"bf16_32x32_avx512_amx", "bf16_32x32_avx512_amx", "indexer_avx512"},
+       {"bf16_32x32_avx512_amx_head_tiles", "bf16_32x32_avx512_amx", "indexer_avx512"},
        {"bf16_8x48_avx512_bf16", "bf16_8x32_avx512_bf16", "indexer_avx512"}},
       {"indexer f32, one token",
        [=](Context* c) { return Indexer(1, kF32, c); },

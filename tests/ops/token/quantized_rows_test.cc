@@ -14,26 +14,35 @@
 namespace fa::ops {
 namespace {
 
-using core::kernels::RowKernels;
+using core::kernels::KernelTable;
 using test::CompressedNumber;
 
 /// Returns the kernels of every level that this CPU has.
-std::vector<const RowKernels*> EveryLevel() {
-  std::vector<const RowKernels*> levels;
+std::vector<const KernelTable*> EveryLevel() {
+  std::vector<const KernelTable*> levels;
   for (const Isa isa : AllIsas()) {
-    const RowKernels* rows = core::kernels::Kernels(isa, DType::kBF16).rows;
-    if (rows != nullptr && rows->dequantize != nullptr) levels.push_back(rows);
+    const KernelTable& table = core::kernels::Kernels(isa, DType::kBF16);
+    if (table.rows != nullptr && table.rows->dequantize != nullptr) levels.push_back(&table);
   }
   EXPECT_FALSE(levels.empty());
   return levels;
 }
 
+/// The ways to write a widened row.
+enum class Way { kFloats, kNarrowed, kPairs };
+
+bool Has(const KernelTable& table, Way way) {
+  return way != Way::kPairs || table.narrowest().pairs.pair_lanes != nullptr;
+}
+
 /// Returns the elements of a widened row.
-std::vector<double> Widened(const RowKernels& kernels, const QuantizedRow& row, const std::byte* from, int64_t count,
-                            DType type) {
+std::vector<double> Widened(const KernelTable& table, const QuantizedRow& row, const std::byte* from, int64_t count,
+                            Way way) {
+  const DType type = way == Way::kFloats ? DType::kF32 : DType::kBF16;
   std::vector<float> scratch(static_cast<size_t>(row.ScratchFloats()));
   std::vector<std::byte> to(static_cast<size_t>(count) * SizeOf(type));
-  WidenRow(kernels, row, from, count, scratch.data(), type, to.data());
+  WidenRow(*table.rows, row, from, count, scratch.data(), type, to.data(),
+           way == Way::kPairs ? &table.narrowest() : nullptr);
   std::vector<double> numbers;
   for (int64_t i = 0; i < count; ++i) {
     if (type == DType::kF32) {
@@ -79,9 +88,10 @@ TEST(QuantizedRow, EveryPowerOfTwo) {
   }
   for (int code = 0; code < 256; ++code) {
     for (int64_t tile = 0; tile < 7; ++tile) at[576 + tile] = static_cast<std::byte>((code + tile) % 256);
-    for (const RowKernels* kernels : EveryLevel()) {
-      for (const DType type : {DType::kF32, DType::kBF16}) {
-        const std::vector<double> got = Widened(*kernels, row, at, 512, type);
+    for (const KernelTable* table : EveryLevel()) {
+      for (const Way way : {Way::kFloats, Way::kNarrowed, Way::kPairs}) {
+        if (!Has(*table, way)) continue;
+        const std::vector<double> got = Widened(*table, row, at, 512, way);
         for (int64_t c = 0; c < 448; ++c) {
           const int e = (code + static_cast<int>(c / 64)) % 256;
           const double number = CompressedNumber(DType::kF8E4M3, static_cast<uint8_t>(c % 0x70));
@@ -89,7 +99,7 @@ TEST(QuantizedRow, EveryPowerOfTwo) {
           // A product beyond the largest float becomes infinity. Other products are exact in f32. In bf16 a subnormal
           // product becomes 0, or is rounded to a multiple of 2^-133.
           const bool flushed =
-              type == DType::kBF16 && want < 0x1p-126 && (got[c] == 0 || std::fabs(got[c] - want) <= 0x1p-134);
+              way != Way::kFloats && want < 0x1p-126 && (got[c] == 0 || std::fabs(got[c] - want) <= 0x1p-134);
           const bool close = got[c] == want || (want > 3.4e38 && std::isinf(got[c])) || flushed;
           ASSERT_TRUE(e == 255 ? std::isnan(got[c]) : close) << "e " << e << " column " << c << ": " << got[c];
         }
@@ -117,10 +127,41 @@ TEST(QuantizedRow, TheFirstColumnsAlone) {
   std::memcpy(memory.data() + 5, rope, sizeof rope);
   std::memcpy(memory.data() + 13, scales, sizeof scales);
   const std::vector<double> all = {2, -4, -63.5, 64, 1.25, 0.5, -7};
-  for (const RowKernels* kernels : EveryLevel()) {
+  for (const KernelTable* table : EveryLevel()) {
     for (int64_t count = 1; count <= 7; ++count) {
-      EXPECT_EQ(Widened(*kernels, row, memory.data(), count, DType::kF32),
+      EXPECT_EQ(Widened(*table, row, memory.data(), count, Way::kFloats),
                 std::vector<double>(all.begin(), all.begin() + count));
+    }
+  }
+}
+
+// Rounding as pairs takes whole vectors of a strip, and leaves some columns to `narrow`.
+TEST(QuantizedRow, AnyNumberOfColumnsIsRoundedAlike) {
+  for (const int64_t tile : {24, 64}) {
+    QuantizedRow row{.dtype = DType::kI8, .columns = 448, .tile = tile, .scale = RowScale::kF32};
+    row.scales_at = row.columns;
+    std::vector<std::byte> memory(static_cast<size_t>(row.Bytes()));
+    for (int64_t c = 0; c < row.columns; ++c) memory[static_cast<size_t>(c)] = static_cast<std::byte>(c * 37 + 11);
+    for (int64_t i = 0; i < row.Tiles(); ++i) {
+      const float scale = 0.013F * static_cast<float>(i + 1);
+      std::memcpy(&memory[static_cast<size_t>(row.scales_at + 4 * i)], &scale, sizeof scale);
+    }
+    for (const KernelTable* table : EveryLevel()) {
+      for (int64_t count = 1; count <= row.columns; count += 21) {
+        const std::vector<double> floats = Widened(*table, row, memory.data(), count, Way::kFloats);
+        std::vector<double> want;
+        for (const double x : floats) {
+          want.push_back(static_cast<double>(F32FromBf16(Bf16FromF32(static_cast<float>(x)))));
+        }
+        for (int64_t c = 0; c < count; ++c) {
+          const float number = static_cast<float>(static_cast<int8_t>(memory[static_cast<size_t>(c)]));
+          ASSERT_EQ(floats[static_cast<size_t>(c)], number * (0.013F * static_cast<float>(c / tile + 1))) << c;
+        }
+        for (const Way way : {Way::kNarrowed, Way::kPairs}) {
+          if (!Has(*table, way)) continue;
+          EXPECT_EQ(Widened(*table, row, memory.data(), count, way), want) << count;
+        }
+      }
     }
   }
 }

@@ -84,6 +84,15 @@ TEST(BracketedRounds, CallsThatAreAlwaysFasterThanTheRateHaveNoFraction) {
   EXPECT_THAT(timing.Doubt(), HasSubstr("faster than the rate"));
 }
 
+TEST(BracketedRounds, AReferenceThatIsNoLimitMayBeBeaten) {
+  BracketedRounds rounds({{.per_call = kWork, .rate = [](double) { return 80.0; }, .is_limit = false}});
+  (void)rounds.Time([] { return 1.0; });
+  const BracketedTiming timing = rounds.Timing();
+  EXPECT_EQ(timing.quiet, 1);
+  EXPECT_EQ(timing.above, 0);
+  EXPECT_EQ(timing.compared[0].fraction, 1.25);
+}
+
 TEST(BracketedRounds, WithoutAQuietRoundThereIsNoFraction) {
   const BracketedTiming timing = TimingOf({2, 3}, {100, 90, 100});
   EXPECT_EQ(timing.best, 2);

@@ -59,7 +59,7 @@ TEST(ForeignLoad, DoesNotCountThisProgram) {
   const std::optional<double> cpus = load.Cpus();
   ASSERT_TRUE(cpus);
   const double own = (own_seconds() - before) / SecondsSince(begin);
-  const double ticks = 0.02 / kSeconds * count;  // a tick of 10 ms at each end may count as this many CPUs more
+  const double ticks = 0.02 / kSeconds * count;  // a tick of 10 ms at each end may add this to the use
   EXPECT_LE(*cpus, count - own + ticks);
 }
 

@@ -30,7 +30,7 @@ namespace emulated {
 }  // namespace emulated
 
 struct Bf16Tiles {
-  uint16_t a[2][16][32], b[2][16][32];  // words of b: two rows, stored column by column
+  uint16_t a[2][16][32], b[2][16][32];  // b[k / 2][2 n + k % 2] is element (k, n) of B
 };
 
 TEST(TileProducts, EveryIterationAddsTheProductsOfTheOperands) {

@@ -185,7 +185,7 @@ TEST(CliPlanBackward, JsonTilesCoverEveryKeptPairOnce) {
   EXPECT_EQ(plan["workers"], 3);
   int64_t kept = 0;
   for (int64_t i = 0; i < 150; ++i) kept += i + 51;
-  // Five products count: three have D columns, and two have Dv columns.
+  // FLOPs count five matrix products: three with D columns and two with Dv columns.
   EXPECT_DOUBLE_EQ(plan["flops"].get<double>(), 2.0 * 8 * static_cast<double>(kept) * (3 * 64 + 2 * 48));
   std::vector<int> covered(size_t{2} * 4 * 150 * 200);
   for (const json& tile : plan["tiles"]) {

@@ -160,7 +160,7 @@ TEST_F(CliDecode, TakesInt8QueriesAsPromptDoes) {
 }
 
 TEST_F(CliDecode, ReadsInt8Keys) {
-  // The floats that the int8 values represent, saved in a file, give the same output.
+  // A forward on the dequantised keys and values gives the same output.
   npy::Array scale(ElementType::kF32, {2}), offset(ElementType::kF32, {2});
   scale.as<float>()[0] = 0.5F;
   scale.as<float>()[1] = 0.25F;

@@ -120,7 +120,7 @@ TEST(CliForward, FortranOrderGivesTheSameBits) {
   ForwardCall call("BNSD", SmallProblem());
   ASSERT_EQ(call.Run().exit_code, 0);
   const std::string row_major = call.OutBytes();
-  // The file holds the same query, with its first index running fastest.
+  // The file holds the same query in column-major order.
   const npy::Array query = call.InLayout(call.problem.q, 4, {19, 19}, 24);
   std::string file("\x93NUMPY\x01\x00", 8);
   const std::string dictionary = "{'descr': '<f4', 'fortran_order': True, 'shape': (2, 4, 19, 24), }\n";

@@ -82,7 +82,7 @@ TEST_F(CliInfer, NamesWrongFlags) {
   }
 }
 
-// The mask's keys are the prefix in use and those of the longest batch element.
+// The block mask covers the used keys of the shared prefix and then the keys of the longest sequence.
 TEST_F(CliInfer, TakesAMaskOfBlocksWithAPrefixAndWithPages) {
   constexpr int64_t kPrefix = 9, kAll = kPrefix + kKeys;
   Save("k_prefix.npy", {1, kHeadsKv, kPrefix + 2, kD}, Tag::kKRope);
@@ -149,7 +149,7 @@ TEST_F(CliInfer, TakesAMaskOfBlocks) {
   }
 }
 
-// Rows with scale 0 see all keys alike, so that the output is the mean of the values, times their scale.
+// If a query row has scale 0, all its scores are 0. So its output is the mean of the dequantised values.
 TEST_F(CliInfer, QueriesOfInt8HaveScalesPerRow) {
   const auto save = [&](const std::string& name, std::vector<int64_t> shape, int step) {
     npy::Array array(ElementType::kI8, std::move(shape));
@@ -180,7 +180,7 @@ TEST_F(CliInfer, QueriesOfInt8HaveScalesPerRow) {
         for (int64_t j = 0; j < kKeys; ++j) {
           mean += 0.5 / kKeys * v.as<int8_t>()[((b * kHeadsKv + n / 2) * kKeys + j) * kD + x];
         }
-        // Sums of products are exact. Scales and the division round numbers of at most 64.
+        // The sums of integers are exact. Scaling and division round at most four times, and the numbers are below 64.
         EXPECT_NEAR(out.as<float>()[(b * kHeads + n) * kRows * kD + x], mean, 4 * 64 * 0x1p-24);
       }
     }
@@ -204,7 +204,7 @@ TEST(CliInferBench, ChecksAndTimesAChunk) {
   EXPECT_EQ(bench.exit_code, 0) << bench.err;
 }
 
-// A single row keeps every key in mode 2.
+// A call with a single query row keeps every key, also in mode 2.
 TEST(CliInferBench, ChecksAndTimesASingleRow) {
   for (const char* mode : {"2", "3"}) {
     const CliResult bench =

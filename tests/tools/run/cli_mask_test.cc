@@ -179,7 +179,8 @@ TEST(CliMask, DenseMaskBesidePrefixAndCausal) {
   EXPECT_TRUE(causal.Matches());
 }
 
-/// Adds a mask of blocks of 4 rows and `block_keys` keys to a call and to its reference, [B, N, blocks, blocks].
+/// Adds a block mask [B, N, row blocks, key blocks] to a call and to the reference of the call. Each block has 4 rows
+/// and `block_keys` keys.
 void AddBlocks(ForwardCall& call, int64_t block_keys = 8) {
   Problem& problem = call.problem;
   int64_t rows = 0, keys = 0;

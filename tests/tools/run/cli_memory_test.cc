@@ -26,8 +26,8 @@ class CliMemory : public ::testing::TestWithParam<bool> {
     return RunCli(arguments, "FA_NUM_THREADS=2 LD_PRELOAD='" FA_SHORT_OF_MEMORY "' " + failing);
   }
   /// Runs the command again and again. In each run one allocation fails: first the earliest ones, one after another,
-  /// then later ones at growing distances. If a run still ends with the exit code `usual`, `right` must find that its
-  /// result is right.
+  /// then later ones at growing distances. If a run still ends with the exit code `usual`, `right` must accept the
+  /// result.
   template <typename Right>
   void Walk(const std::string& arguments, int usual, const Right& right) {
     const std::vector<std::string> before = call_.scratch().Names();
@@ -48,7 +48,7 @@ class CliMemory : public ::testing::TestWithParam<bool> {
     EXPECT_GT(failures, kMostRuns / 2);
   }
 
-  static constexpr int64_t kStep = 6;  // with this step, 60 runs reach allocation 20,000
+  static constexpr int64_t kStep = 6;  // with this step, the 60th run reaches allocation 41,960
   ForwardCall call_;
 };
 

@@ -63,7 +63,7 @@ TEST_F(CliMerge, JoinsRowsAndPassesOverAbsentPartials) {
   EXPECT_EQ(Result("max.npy", 0), 1);
   EXPECT_NEAR(Result("sum.npy", 0), sum, 16 * 0x1p-24 * sum);
   EXPECT_NEAR(Result("out.npy", 0), out, 16 * 0x1p-24 * out);
-  // Row 1 has no keys in the first partial result, row 2 in the second, and row 3 in both.
+  // Row 1 has keys only in the second partial result, row 2 only in the first, and row 3 in neither.
   EXPECT_EQ(Result("out.npy", 1), 6);
   EXPECT_EQ(Result("max.npy", 1), 2);
   EXPECT_EQ(Result("sum.npy", 1), 5);

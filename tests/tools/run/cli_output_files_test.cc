@@ -36,7 +36,8 @@ int EndOf(pid_t pid) {
   return WIFSIGNALED(status) ? -WTERMSIG(status) : WEXITSTATUS(status);
 }
 
-/// Starts `fa ARGUMENTS`. SIGHUP and similar signals have the effect that they have in a shell's foreground.
+/// Starts `fa ARGUMENTS`. In the new process the signals of kEndingSignals have their default effect, even if this
+/// process ignores them.
 pid_t StartCli(const std::string& arguments) {
   const std::string command = "exec " FA_CLI_COMMAND " " + arguments + " </dev/null 2>/dev/null";
   const pid_t pid = fork();
@@ -54,8 +55,8 @@ class LongOutputs : public ::testing::Test {
         before_(call_.scratch().Names()) {}
 
   [[nodiscard]] std::string Path(const std::string& name) const { return call_.scratch().Path(name); }
-  /// Starts a call whose first output is a file and whose second is a pipe. On return, the pipe is full, and the file
-  /// is written but has no name yet.
+  /// Starts a call whose first output is a file and whose second is a pipe. On return, the file is written but does not
+  /// have its name yet. The call cannot end, because the pipe is too small for the second output.
   [[nodiscard]] pid_t StartAndStopAtThePipe(int* pipe_end) const {
     EXPECT_EQ(mkfifo(Path("pipe").c_str(), 0600), 0);
     const pid_t pid = StartCli("run forward" + call_.flags + " --out " + Path("out.npy") + " --lse " + Path("pipe"));
@@ -110,7 +111,7 @@ class CliLinks : public ::testing::Test {
   ForwardCall call_;
 };
 
-// The link stays, and its missing file is made, as by numpy.save and by a shell's `>`.
+// If a link's file is missing, the command keeps the link and creates the file, as numpy.save and a shell's `>` do.
 TEST_F(CliLinks, ToNoFileYetStayAndTheirFileIsMade) {
   fs::create_directory(Path("there"));
   fs::create_symlink("second.npy", Path("first.npy"));

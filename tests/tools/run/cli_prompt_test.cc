@@ -1,5 +1,5 @@
-// `fa run prompt` gives the library's bits. Errors of `fa run prompt`, `fa bench prompt` and `fa plan prompt` name the
-// flag.
+// `fa run prompt` writes the bytes that the library's own call gives. Errors of `fa run prompt`, `fa bench prompt` and
+// `fa plan prompt` name the flag at fault.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -21,7 +21,7 @@ using nlohmann::json;
 using npy::ElementType;
 using ::testing::HasSubstr;
 
-/// int8 queries, keys and values of [2,4,9,8] and [2,2,12,8] as files, with their scales.
+/// Files with int8 queries [2,4,9,8], keys and values [2,2,12,8], and the scales of a prompt call.
 class Int8Files {
  public:
   Int8Files() {

@@ -1,5 +1,5 @@
-// The sparse commands with quantised and compressed keys write the bytes that the library's own calls give. Their
-// errors name the wrong flag.
+// The sparse commands with quantised and compressed keys write the bytes that the library's own calls give. The
+// commands' errors name the flag at fault.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -37,7 +37,7 @@ class CliQuantized : public ::testing::Test {
     npy::Save(Path(name), array);
     return array;
   }
-  /// Saves codes of int8, or of e4m3 without NaN.
+  /// Saves random int8 or e4m3 codes. Bit 6 is 0, so no e4m3 code is NaN.
   [[nodiscard]] npy::Array Codes(const std::string& name, std::vector<int64_t> shape, ElementType type, Tag tag) const {
     npy::Array array(type, std::move(shape));
     for (int64_t i = 0; i < array.size(); ++i) {

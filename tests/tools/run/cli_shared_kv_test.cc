@@ -1,4 +1,4 @@
-// The commands over original and compressed keys write the bytes that the library's own calls give.
+// The shared-kv commands write the bytes that the library's own calls give.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// The sparse commands write the bytes that the library's own calls give. Their errors name the wrong flag.
+// The sparse commands write the bytes that the library's own calls give. The commands' errors name the flag at fault.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

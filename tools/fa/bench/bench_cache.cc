@@ -1,11 +1,15 @@
-// fa bench scatter, gather: times how rows go into a paged cache and come out of it, next to memcpy of as many bytes.
+// fa bench scatter, gather: times the copying of rows into or out of a paged cache. The report compares the call with
+// memcpy of the same memory: of the whole tensors, and row by row to the same places. A call can beat both, because it
+// may write rows past the CPU's caches.
 
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <functional>
 #include <memory>
+#include <new>
 #include <numeric>
 #include <string>
 #include <utility>
@@ -19,7 +23,7 @@
 #include "flags/failure.h"
 #include "flags/flag_values.h"
 #include "peak/bracketed_rounds.h"
-#include "peak/copy_bandwidth.h"
+#include "peak/team.h"
 
 namespace fa::tool {
 namespace {
@@ -29,6 +33,18 @@ struct CacheBenchFlags {
   std::string dtype = "bf16", form, order = "random";
   MeasureFlags measure;
 };
+
+/// Memory for tensors begins with a cache line, as PyTorch's does.
+template <typename T>
+struct LineAllocator {
+  using value_type = T;
+  static constexpr std::align_val_t kLine{64};
+
+  T* allocate(size_t count) { return static_cast<T*>(::operator new(count * sizeof(T), kLine)); }
+  void deallocate(T* memory, size_t /*count*/) { ::operator delete(memory, kLine); }
+  friend bool operator==(LineAllocator, LineAllocator) { return true; }
+};
+using CacheMemory = std::vector<std::byte, LineAllocator<std::byte>>;
 
 /// Rows of keys and values, a cache of pages for them, and the place of each row.
 class CacheRows {
@@ -75,24 +91,45 @@ class CacheRows {
   }
 
   /// Gives each byte a value that depends on its place.
-  static void Fill(std::vector<std::byte>& memory, size_t seed) {
+  static void Fill(CacheMemory& memory, size_t seed) {
     for (size_t i = 0; i < memory.size(); ++i) memory[i] = static_cast<std::byte>((i * 2654435761u + seed) >> 7);
   }
   [[nodiscard]] double bytes() const { return 2 * static_cast<double>(keys.size()); }
-  [[nodiscard]] TensorView Rows(std::vector<std::byte>& memory) const { return {memory.data(), dtype, row_shape, {}}; }
-  [[nodiscard]] TensorView Cache(std::vector<std::byte>& memory) const {
-    return {memory.data(), dtype, cache_shape, {}};
+  [[nodiscard]] TensorView Rows(CacheMemory& memory) const { return {memory.data(), dtype, row_shape, {}}; }
+  [[nodiscard]] TensorView Cache(CacheMemory& memory) const { return {memory.data(), dtype, cache_shape, {}}; }
+  [[nodiscard]] size_t HeadBytes() const { return row_bytes / static_cast<size_t>(row_shape[1]); }
+  /// Returns where a head of a row begins in memory.
+  [[nodiscard]] size_t RowAt(int64_t row, int64_t head) const {
+    return static_cast<size_t>(row * row_shape[1] + head) * HeadBytes();
   }
-  /// Checks that row `row` lies at place `slot` of the cache, head by head.
-  void CheckRow(const std::vector<std::byte>& memory, const std::vector<std::byte>& cache, int64_t row,
-                int64_t slot) const {
+  /// Returns where a head of a place begins in a cache.
+  [[nodiscard]] size_t PlaceAt(int64_t slot, int64_t head) const {
     const bool heads_first = form == CacheForm::kBnNBsD;
     const int64_t heads = row_shape[1], page_rows = cache_shape[heads_first ? 2 : 1];
-    const size_t head_bytes = row_bytes / static_cast<size_t>(heads);
-    for (int64_t n = 0; n < heads; ++n) {
-      const int64_t at = heads_first ? (slot / page_rows * heads + n) * page_rows + slot % page_rows : slot * heads + n;
-      if (std::memcmp(&memory[static_cast<size_t>(row * heads + n) * head_bytes],
-                      &cache[static_cast<size_t>(at) * head_bytes], head_bytes) != 0) {
+    const int64_t at =
+        heads_first ? (slot / page_rows * heads + head) * page_rows + slot % page_rows : slot * heads + head;
+    return static_cast<size_t>(at) * HeadBytes();
+  }
+  /// Calls visit(row byte, cache byte, bytes) for each piece of a row that is contiguous in both.
+  template <typename Visit>
+  void ForEachPiece(int64_t row, int64_t slot, const Visit& visit) const {
+    const int64_t pieces = form == CacheForm::kBnNBsD ? row_shape[1] : 1;
+    const size_t bytes = row_bytes / static_cast<size_t>(pieces);
+    for (int64_t n = 0; n < pieces; ++n) visit(RowAt(row, n), PlaceAt(slot, n), bytes);
+  }
+  /// Returns the place from which a gather by the table reads each row.
+  [[nodiscard]] std::vector<int64_t> SlotsOfTable() const {
+    const int64_t page_rows = cache_shape[form == CacheForm::kBnNBsD ? 2 : 1];
+    std::vector<int64_t> places(static_cast<size_t>(rows));
+    for (int64_t t = 0; t < rows; ++t) {
+      places[static_cast<size_t>(t)] = table[static_cast<size_t>(t / page_rows)] * page_rows + t % page_rows;
+    }
+    return places;
+  }
+  /// Checks that row `row` lies at place `slot` of the cache, head by head.
+  void CheckRow(const CacheMemory& memory, const CacheMemory& cache, int64_t row, int64_t slot) const {
+    for (int64_t n = 0; n < row_shape[1]; ++n) {
+      if (std::memcmp(&memory[RowAt(row, n)], &cache[PlaceAt(slot, n)], HeadBytes()) != 0) {
         throw Failure(fmt::format("wrong result, not timed: row {}, head {}", row, n));
       }
     }
@@ -103,7 +140,7 @@ class CacheRows {
   int64_t rows = 0;
   size_t row_bytes = 0;
   Dims row_shape, cache_shape;
-  std::vector<std::byte> keys, values, key_cache, value_cache;
+  CacheMemory keys, values, key_cache, value_cache;
   std::vector<int64_t> slots;
   std::vector<int32_t> table;
 };
@@ -114,22 +151,72 @@ struct CacheBench {
   bool to_cache;
 };
 
+/// Threads that copy the same memory as a call, by memcpy.
+class CopyTeam {
+ public:
+  /// `cache` must outlive the object.
+  CopyTeam(int threads, CacheRows& cache, bool to_cache)
+      : team_(threads),
+        cache_(cache),
+        to_cache_(to_cache),
+        slots_(to_cache ? cache.slots : cache.SlotsOfTable()),
+        blocks_{{{&cache.keys, &cache.key_cache}, {&cache.values, &cache.value_cache}}} {}
+
+  /// Returns the bytes per second of the best of the copies that run within `seconds`, at least one. A byte that is
+  /// read and written counts once.
+  [[nodiscard]] double Rate(double seconds, void (CopyTeam::*copy)(int thread) const) const {
+    return cache_.bytes() / team_.ShortestRound(seconds, [&](int thread) { (this->*copy)(thread); });
+  }
+  /// Copies a thread's part of the tensors.
+  void CopyWhole(int thread) const {
+    const auto [begin, end] = PartOf(thread);
+    const size_t first = static_cast<size_t>(begin) * cache_.row_bytes;
+    for (const auto& [rows, pages] : blocks_) {
+      Copy(rows->data() + first, pages->data() + first, static_cast<size_t>(end - begin) * cache_.row_bytes);
+    }
+  }
+  /// Copies a thread's rows, piece by piece.
+  void CopyRows(int thread) const {
+    const auto [begin, end] = PartOf(thread);
+    for (int64_t row = begin; row < end; ++row) {
+      for (const auto& [rows, pages] : blocks_) {
+        cache_.ForEachPiece(row, slots_[static_cast<size_t>(row)], [&](size_t from, size_t to, size_t bytes) {
+          Copy(rows->data() + from, pages->data() + to, bytes);
+        });
+      }
+    }
+  }
+
+ private:
+  [[nodiscard]] std::pair<int64_t, int64_t> PartOf(int thread) const {
+    const int64_t threads = team_.threads();
+    return {cache_.rows * thread / threads, cache_.rows * (thread + 1) / threads};
+  }
+  void Copy(std::byte* row, std::byte* place, size_t bytes) const {
+    std::memcpy(to_cache_ ? place : row, to_cache_ ? row : place, bytes);
+  }
+
+  mutable bench::Team team_;
+  const CacheRows& cache_;
+  bool to_cache_;
+  std::vector<int64_t> slots_;
+  std::array<std::pair<CacheMemory*, CacheMemory*>, 2> blocks_;
+};
+
 void MeasureRows(const CacheBenchFlags& flags, const Context& context, CacheRows& cache, const CacheBench& bench) {
   auto progress = std::make_unique<Progress>(fmt::format("fa bench {}: ", bench.op));
-  auto& keys = bench.to_cache ? cache.keys : cache.key_cache;
-  auto& values = bench.to_cache ? cache.values : cache.value_cache;
-  auto& key_copy = bench.to_cache ? cache.key_cache : cache.keys;
-  auto& value_copy = bench.to_cache ? cache.value_cache : cache.values;
-  const size_t bytes = cache.keys.size();
-  bench::CopyRate copy(context.threads(),
-                       {{{keys.data(), bytes}, key_copy.data()}, {{values.data(), bytes}, value_copy.data()}});
+  const CopyTeam copies(context.threads(), cache, bench.to_cache);
   constexpr double kAgreement = 0.1;  // rates of memory differ more than rates of arithmetic
+  const auto reference = [&](void (CopyTeam::*copy)(int thread) const) {
+    return bench::Reference{.per_call = cache.bytes(),
+                            .rate = [&copies, copy](double seconds) { return copies.Rate(seconds, copy); },
+                            .agreement = kAgreement,
+                            .is_limit = false};
+  };
   const bench::BracketedTiming timing = bench::TimeInRounds(
       {.seconds = flags.measure.seconds,
        .call = bench.call,
-       .references = {{.per_call = cache.bytes(),
-                       .rate = [&copy](double seconds) { return copy.Measure(seconds); },
-                       .agreement = kAgreement}},
+       .references = {reference(&CopyTeam::CopyWhole), reference(&CopyTeam::CopyRows)},
        .progress = [&](int percent) { progress->Update(fmt::format("fa bench {}: {} %", bench.op, percent)); }});
   progress.reset();
   const auto or_null = [](const auto& value) {
@@ -149,7 +236,9 @@ void MeasureRows(const CacheBenchFlags& flags, const Context& context, CacheRows
       {"rows_per_second", 2 * static_cast<double>(cache.rows) / timing.best},
       {"bytes_per_second", cache.bytes() / timing.best},
       {"copy_bytes_per_second", timing.compared[0].rate},
-      {"copy_fraction", or_null(timing.compared[0].fraction)},
+      {"copy_ratio", or_null(timing.compared[0].fraction)},
+      {"row_copy_bytes_per_second", timing.compared[1].rate},
+      {"row_copy_ratio", or_null(timing.compared[1].fraction)},
       {"rounds", {{"all", timing.rounds}, {"quiet", timing.quiet}}},
       {"foreign_cpus", or_null(timing.foreign_cpus)},
       {"doubt", doubt.empty() ? nlohmann::ordered_json(nullptr) : nlohmann::ordered_json(doubt)}};
@@ -162,11 +251,14 @@ void MeasureRows(const CacheBenchFlags& flags, const Context& context, CacheRows
              context.threads());
   fmt::print("seconds  {:.6g} best, {:.6g} median; {} of {} rounds quiet\n", timing.best, timing.median, timing.quiet,
              timing.rounds);
-  const auto& fraction = timing.compared[0].fraction;
-  fmt::print("rate     {:.4g} rows/s, {:.2f} GB/s, {} the {:.2f} of memcpy around the same round\n",
-             2 * static_cast<double>(cache.rows) / timing.best, cache.bytes() / timing.best * 1e-9,
-             fraction ? fmt::format("{:.1f} % of", 100 * *fraction) : "not compared with",
-             timing.compared[0].rate * 1e-9);
+  fmt::print("rate     {:.4g} rows/s, {:.2f} GB/s\n", 2 * static_cast<double>(cache.rows) / timing.best,
+             cache.bytes() / timing.best * 1e-9);
+  const auto print_copy = [&](const bench::Compared& copy, const char* what) {
+    fmt::print("memcpy   {:.2f} GB/s {}; the call is {}\n", copy.rate * 1e-9, what,
+               copy.fraction ? fmt::format("{:.2f} times as fast", *copy.fraction) : "not compared with it");
+  };
+  print_copy(timing.compared[0], "of the tensors as a whole");
+  print_copy(timing.compared[1], "of row after row to the same places");
   if (!doubt.empty()) fmt::print("doubtful {}\n", doubt);
 }
 
@@ -211,11 +303,10 @@ void BenchGather(const CacheBenchFlags& flags) {
   Workspace workspace;
   const std::function<void()> call = [&] { ThrowUnlessOk(plan->Run(args, workspace)); };
   call();
+  const std::vector<int64_t> slots = cache.SlotsOfTable();
   for (int64_t t = 0; t < cache.rows; ++t) {
-    const int64_t page = cache.table[static_cast<size_t>(t / flags.block_size)];
-    const int64_t slot = page * flags.block_size + t % flags.block_size;
-    cache.CheckRow(cache.keys, cache.key_cache, t, slot);
-    cache.CheckRow(cache.values, cache.value_cache, t, slot);
+    cache.CheckRow(cache.keys, cache.key_cache, t, slots[static_cast<size_t>(t)]);
+    cache.CheckRow(cache.values, cache.value_cache, t, slots[static_cast<size_t>(t)]);
   }
   MeasureRows(flags, *context, cache, {"gather", call, /*to_cache=*/false});
 }

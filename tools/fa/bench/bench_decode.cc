@@ -17,8 +17,8 @@ struct DecodeBenchFlags {
   MeasureFlags measure;
 };
 
-/// Times a decode as the operator `op` takes it.
-/// @param prepare     prepare(decode) changes the case first
+/// Times the operator `op` on a decode.
+/// @param prepare     prepare(decode) may change the decode before planning
 /// @param args_of     args_of(args) turns a decode's arguments into the operator's arguments
 /// @param options_of  options_of(decode) gives the operator's options
 template <typename Prepare, typename ArgsOf, typename OptionsOf, typename MakePlan>

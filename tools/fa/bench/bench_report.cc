@@ -14,7 +14,7 @@
 namespace fa::tool {
 namespace {
 
-constexpr double kMostSeconds = 86400;  // a day; such times do not overflow the clock
+constexpr double kMostSeconds = 86400;  // one day, so that no deadline overflows the clock
 
 nlohmann::ordered_json OrNull(const auto& value) {
   return value ? nlohmann::ordered_json(*value) : nlohmann::ordered_json(nullptr);

@@ -31,7 +31,7 @@ struct BenchFlags {
   MeasureFlags measure;
 };
 
-/// Adds the command `name` with these flags. `run` gets the values of the flags.
+/// Adds the command `name` with the flags of BenchFlags. The command calls `run` with the values of the flags.
 void AddBench(CLI::App& bench, const char* name, const char* text, std::function<void(const BenchFlags&)> run,
               bool takes_int8 = false);
 

@@ -11,14 +11,14 @@
 
 namespace fa::tool {
 
-/// The tensors of a ForwardCase's backward in memory: a ForwardData, the results of its forward, and a random gradient
-/// of the output.
+/// The tensors of a backward call in memory: the inputs and results of the forward, a random gradient of the output,
+/// and the gradients that the call computes.
 class BackwardData {
  public:
   /// Runs the forward, whose results the backward needs. Throws Failure.
   BackwardData(const ForwardCase& forward, Context& context);
 
-  /// Returns the arguments of the backward, whose tensors are in this object.
+  /// Returns the arguments of the backward. The arguments point into this object.
   [[nodiscard]] AttentionGradArgs Args();
   /// Returns the bytes of the inputs and the gradients, each counted once.
   [[nodiscard]] double bytes() const;

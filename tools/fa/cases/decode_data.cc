@@ -36,7 +36,8 @@ DecodeData::DecodeData(const DecodeCase& decode) : case_(decode), dense_(decode.
   v_ = Rearranged(dense_.value(), case_.args.v[0], case_.forward.dv);
 }
 
-/// Lists codes with their numbers, which bf16 holds exactly. Numbers above 16 and NaN are left out.
+/// Fills codes_ with the codes of the compressed type and the scaled numbers that the codes stand for. bf16 holds these
+/// numbers exactly. NaN and magnitudes above 16 are left out.
 void DecodeData::MakeCodes() {
   const DType type = *case_.compressed;
   unit_ = type == DType::kI8 ? 1.0f / 32 : type == DType::kI4x8 ? 0.5f : 1.0f;

@@ -16,7 +16,7 @@ class ForwardData {
  public:
   explicit ForwardData(const ForwardCase& forward);
 
-  /// Returns the arguments of the forward, whose tensors are in this object.
+  /// Returns the arguments of the forward. The arguments point into this object.
   [[nodiscard]] AttentionArgs Args();
   /// Returns the bytes of the inputs and the output, each counted once.
   [[nodiscard]] double bytes() const;

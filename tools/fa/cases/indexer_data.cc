@@ -98,7 +98,7 @@ void IndexerData::SetStatistics(Context& context, DenseIndexerLossArgs& args) {
   max_ = NewLike(args.softmax_max_index);
   sum_ = NewLike(args.softmax_sum_index);
   for (int64_t token = 0; token < case_.batch * case_.s1; ++token) {
-    // The token's scores of all its keys, in descending order.
+    // In a dense loss K is S2, so `scores` has the scores of all keys of the token, in descending order.
     const int64_t limit = case_.Limit(token % case_.s1);
     const float* scores = values_.array.as<float>().data() + token * case_.k;
     const double max = limit == 0 ? 0 : static_cast<double>(scores[0]);
@@ -185,7 +185,7 @@ void IndexerData::CheckGradients(int64_t token, const check::IndexerToken& index
            head, {.name = fmt::format("dq[token {}, head {}", token, head), .value = dq.value, .bound = dq.bound});
 }
 
-// Checks the first and the last token, whose limits differ most.
+// Checks the first and the last token, which may select the fewest and the most keys.
 void IndexerData::CheckForward() const {
   if (lists_.array.size() == 0) return;
   for (const int64_t token : {int64_t{0}, case_.batch * case_.s1 - 1}) CheckSelection(token);

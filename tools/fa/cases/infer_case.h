@@ -12,7 +12,8 @@ namespace fa::tool {
 /// mask.
 [[nodiscard]] InferAttentionOptions InferOptionsOf(const DecodeCase& decode);
 
-/// If queries have a single row, drops the mask's rule in modes 0 and 2, as fused inference does.
+/// If a sequence has a single query row, drops the band of mode 0 and the causal mask of mode 2, as fused inference
+/// does.
 void TakeRuleOfSingleRows(DecodeCase& decode);
 
 }  // namespace fa::tool

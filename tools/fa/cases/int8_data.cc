@@ -70,7 +70,8 @@ double Int8Data::CheckOutRow(int64_t batch, int64_t head, int64_t row) const {
   const double max = *std::max_element(score.begin(), score.end());
   double sum = 0;
   for (const double s : score) sum += max == -INFINITY ? 0 : std::exp(s - max);
-  // The number of 8-bit probabilities that may be off by 1, because their value before rounding is close to a half.
+  // The number of 8-bit probabilities that may be off by 1, because their value before rounding is nearly
+  // midway between two integers.
   double steps = 0;
   for (int64_t j = 0; j < case_.sk && sum > 0; ++j) {
     const double scaled = std::exp(score[static_cast<size_t>(j)] - max) * value(args_.quant_scale1);

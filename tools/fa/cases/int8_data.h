@@ -14,7 +14,7 @@ class Int8Data {
  public:
   explicit Int8Data(const ForwardCase& prompt);
 
-  /// Returns the arguments of the call, whose tensors are in this object.
+  /// Returns the arguments of the call. The arguments point into this object.
   [[nodiscard]] const PromptAttentionArgs& args() const { return args_; }
   /// Returns the bytes of the inputs and the output, each counted once.
   [[nodiscard]] double bytes() const;

@@ -216,7 +216,8 @@ check::BackwardHead SharedKvData::BackwardHead(int64_t batch, int64_t head) cons
               }};
 }
 
-// Checks the first and the last token, in which limits and tails differ most, and one other token.
+// Checks the first, the middle and the last token. The first token may see the fewest keys, and the last token the
+// most.
 void SharedKvData::CheckForward() const {
   if (out_.array.size() == 0) return;
   for (const int64_t i : {0, 1, 2}) {

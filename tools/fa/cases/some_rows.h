@@ -18,8 +18,8 @@ struct HeldRows {
   bool packed = false;
 };
 
-/// Calls check(batch, head, row) for the first and the last row, in which masks and tails differ most. Also calls it
-/// for `random` other rows, which are the same in every run.
+/// Calls check(batch, head, row) for the first row, which may see the fewest keys, and for the last row, which may see
+/// the most. Also calls `check` for `random` rows, which are random but the same in every run.
 /// @return the largest error that a check returned, or 0 without rows
 double CheckSomeRows(const HeldRows& rows, int random,
                      const std::function<double(int64_t batch, int64_t head, int64_t row)>& check);

@@ -126,8 +126,8 @@ void FillQuantized(DType type, float scale, uint64_t seed, Tensor& numbers, Tens
   }
 }
 
-// Every scale is the same power of 2, so scaled keys are exact in every type. k_ gets the scaled keys, and rows_ their
-// bytes.
+// Fills rows_ with the rows of quantised keys: codes, rope columns and scales. Fills k_ with the numbers that the codes
+// stand for. All scales are the same power of 2, so every type holds these numbers exactly.
 void SparseAttentionData::MakeQuantizedRows() {
   const KeyRowFormat format = case_.RowFormat();
   const int64_t bytes = format.Bytes(case_.dtype), count = case_.batch * case_.s2;
@@ -308,7 +308,8 @@ void SparseAttentionData::CheckKeyRow(int64_t batch, int64_t key) const {
            {.name = "dk_rope" + place, .value = rope.value, .bound = rope.bound});
 }
 
-// Checks the first and the last token, in which limits and tails differ most, and one other token.
+// Checks the first, the middle and the last token. The first token may see the fewest keys, and the last token the
+// most.
 void SparseAttentionData::CheckForward() const {
   if (out_.array.size() == 0) return;
   for (const int64_t i : {0, 1, 2}) {

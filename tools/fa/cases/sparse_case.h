@@ -82,8 +82,8 @@ class SparseCase {
   [[nodiscard]] DenseIndexerLseOptions LseOptions() const { return {.layout = layout, .mask = mask}; }
   [[nodiscard]] MsaIndexScoreArgs ScoreArgs() const;
   [[nodiscard]] SparseIndexerLossArgs LossArgs() const;
-  /// For kDenseLoss: returns arguments with the tensors of `shared`, which come from LossArgs() and may have contents.
-  /// The indexer's statistics are given, without contents.
+  /// Returns the arguments of the dense loss, for a case of kDenseLoss. The arguments share the tensors of `shared`,
+  /// which LossArgs() returned. The statistics of the indexer's softmax are added without contents.
   [[nodiscard]] DenseIndexerLossArgs DenseLossArgs(const SparseIndexerLossArgs& shared) const;
   [[nodiscard]] SparseIndexerLossOptions LossOptions() const { return {.layout = layout, .mask = mask}; }
   [[nodiscard]] DenseIndexerLossOptions DenseLossOptions() const { return {.layout = layout, .mask = mask}; }
@@ -93,7 +93,8 @@ class SparseCase {
   /// Returns a view of keys or values of `size` columns as one tensor, even if the call has pages.
   [[nodiscard]] MutableTensorView Keys(int64_t size) const { return PerRow(dtype, s2, 1, size); }
   [[nodiscard]] MutableTensorView Queries(int64_t size) const { return PerRow(dtype, s1, heads, size); }
-  /// Returns the scales of a quantised indexer, f32 [B, S1, Nidx] and [B, S2], for pages [blocks, block size].
+  /// QueryScales returns the scales [B, S1, Nidx] of an indexer's quantised queries. KeyScales returns the scales
+  /// [B, S2] of an indexer's quantised keys, or [blocks, block size] if keys lie in pages. Scales are f32.
   [[nodiscard]] MutableTensorView QueryScales() const;
   [[nodiscard]] MutableTensorView KeyScales() const;
   /// Returns the number of keys that query token t of a sequence may select.

@@ -12,7 +12,7 @@
 namespace fa::tool {
 
 /// Returns int32 lists of selected keys for a SparseCase, which are the same in every run. A list has different keys
-/// below the limit in random order, and then -1.
+/// below SparseCase::Limit in random order, and then -1.
 [[nodiscard]] Tensor RandomLists(const SparseCase& sparse);
 
 /// Returns pages with the rows of `keys` [B, S2, columns], in the places that `table` gives them.
@@ -40,7 +40,8 @@ class SparseAttentionData {
   void CheckForward() const;
   void CheckBackward() const;
 
-  /// Returns the attention that the loss needs for one query token. `token` is numbered over all sequences.
+  /// Returns the inputs and statistics of the attention for one query token, from which the loss computes its target.
+  /// `token` is numbered over all sequences.
   [[nodiscard]] check::TargetToken Target(int64_t token) const;
   /// Returns the keys that a token selects, numbered within the token's sequence.
   [[nodiscard]] std::vector<int64_t> KeysOf(int64_t token) const;
@@ -65,8 +66,8 @@ class SparseAttentionData {
   std::vector<bool> selected_;  // [token, key]: whether the token selects the key
   Tensor q_, k_, v_, q_rope_, k_rope_, out_, max_, sum_;
   Tensor table_, k_pages_, v_pages_, k_rope_pages_;  // these tensors exist only for calls with pages
-  Tensor rows_;                                      // quantised rows, whose numbers k_ and k_rope_ have
-  Tensor whole_q_, whole_k_;                         // columns of q and q_rope side by side, and of k and k_rope
+  Tensor rows_;                                      // the keys as quantised rows; k_ and k_rope_ have the same numbers
+  Tensor whole_q_, whole_k_;  // each row of q_ joined with the same row of q_rope_; likewise for keys
   Tensor d_out_, dq_, dk_, dv_, dq_rope_, dk_rope_;
 };
 

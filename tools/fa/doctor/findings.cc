@@ -44,8 +44,8 @@ constexpr const char* kBound =
 constexpr const char* kSpins = "OpenMP threads spin between their regions on the cores that fa works on";
 constexpr const char* kInvented = "hwloc describes an invented machine, for which fa chooses its threads";
 
-// Variables that fa reads, or libraries that fa loads (hwloc, OpenBLAS), or libraries that programs may load next to fa
-// (OpenMP, MKL).
+// Environment variables of fa, of libraries that fa loads (hwloc, OpenBLAS), and of libraries that programs may load
+// next to fa (OpenMP, MKL).
 constexpr Variable kVariables[] = {
     {"FA_FORCE_ISA", IsAny, "every call runs at this level and not at the CPU's best"},
     {"FA_ASSUME_ISA", IsAny, "the level is taken for granted: a CPU that lacks it ends the process by SIGILL"},
@@ -77,7 +77,7 @@ std::string SubjectOf(const SelfTestResult& result) {
 
 std::vector<Finding> FindVariables(const std::function<const char*(const char* name)>& get) {
   std::vector<Finding> findings;
-  // If OMP_PROC_BIND is set, the other variables that bind threads have no effect.
+  // If OMP_PROC_BIND is false, the other variables that bind threads have no effect.
   const char* bind = get("OMP_PROC_BIND");
   const bool unbound = bind != nullptr && *bind != '\0' && !Binds(bind);
   for (const Variable& variable : kVariables) {

@@ -19,13 +19,13 @@ struct SelfTestResult {
   std::string peak = {};   ///< the level's arithmetic unit for the type: "bf16 tile products"
   double peak_gflops = 0;  ///< the arithmetic unit's rate on the same threads, measured around the best call
   std::optional<double> fraction = {};  ///< gflops / peak_gflops; nothing if no round was quiet (bracketed_rounds.h)
-  /// No round was quiet, and calls were faster than the measured peak, so the rates are doubtful.
+  /// Whether no round was quiet and calls were faster than the measured peak. The rates are then doubtful.
   bool above_peak = false;
   std::string wrong = {};  ///< what is wrong, or why nothing was tested; the errors and rates are then 0
 };
 
-/// Runs forward, backward and prompt at every level that this CPU has. Compares rows of their results with computations
-/// in double precision, and times them.
+/// Runs forward, backward and prompt at every level that this CPU has. Compares rows of the results with computations
+/// in double precision, and times the operators.
 /// @param context  the number of threads; the context's level is ignored
 /// @param seconds  time for the whole test, approximately; each operator is called at least five times
 [[nodiscard]] std::vector<SelfTestResult> RunSelfTest(const ContextFlags& context, double seconds,

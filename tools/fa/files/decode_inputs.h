@@ -72,7 +72,8 @@ class DecodeInputs {
   InferenceFiles read_;
 };
 
-/// Returns how scales of int8 keys lie. Throws UsageError.
+/// Returns the value of --antiquant-mode, which says whether scales of keys and values are per token. Throws
+/// UsageError.
 [[nodiscard]] Antiquant ParseAntiquant(int64_t mode);
 
 }  // namespace fa::tool

@@ -111,7 +111,8 @@ bool InferInputs::packed() const {
   return layout == Layout::kTND || layout == Layout::kNTD;
 }
 
-// Files have no type of their own for f8e4m3.
+// Files hold f8e4m3 codes as int8, because .npy files have no type f8e4m3. With --code-dtype f8e4m3, int8 tensors count
+// as f8e4m3.
 void InferInputs::TakeCodes(const std::string& dtype) {
   if (dtype != "i8" && dtype != Name(DType::kF8E4M3)) {
     throw UsageError(fmt::format("--code-dtype: '{}', want i8 or {}", dtype, Name(DType::kF8E4M3)));

@@ -26,8 +26,8 @@ class InputFiles {
 
   /// Reads a tensor of any type. If the path is empty, the tensor is absent. Throws UsageError or Failure.
   TensorView Load(const char* flag, const std::string& path);
-  /// Reads an f32, f16 or bf16 tensor, whose type must be --dtype if that is given. With `int8_too` the tensor may also
-  /// be int8.
+  /// Reads an f32, f16 or bf16 tensor. If --dtype is given, the tensor must have this type. With `int8_too` the tensor
+  /// may also be int8.
   TensorView LoadFloats(const char* flag, const std::string& path, bool int8_too = false);
   TensorView Keep(Tensor tensor);
 

@@ -28,21 +28,22 @@ void AddMaskFlags(CLI::App& command, MaskFlags& flags);
 /// The mask that the flags describe.
 struct MaskInputs {
   Mask rule;
-  /// The full mask. If the file has a compressed mask, the mask is checked, and only `rule` is kept.
+  /// The full mask, unless the `files` of LoadMask own it. A compressed mask is checked and then dropped, because
+  /// `rule` says the same.
   std::optional<Tensor> dense;
   TensorView view;   ///< the full mask, if the `files` of LoadMask own it
-  std::string text;  ///< the mask for people and in JSON: "none", "causal", "sparse-mode 4, pre 64, next 0"
+  std::string text;  ///< the mask in printed text and in JSON: "none", "causal", "sparse-mode 4, pre 64, next 0"
 };
 
 /// Reads the mask that the flags describe. Throws UsageError or Failure.
 /// @param files  reads the file of a full mask; if null, the mask is read into `dense`
 [[nodiscard]] MaskInputs LoadMask(const MaskFlags& flags, InputFiles* files = nullptr);
 
-/// Reads the mask of blocks, if the flags name one, for sequences of so many rows and keys. Throws UsageError or
-/// Failure.
+/// Reads the block mask, if the flags name one. Throws UsageError or Failure.
+/// @param rows, keys  the most query rows and the most keys that a sequence has
 [[nodiscard]] std::optional<PairMask> LoadBlockMask(const MaskFlags& flags, int64_t rows, int64_t keys);
 
-/// Returns the length of the longest of the packed sequences with these prefix sums.
+/// Returns the length of the longest packed sequence. `prefix_sums` has the end of each sequence.
 [[nodiscard]] int64_t LongestOf(std::span<const int64_t> prefix_sums);
 
 }  // namespace fa::tool

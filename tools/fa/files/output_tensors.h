@@ -17,7 +17,8 @@ namespace fa::tool {
 struct RowAxis {
   int axis = -1;        ///< the dimension; -1 if every rank has the whole tensor
   bool queries = true;  ///< whether the rows are rows of queries; otherwise they are rows of keys
-  /// Whether the tensor has one element per (row, key) pair of TND [N*sum(Sq*Sk)], divided by rows of queries.
+  /// Whether this is a TND tensor [N*sum(Sq*Sk)] with one element per head, query row and key. Ranks divide it by query
+  /// rows.
   bool pairs = false;
 };
 

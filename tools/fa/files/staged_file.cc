@@ -75,7 +75,7 @@ void NoteName(const char* name) {
 
 StagedFile::StagedFile(std::string target, Naming naming) : target_(std::move(target)) {
   CatchEndingSignals();
-  // A file without a name gets its name later through /proc.
+  // A nameless file later gets a name through /proc/self/fd, so this folder must be accessible.
   const bool nameless = naming == Naming::kIfNeeded && access("/proc/self/fd", X_OK) == 0;
   const int descriptor = nameless ? open(FolderOf(target_).c_str(), O_TMPFILE | O_WRONLY | O_CLOEXEC, 0666) : -1;
   if (descriptor < 0) {

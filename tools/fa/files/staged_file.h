@@ -51,7 +51,8 @@ class PublishedTogether {
   PublishedTogether& operator=(const PublishedTogether&) = delete;
 };
 
-/// Removes the files that are not published. A process that ends without running destructors must call it before.
+/// Removes the files that are not published. A process that ends without running destructors must call this
+/// function first.
 void RemoveStagedFiles() noexcept;
 
 /// After this call, a write beyond the limit on the size of files (ulimit -f) is an error. Otherwise a signal would end

@@ -21,8 +21,8 @@ struct Tensor {
 
 /// Reads the file that `flag` names. A uint16 file counts as bf16 if `dtype` is bf16, and is an error otherwise.
 [[nodiscard]] Tensor LoadTensor(const char* flag, const std::string& path, std::optional<DType> dtype);
-/// Reads a query, key or value. The type must be f32, f16 or bf16, and must be `dtype` if that is given. With
-/// `int8_too` the type may also be int8.
+/// Reads a query, key or value. The type must be f32, f16 or bf16. If `dtype` has a value, the type must be `dtype`.
+/// With `int8_too` the type may also be int8.
 [[nodiscard]] Tensor LoadActivations(const char* flag, const std::string& path, std::optional<DType> dtype,
                                      bool int8_too = false);
 /// Returns the library's type for a file's elements. uint16 means bf16 if `dtype` is bf16. Throws UsageError that names

@@ -20,7 +20,7 @@ namespace fa::tool {
 /// Throws UsageError unless a head size is from 1 to 1024. The error names the flag and the size: "--shape: D=0, want 1
 /// to 1024".
 void CheckHeadSize(const char* flag, const char* name, int64_t size);
-/// Checks a number of sequences for which lists of lengths will be made. Throws UsageError that names the flag.
+/// Throws UsageError if lists of the lengths of so many sequences would take too much memory. The error names the flag.
 void CheckListedSequences(const char* flag, int64_t sequences);
 /// Returns the layout with a name such as "BNSD". Throws UsageError.
 [[nodiscard]] Layout ParseLayout(const std::string& text);

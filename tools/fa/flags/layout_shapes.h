@@ -13,16 +13,17 @@ struct TensorSizes {
   int64_t batch = 0, seq = 0, heads = 0, d = 0;
 };
 
-/// Returns the shape of an input with these sizes in the layout. OutputShapeOf is for the output.
+/// ShapeOf returns the shape of an input with these sizes. OutputShapeOf returns the shape of an output with these
+/// sizes.
 [[nodiscard]] std::vector<int64_t> ShapeOf(Layout layout, const TensorSizes& sizes);
 [[nodiscard]] std::vector<int64_t> OutputShapeOf(Layout layout, const TensorSizes& sizes);
-/// Returns the layout of the inputs, which is the name's part before the underscore.
+/// Returns the layout of the inputs: for example, BNSD for BNSD_BSND.
 [[nodiscard]] Layout InputLayout(Layout layout);
 /// Returns the sizes of a tensor that has this shape. BSH and SBH need `heads`, which other layouts ignore. Throws
 /// UsageError that names the flag.
 [[nodiscard]] TensorSizes SizesOf(const char* flag, Layout layout, const std::vector<int64_t>& shape, int64_t heads);
 
-/// Returns the layout of the output if inputs have the layout `layout`.
+/// Returns the layout of the output of a call in this layout: for example, BSND for BNSD_BSND.
 [[nodiscard]] Layout OutputLayout(Layout layout);
 /// Returns the shape of softmax maximum, sum and lse: [B, N, Sq], in TND [T, N].
 [[nodiscard]] std::vector<int64_t> StatsShape(Layout layout, const TensorSizes& query);

@@ -14,14 +14,14 @@
 
 namespace fa::tool {
 
-/// The flags of commands over original and compressed keys that do not name tensors.
+/// The flags of the shared-kv commands, without the flags that name tensors.
 struct SharedKvFlags {
   std::string cu_q, cu_ori, cu_cmp, used_q, used_ori, used_cmp, cmp_residual;
   int64_t ori_mask = 0, cmp_mask = 3, window_left = -1, window_right = -1;
   bool ori_indices_are_slots = false;
 };
 
-/// The flags of the sparse commands that do not name tensors. Each command has some of them.
+/// The flags of all sparse commands, without the flags that name tensors. Each command has some of these flags.
 struct SparseFlags {
   std::string layout = "BSND", dtype;
   int64_t sparse_mode = 3;
@@ -58,11 +58,11 @@ void AddLossFlags(CLI::App& command, SparseFlags& flags);
 
 // These functions parse the values of flags, and throw UsageError.
 [[nodiscard]] int64_t CountOf(const SparseFlags& flags);
-/// Returns the tile of quantised rows, or 0 if keys are not quantised.
+/// Returns how many numbers of a quantised key share one scale (--tile), or 0 if keys are not quantised.
 [[nodiscard]] int64_t KeyTileOf(const SparseFlags& flags);
 [[nodiscard]] Layout SparseLayout(const SparseFlags& flags);
 [[nodiscard]] SparseMask MaskOf(const SparseFlags& flags);
-/// @param band  whether the mask may be a window
+/// @param band  whether the mask may be 4, a window
 [[nodiscard]] SparseMask RangeMaskOf(const char* flag, int64_t mask, bool band);
 [[nodiscard]] LossReduction ReductionOf(const SparseFlags& flags);
 [[nodiscard]] IndexerTarget TargetOf(const SparseFlags& flags);

@@ -31,7 +31,8 @@ std::vector<std::string> WordsAfter(const CommandEntry& command) {
   return words;
 }
 
-/// Replaces @fa@ in the text by the program's name, and @fa_@ by the name in the form that functions have.
+/// Replaces @fa@ in the text by the program's name. Replaces @fa_@ by the name with '_' instead of '-',
+/// as names of shell functions need.
 std::string TextOf(const CommandEntry& program, std::string text) {
   std::string word = program.program;
   std::replace(word.begin(), word.end(), '-', '_');

@@ -54,7 +54,8 @@ TEST(CompressedDecode, CompressedKeysOfEveryFormatAndScale) {
   }
 }
 
-// Here scales belong to keys and not to rows of pages. So the bits are those of the same keys without pages.
+// Here scales are indexed by the key's place in its sequence, not by page and row. The results must have the bits of
+// the same keys without pages.
 TEST(CompressedDecode, ScalesOfKeysThatLieInPages) {
   int n = 0;
   for (const DType format : kFormats) {
@@ -291,8 +292,8 @@ TEST(CompressedDecode, EveryCodeIsItsNumber) {
                 } else if (std::isnan(number) || !std::isfinite(score)) {
                   ASSERT_TRUE(std::isnan(got)) << Name(format) << " code " << c << " of code " << b;
                 } else {
-                  // With bf16, the exponent in a kernel of pairs has the rounding error of the score. Rounding P to
-                  // bf16 removes it.
+                  // Kernels that multiply pairs of bf16 may compute an exponential that is slightly off 1, because the
+                  // score was rounded. Rounding P to bf16 removes this error.
                   ASSERT_TRUE(got == number)
                       << Name(format) << " code " << c << ": " << got << ", want " << number << " " << IsaName(isa);
                 }

@@ -30,7 +30,7 @@ struct AttentionPlanFlags {
   RankPlanFlags ranks;  ///< used by operators that have a schedule over ranks
 };
 
-/// One operator that takes these flags.
+/// An operator whose `fa plan` command has AttentionPlanFlags.
 struct Operator {
   const char* name;
   /// Plans the call; null for decode and infer, whose keys may lie in pages.

@@ -25,7 +25,8 @@ constexpr const char* kStyle =
     ".area{fill:#fbfbfa;stroke:#9aa5b0;stroke-width:1}.tile{stroke:#ffffff;stroke-width:.6}"
     ".grid{stroke:#ffffff;stroke-opacity:.35;stroke-width:.6}.tick{stroke:#9aa5b0;stroke-width:1}";
 
-// The palette of Okabe and Ito, which colour-blind people can tell apart, with two greys instead of black.
+// The palette of Okabe and Ito, which colour-blind people can tell apart, with a darker yellow, and grey instead of
+// black.
 constexpr std::array<const char*, 8> kPalette = {"#0072b2", "#e69f00", "#009e73", "#cc79a7",
                                                  "#56b4e9", "#d55e00", "#b8a900", "#7f8c99"};
 
@@ -74,8 +75,8 @@ std::vector<int64_t> Ticks(int64_t size) {
   return ticks;
 }
 
-/// Draws one document from top to bottom. If the plan has no loads, it is unknown which worker runs a tile, and all
-/// tiles have one colour.
+/// Draws one document from top to bottom. If PlanInfo::load is empty, it is unknown which worker runs a tile, and
+/// all tiles have one colour.
 class Drawing {
  public:
   Drawing(const PlanInfo& info, const PlanPicture& picture) : info_(info), picture_(picture) {

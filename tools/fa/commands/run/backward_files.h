@@ -21,7 +21,7 @@ struct BackwardFlags {
 };
 void AddBackwardFlags(CLI::App& command, BackwardFlags& flags);
 
-/// Returns the inputs of the call. `inputs` reads those files that a forward does not have.
+/// Returns the inputs of the backward. `inputs` already holds the inputs of the forward, and here reads the rest.
 [[nodiscard]] AttentionGradArgs LoadGradInputs(const BackwardFlags& flags, AttentionInputs& inputs);
 /// Returns the gradients for which a file is named. The gradients are tensors of `args`.
 [[nodiscard]] std::vector<OutputSpec> BackwardOutputs(const BackwardFlags& flags, Layout layout,

@@ -19,7 +19,7 @@ using Gradients = LightningIndexerGradArgs;
 constexpr const char* kWeights = "Weights of the heads [B,S1,N], TND [T,N]; the query's type or float32";
 constexpr const char* kIndices = "int32 or int64 [B,S1,1,K], TND [T,1,K]: up to the first -1";
 
-/// Returns the command with what both losses have. Each loss then adds its own inputs.
+/// Returns a command with the inputs, outputs and flags that both losses share. Each loss then adds its own inputs.
 template <typename Loss, typename Options>
 SparseCommand<Loss, Options> LossCommand(const char* name, const char* text,
                                          Result<PlanFor<Loss>> (*plan)(const Loss&, const Options&, Context*)) {

@@ -13,7 +13,7 @@ namespace {
 using SharedForward = SharedKvArgs;
 using SharedBackward = SharedKvGradArgs;
 
-// Adds the inputs that both commands read.
+// Returns the inputs that both commands read.
 template <typename Args>
 std::vector<SparseInput<Args>> SharedInputs() {
   return {

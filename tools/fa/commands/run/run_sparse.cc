@@ -29,7 +29,7 @@ TensorView HeadMean(const SparseShapes<Forward>& call) {
   return call.PerToken(DType::kF32, {indices.rank() == 0 ? 0 : indices[indices.rank() - 1]});
 }
 
-// Adds the inputs that both commands read.
+// Returns the inputs that both commands read.
 template <typename Args>
 std::vector<SparseInput<Args>> Inputs() {
   return {
