@@ -33,7 +33,7 @@ std::array<uint32_t, 4> Block(const PhiloxState& state, uint64_t block) {
                     {Low(state.seed), High(state.seed)});
 }
 
-/// A form of DrawKeepWords for a threshold below 2^32.
+/// The type of the functions that implement DrawKeepWords for thresholds below 2^32.
 using KeepWords = void (*)(const PhiloxState& state, uint32_t limit, const uint64_t* blocks, size_t count,
                            uint32_t* words);
 
@@ -51,8 +51,8 @@ void KeepWordsPortable(const PhiloxState& state, uint32_t limit, const uint64_t*
 
 #if defined(__x86_64__)
 
-/// Returns the keep bits of 8 consecutive Philox blocks as one word. Two registers of 4 blocks take turns, because a
-/// round waits for its multiplications.
+/// Returns the keep bits of 8 consecutive Philox blocks as one word. The rounds of two registers of 4 blocks are
+/// interleaved, which hides the latency of the multiplications.
 [[gnu::target("avx2"), gnu::always_inline]] inline uint32_t KeepWordAvx2(const PhiloxState& state,
                                                                          __m256i flipped_limit, uint64_t block) {
   constexpr int kHalves = 2;
@@ -108,8 +108,8 @@ void KeepWordsPortable(const PhiloxState& state, uint32_t limit, const uint64_t*
   return _mm512_castps_si512(_mm512_mask_moveldup_ps(_mm512_castsi512_ps(even), 0xaaaa, _mm512_castsi512_ps(odd)));
 }
 
-/// Computes the keep bits of N groups of 8 Philox blocks, one word per group. The groups take turns, because a round
-/// waits for its multiplications.
+/// Computes the keep bits of N groups of 8 Philox blocks, one word per group. The rounds of the groups are interleaved,
+/// which hides the latency of the multiplications.
 template <int N>
 [[gnu::target("avx512f"), gnu::always_inline]] inline void KeepGroupsAvx512(const PhiloxState& state, uint32_t limit,
                                                                             const uint64_t* blocks, uint32_t* words) {
@@ -118,7 +118,7 @@ template <int N>
   constexpr __mmask8 kLanes = 0xff;
   constexpr int kXor3 = 0x96;
   const __m512i m0 = _mm512_set1_epi64(PHILOX_M4x32_0), m1 = _mm512_set1_epi64(PHILOX_M4x32_1);
-  const __m512i eight = _mm512_setr_epi64(0, 4, 1, 5, 2, 6, 3, 7);  // so that unpacked lanes are in order
+  const __m512i eight = _mm512_setr_epi64(0, 4, 1, 5, 2, 6, 3, 7);  // unpacking gives blocks 0..3 and 4..7
   __m512i c0[N], c1[N], c2[N], c3[N];
   for (int i = 0; i < N; ++i) {
     c0[i] = _mm512_add_epi64(_mm512_set1_epi64(static_cast<int64_t>(blocks[i])), eight);
@@ -161,7 +161,7 @@ template <int N>
 #elif defined(__aarch64__)
 
 /// Returns the keep bits of the 16 elements in the Philox blocks [block, block + 4). A vector holds word w of the four
-/// blocks. The high halves of the products are collected from two vectors.
+/// blocks. A multiplication gives its 64-bit products in two vectors, from which the high halves are collected.
 uint32_t KeepHalfNeon(const PhiloxState& state, uint32_t threshold, uint64_t block) {
   const uint64_t b[4] = {block, block + 1, block + 2, block + 3};
   uint32x4_t c0 = {Low(b[0]), Low(b[1]), Low(b[2]), Low(b[3])};

@@ -25,7 +25,8 @@ struct TaskGraph {
   /// Worker c starts with the claim positions [range_begin[c], range_begin[c + 1]). There are workers + 1 entries.
   std::vector<int64_t> range_begin;
   /// Whether all workers claim from the front of one list. Worker 0's range then holds every position, all other ranges
-  /// are empty, and no range is cut. This suits graphs in which edges decide which tasks can run (the backward).
+  /// are empty, and no worker takes the back half of a range. This suits graphs in which edges decide which tasks can
+  /// run (the backward).
   bool shared_claims = false;
   /// Which ready task workers take first. If true, they take the earliest in claim order, otherwise the task that
   /// became ready last. Claim order helps if another process waits for the results of early tasks, or if early tasks

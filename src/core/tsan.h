@@ -15,9 +15,9 @@ void AnnotateIgnoreWritesEnd(const char* file, int line);
 
 namespace fa::core {
 
-/// Tell ThreadSanitizer that everything before TsanRelease(p) happens before everything after a later TsanAcquire(p).
-/// They are for hand-overs between threads in libraries that are built without ThreadSanitizer. In builds without
-/// ThreadSanitizer the functions do nothing.
+/// TsanRelease and TsanAcquire tell ThreadSanitizer that everything before TsanRelease(p) happens before everything
+/// after a later TsanAcquire(p). Libraries that are built without ThreadSanitizer need this where they hand data from
+/// thread to thread. In builds without ThreadSanitizer the functions do nothing.
 inline void TsanRelease([[maybe_unused]] const void* address) {
 #if defined(__SANITIZE_THREAD__)
   __tsan_release(const_cast<void*>(address));

@@ -5,9 +5,10 @@
 // its strides enter with a positive sign. [lo, hi] are the distances at which two elements share a byte.
 //
 // The search takes the largest step first. The smaller steps together reach only a limited distance, so the variable of
-// the largest step has few possible values. There are one or two if the views are nested as layouts are. Before the
-// search, a step that continues the range of a smaller step is merged with it, so dense dimensions cost nothing. The
-// greatest common divisor of the remaining steps rules out interleaved views (packed QKV) at once.
+// the largest step has few possible values. There are one or two values if the views are nested as layouts are. Before
+// the search, a step that continues the range of a smaller step is merged with it, so dense dimensions cost nothing.
+// For interleaved views (packed QKV), the greatest common divisor of the remaining steps shows at once that they share
+// no byte.
 #include "layout/overlap.h"
 
 #include <algorithm>
@@ -128,8 +129,8 @@ bool OverlapsItself(const TensorView& tensor) {
   if (nested) return false;
 
   // Two elements share a byte if the indices differ by some d != 0 and |sum_j step_j d_j| < bytes. The loop takes each
-  // dimension k in turn as the first one with d_k != 0. By symmetry d_k = 1 + t with t >= 0. In a BoundedSum variables
-  // start at 0, so the other d_j are shifted.
+  // dimension k in turn as the first one with d_k != 0. By symmetry d_k = 1 + t with t >= 0. The variables of a
+  // BoundedSum start at 0, so every later d_j, which may be negative, is shifted.
   for (int k = 0; k < rank; ++k) {
     const Term& lead = dims[static_cast<size_t>(k)];
     BoundedSum sum;
@@ -149,8 +150,8 @@ bool Overlap(const TensorView& a, const TensorView& b) {
   if (Empty(a) || Empty(b)) return false;
   const auto a_bytes = static_cast<int64_t>(SizeOf(a.dtype));
   const auto b_bytes = static_cast<int64_t>(SizeOf(b.dtype));
-  // An element of a minus an element of b, as addresses, must lie in (-a_bytes, b_bytes). The indices of b count back
-  // from its last element.
+  // Two elements share a byte if the address in a minus the address in b lies in (-a_bytes, b_bytes). The indices of b
+  // count back from its last element.
   BoundedSum sum;
   Wide distance =
       static_cast<Wide>(reinterpret_cast<uintptr_t>(b.data)) - static_cast<Wide>(reinterpret_cast<uintptr_t>(a.data));

@@ -21,7 +21,7 @@ struct Rows {
 };
 
 /// The layout of a statistic. The statistic of (b, n, s) has `copies` equal values, which lie copy_stride elements
-/// apart. There is 1 copy in C++, and there are 8 on the device.
+/// apart. Without a dimension of copies there is 1 copy. The device stores 8.
 struct Stats {
   int64_t batch = 0, head = 0, row = 0;
   int64_t copies = 1, copy_stride = 0;

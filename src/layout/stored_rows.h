@@ -23,9 +23,10 @@ struct BlockTable {
   int64_t pages = 0;                 ///< number of pages that exist
 };
 
-/// The bytes of a row that lie together if the row lies in pieces, as in NZ pages.
+/// NZ pages store a row in contiguous pieces of this many bytes.
 inline constexpr int64_t kPieceBytes = 32;
-/// The stride between pieces of rows that do not lie in pieces. Pieces of broadcast rows have the stride 0.
+/// The piece_stride of rows that do not lie in pieces. It is not 0, because pieces of a broadcast dimension have the
+/// stride 0.
 inline constexpr int64_t kWholeRows = -1;
 
 /// The rows of one head of one batch element or packed sequence. The rows lie evenly apart, in pages, or evenly apart
@@ -37,8 +38,8 @@ struct HeadRows {
   /// table[j] is the page that holds the rows from j * page_rows on. Null means that rows do not lie in pages.
   const int32_t* table = nullptr;
   int64_t page_rows = 0, page_stride = 0, pages = 0;  ///< page_stride: elements from page to page
-  /// If page_rows is a power of two: its logarithm; otherwise -1. A shift takes less time than a division, and short
-  /// pages need many of them.
+  /// The base-2 logarithm of page_rows if page_rows is a power of two, otherwise -1. Finding the page of a row by a
+  /// shift takes less time than by a division.
   int page_shift = -1;
   /// Rows before row prefix_rows begin at `prefix` and lie prefix_stride apart.
   const std::byte* prefix = nullptr;
@@ -46,7 +47,7 @@ struct HeadRows {
   int64_t piece_stride = kWholeRows;  ///< elements from piece to piece of a row, or kWholeRows
 
   [[nodiscard]] bool paged() const { return table != nullptr; }
-  /// Returns whether rows lie in runs, which end as RunEnd says.
+  /// Returns whether the rows may lie in several runs of evenly spaced rows (RunEnd) instead of one.
   [[nodiscard]] bool in_runs() const { return paged() || prefix_rows > 0; }
 
   /// Returns the number of elements from `first` to a row that does not lie in a prefix.
@@ -62,9 +63,9 @@ struct HeadRows {
   }
   /// Returns the elements from a row to the next row of its run.
   [[nodiscard]] int64_t StrideAt(int64_t row) const { return row < prefix_rows ? prefix_stride : stride; }
-  /// Returns the end of a run of evenly spaced rows that begins at `row`. The run ends at `end`, at the end of the page
-  /// of `row`, or `fetch_ahead` rows before the end of a page. So one offset to the prefetched row serves the whole
-  /// run.
+  /// Returns the end of the run of evenly spaced rows that begins at `row`, at most `end`. In pages, a run ends with
+  /// its page, and also where row + fetch_ahead enters another page. So the row to prefetch is at the same offset from
+  /// every row of the run.
   [[nodiscard]] int64_t RunEnd(int64_t row, int64_t end, int64_t fetch_ahead) const {
     if (!paged()) return row < prefix_rows ? std::min(end, prefix_rows) : end;
     const int64_t page_end = (IndexOf(row) + 1) * page_rows;
@@ -94,7 +95,7 @@ struct StoredRows {
   std::span<const TensorView> list = {};
   std::span<const Rows> list_rows = {};
   BlockTable table = {};
-  RowsView prefix = {};  ///< the rows of the prefix, as batch element 0
+  RowsView prefix = {};  ///< the rows of the prefix, at batch index 0
   int64_t prefix_rows = 0;
   int64_t piece_stride = kWholeRows;  ///< as HeadRows::piece_stride
 

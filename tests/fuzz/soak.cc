@@ -1,7 +1,8 @@
-// Eight threads call every operator on shared contexts, and make and destroy contexts of their own. This lasts
-// FA_SOAK_SECONDS (default 120), in which all threads are replaced 60 times. Each result must have the bits that the
-// call has alone. Resident memory is measured whenever no thread runs. After a quarter of the time, it may grow by at
-// most 1 MiB. The exit status is 1 if bits differ, a call fails or memory grows more.
+// Eight threads call every operator on shared contexts, and make and destroy contexts of their own. The test lasts
+// FA_SOAK_SECONDS (default 120). In this time all threads are replaced 60 times. Each result must have the same bits as
+// a call that runs alone. Resident memory is measured between these rounds of threads. After the first quarter of the
+// time, memory may grow by at most 1 MiB. The exit status is 1 if bits differ, a call fails, or memory grows by more
+// than 1 MiB.
 #include <malloc.h>
 #include <unistd.h>
 
@@ -119,8 +120,9 @@ void EqualWorkspaces(Context* context) {
   }
 }
 
-/// Fills the pools of all contexts. A pool keeps as many executors and workspaces as there ever were calls at once, and
-/// each workspace keeps its largest size. Without this function, both would grow by chance for hours.
+/// Fills the pools of all contexts. A pool grows to the largest number of executors and workspaces that calls ever used
+/// at once, and each workspace grows to its largest size. Without this function, memory would keep growing for hours,
+/// because calls coincide by chance.
 void FillPools(std::vector<Caller>& callers, Counts& counts) {
   for (int threads = 1; threads <= kMostThreads; ++threads) {
     Context* context = ContextOf(DetectIsa(), threads);

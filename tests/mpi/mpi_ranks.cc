@@ -1,6 +1,6 @@
-// Compares forward and backward over the processes of mpirun with one process. Every rank also computes the whole call
-// alone, and compares the bytes of its own rows. In some runs allocations of rank 0 fail. The exit status says whether
-// all results were right. `mpi_ranks ROWS` takes sequences of ROWS rows, for emulators.
+// Checks that forward and backward over the processes of mpirun give the bytes that one process gives. For this, every
+// rank also computes the whole call alone, and compares the rows that it owns. In some runs allocations of rank 0 fail.
+// The exit status says whether all results were right. `mpi_ranks ROWS` takes sequences of ROWS rows, for emulators.
 #include <mpi.h>
 
 #include <algorithm>
@@ -43,7 +43,8 @@ auto PlanOver(const AttentionGradArgs& args, const AttentionOptions& options, co
   return PlanFlashAttentionGrad(args, options, shards, std::move(transport));
 }
 
-/// Runs a call over a new transport, and compares the bytes that the transport moves with the plan's number.
+/// Runs a call over a new transport, and compares the number of bytes that the transport moves with the number that the
+/// plan states.
 template <typename Args>
 void RunCounted(const Args& args, const AttentionOptions& options, const SequenceShards& shards,
                 const std::string& name) {
@@ -111,7 +112,7 @@ void CallOverACommunicator(int rank, int ranks) {
 
 /// How the last rank's call differs from the calls of the other ranks.
 struct Fault {
-  // What follows the last rank's number in the message on all ranks.
+  // All ranks return an error message with the last rank's number, followed by this text.
   const char* message;
   SequenceShards::Cut cut = SequenceShards::Cut::kZigzag;
   SequenceShards::Strategy strategy = SequenceShards::Strategy::kAuto;
@@ -247,7 +248,7 @@ void RunWithoutMemory(const Problem& problem, const Args& args, const SequenceSh
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   bool short_of_memory = true;
   for (int64_t place = 1; short_of_memory; place += 1 + place / 16) {
-    // A new context has no workspaces yet.
+    // A new context has no workspaces yet, so every run must allocate them.
     const auto context = std::move(Context::Create({.threads = threads})).value();
     const auto plan = plan_call(args, problem.options(), shards, MPI_COMM_WORLD, context.get());
     Check(plan.ok(), plan.status().message());
@@ -369,7 +370,8 @@ int main(int argc, char** argv) {
   fa::test::RunAllWithoutMemory(sequence, 1, {kSequence, kHeads});
   fa::test::ATransportThatFailedLetsGo();
   fa::test::RunAllWithoutMemory(sequence, 2,
-                                // This comes last, because fa no longer uses oneTBB once oneTBB has found no memory.
+                                // RunAllWithoutMemory comes last, because fa no longer uses oneTBB once oneTBB has
+                                // found no memory.
                                 {kSequence});
   int all = 0;
   MPI_Allreduce(&fa::test::failures, &all, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);

@@ -137,7 +137,8 @@ struct LevelFacts {
   return registry::HighestLevel(registry::kInt8, isa, [](const Int8Facts& /*line*/) { return true; });
 }
 
-/// Sets facts.few[..].attended, which says which heads `attend` takes, from the lines of kind `kind` of `isa`.
+/// Sets facts.few[..].attended, which says which heads `attend` takes. It comes from the lines of `isa` that are of
+/// kind `kind`.
 constexpr void SetAttending(LevelFacts& facts, Isa isa, RegisteredKernels::Kind kind) {
   for (const RegisteredKernels& line : registry::kKernels) {
     if (line.isa != isa || line.kind != kind) continue;

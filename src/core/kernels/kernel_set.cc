@@ -10,7 +10,7 @@ namespace {
 void SetAll(const StripFacts* facts, int count, StripKernels* kernels) {
   for (int i = 0; i < count; ++i) static_cast<StripFacts&>(kernels[i]) = facts[i];
 }
-/// If some of the `count` strips in `functions` has the width of `kernels`, copies its functions.
+/// If one of the `count` strips in `functions` has the width of `kernels`, copies that strip's functions to `kernels`.
 void TakeFunctionsOfWidth(const StripKernels* functions, int count, StripKernels& kernels) {
   const StripKernels* end = functions + count;
   const StripKernels* of_width =

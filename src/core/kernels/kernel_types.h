@@ -18,10 +18,10 @@ namespace fa::core::kernels {
 
 /// A masked score, which exp2 turns into exactly 0.
 inline constexpr float kMaskedScore = -__builtin_inff();
-/// Kernels of pairs subtract factor * max from exponents as one rounded number if its magnitude is at most this
-/// (softmax_shift.inc). The rounding changes an exponent by at most 2^-10. So it changes the result of a row with one
-/// key by less than half a unit of bf16. A shift of 2^31 or more could make every probability of a row 0, or one of
-/// them infinite.
+/// If the magnitude of factor * max is at most this, kernels of pairs subtract factor * max from exponents as one
+/// rounded number (softmax_shift.inc). The rounding changes an exponent by at most 2^-10. So it changes the result of a
+/// row with one key by less than half a unit of bf16. A shift of 2^31 or more could make every probability of a row 0,
+/// or one of them infinite.
 inline constexpr float kLargestShift = 0x1p15f;
 /// A masked probability in the exact path (product_exact, outer_exact). It is -0, so its sign tells it from a
 /// probability that merely underflowed.
@@ -49,7 +49,7 @@ struct FetchList {
 enum class RowForm : uint8_t {
   kApart,   ///< from `data` on, `stride` elements apart
   kListed,  ///< at the addresses in `rows`
-  kPaired,  ///< from `data` on, as pair_rows writes groups; `stride` is the number of columns of words per group
+  kPaired,  ///< in groups from `data` on, as pair_rows writes them; `stride` is the number of columns of a group
 };
 
 /// Rows of K, of V or of queries. StripFacts and RowFunctions say which forms and types a kernel takes.
@@ -91,9 +91,9 @@ struct LaneRows {
 /// The elements that the products multiply.
 enum class Operands : uint8_t {
   kF32,
-  /// Words of two bf16 that are neighbours in the sum of a product. In scores, which sum along the head, two neighbours
-  /// of a row of K are such a word already. For sums over keys, pair_rows makes words of rows, and pair_keys or
-  /// pair_lanes makes words of probabilities. Scores, sums and states are f32.
+  /// Words of two bf16 that are neighbours in the sum of a product. Scores sum along the head, so two neighbours in a
+  /// row of K are already one word. For sums over keys, pair_rows makes words of rows, and pair_keys or pair_lanes
+  /// makes words of probabilities. Scores, sums and states are f32.
   kBF16Pairs,
 };
 
@@ -161,9 +161,9 @@ struct ProductArgs {
 struct Antiquantization {
   const float* scale = nullptr;
   const float* offset = nullptr;  ///< offsets; null: all offsets are 0
-  int64_t row_step = 0;           ///< numbers from one row to the next; 0: all rows have the same scales and offsets
+  int64_t row_step = 0;           ///< distance between rows, in numbers; 0: all rows have the same scales and offsets
   int64_t group = 0;              ///< columns that share a scale and an offset; 0: all columns of a row
-  int64_t group_step = 1;         ///< numbers from one group to the next
+  int64_t group_step = 1;         ///< distance between groups, in numbers
 };
 
 /// The arguments of `attend` (FewRowLoops). K and V have the same type, which AttendedHeads must allow.
@@ -188,9 +188,10 @@ struct AttendArgs {
   /// rows for each other into L1. The loop of scores prefetches the step's rows of V, and the product prefetches the
   /// next step's rows of K. If the rows are listed, the lists then go on with kMostStep further addresses.
   bool brings = false;
-  /// Only for `attend_compressed`: the scales and offsets of K and V. Either each row or each column (group is 1) has
-  /// its own. Or each row has one per group of columns: then row_step is 1, and at most kMostGroups groups have a
-  /// multiple of kColumns columns each.
+  /// Only for `attend_compressed`: the scales and offsets of K and V. Either each row, or each column (group is 1), has
+  /// one scale and one offset. Or each row has one scale and one offset per group of columns. In that case there are at
+  /// most kMostGroups groups, and a group has a multiple of kColumns columns. Moreover row_step is 1, or group_step is
+  /// 1 where TakesGroupsOfRows (compressed/group_order.h) allows that.
   Antiquantization k_numbers = {}, v_numbers = {};
 };
 
@@ -206,12 +207,12 @@ struct AttendedHeads {
 struct StripFacts {
   const char* name = nullptr;  ///< for example "f32_8x32_avx512"
   Isa isa = Isa::kPortable;
-  int64_t width = 0;  ///< lanes of a tile
-  int64_t rows = 0;   ///< query rows per call: `width`, or fewer with few rows; then the other lanes get scores of 0
+  int64_t width = 0;       ///< lanes of a tile
+  int64_t rows = 0;        ///< query rows per call, at most `width`; the other lanes get scores of 0
   bool any_dtype = false;  ///< few rows: K and V may have any float type
   Operands operands = Operands::kF32;
-  /// For kernels of pairs: if the number of columns of a panel is a multiple of this, another panel can follow in
-  /// memory. Both are then read as one panel.
+  /// Only for kernels of pairs. If a panel's number of columns is a multiple of this, another panel may follow it in
+  /// memory. Both can then be read as one panel.
   int64_t panel_group = 2;
   bool state_by_row = false;       ///< whether the output state is [row][dv] instead of [dv][lane]; bits are the same
   bool scores_by_address = false;  ///< whether scores and pair_rows also take listed rows
@@ -296,15 +297,15 @@ struct PairTiles {
   /// rounded[key][lane] = s[key][lane] as bf16, in the layout that `outer` takes. `rounded` may overlap s, but must not
   /// begin after s.
   void (*pair_lanes)(const float* s, int64_t keys, float* rounded) = nullptr;
-  /// Computes what backward_softmax computes, or with keep bits backward_softmax_dropout. P and ds_multiplier * dS are
-  /// rounded to bf16, in the layouts that the products take.
+  /// Computes what backward_softmax computes, or, if there are keep bits, what backward_softmax_dropout computes. P and
+  /// ds_multiplier * dS are rounded to bf16, in the layouts that the products take.
   void (*backward_pairs)(const BackwardPairsArgs& x) = nullptr;
 };
 
 /// Functions that only kernels of few rows have. They are null at levels that lack them.
 struct FewRowLoops {
-  /// Computes scores (without `accumulate`) and, in the same loop, a product with V of the same type. So memory is read
-  /// all the time. The scores and the product each have the bits that they have when they are computed alone.
+  /// Computes scores (without `accumulate`) and, in the same loop, a product with V of the same type. So the loop reads
+  /// memory without pauses. The scores and the product each have the bits that they have when they are computed alone.
   void (*scores_beside)(const RowBlock& k, int64_t keys, const float* panel, int64_t d, float* s, float* row_max,
                         const ProductArgs& product) = nullptr;
 
@@ -466,15 +467,17 @@ struct RowFunctions {
   /// words [column][pair_group / 2], with room for dst_stride columns. So groups of two rows are words [row /
   /// 2][column]. The last group is filled up with rows of 0.
   void (*pair_rows)(const RowBlock& src, int64_t rows, int64_t columns, float* dst, int64_t dst_stride) = nullptr;
-  /// With attends_tiles only: packs K for the tile loops. A chunk has 32 rows, and the next chunk begins `chunk_floats`
-  /// later, so the chunk of a rope part may lie between them. The last chunk is filled up with rows of 0.
+  /// With attends_tiles only: packs K for the tile loops. A chunk has 32 rows, and each chunk begins `chunk_floats`
+  /// floats after the previous one. So other columns of the same rows can lie between the chunks of one call. The last
+  /// chunk is filled up with rows of 0.
   void (*pack_key_tiles)(const RowBlock& src, int64_t rows, int64_t columns, float* dst,
                          int64_t chunk_floats) = nullptr;
-  /// With attends_tiles only: packs V for the tile loops, with `block_floats` from 32 columns to the next 32 columns.
+  /// With attends_tiles only: packs V for the tile loops. Each 32 columns begin `block_floats` floats after the
+  /// previous 32.
   void (*pack_value_tiles)(const RowBlock& src, int64_t rows, int64_t columns, float* dst,
                            int64_t block_floats) = nullptr;
   /// Does what `outer` does for `args` and then for `then`, but loads and stores c only once. Both calls accumulate,
-  /// and they differ only in a and b. The pointer may be null.
+  /// and they differ only in a and b. At levels without this function the pointer is null.
   void (*outer_both)(const OuterArgs& args, const OuterArgs& then) = nullptr;
 };
 
@@ -514,8 +517,9 @@ struct KernelTable {
     return row_state != nullptr ? row_state[&strip - strips] : strip;
   }
   /// Returns the kernels for the fewest rows, among the kernels of few rows that take `count` rows. Returns null if
-  /// there are none. Kernels of few rows add along the head in another order than strips, so their bits differ. So that
-  /// a sequence's bits do not depend on the rest of the call, callers choose them only by properties of the sequence.
+  /// there are none. Kernels of few rows add along the head in another order than strips, so their bits differ. Callers
+  /// choose kernels of few rows only by properties of the sequence, so a sequence's bits do not depend on the rest of
+  /// the call.
   [[nodiscard]] const StripKernels* ForFewRows(int64_t count) const {
     for (int i = 0; i < few_count; ++i) {
       if (few[i].rows >= count) return &few[i];

@@ -1,6 +1,6 @@
-// The portable level with OpenBLAS' sgemm for the two products: s = K * panel and o = alpha * o + V^T * p. Tests
-// compare the micro-kernels with it, because it does not use them. It also serves CPUs whose vector instructions the
-// portable level does not use.
+// The portable level with OpenBLAS' sgemm for the two products: s = K * panel and o = alpha * o + V^T * p. These
+// kernels do not use the micro-kernels, so tests compare the micro-kernels with them. They also serve CPUs whose vector
+// instructions the portable level does not use.
 
 #include "core/blas.h"
 #include "core/kernels/kernel_set.h"

@@ -118,8 +118,8 @@ const KernelSet& F32Kernels(Isa isa) {
   });
 }
 
-/// Returns whether this CPU has AVX512_VBMI. AVX512_VBMI is no level of its own, because kernels that use it give the
-/// bits of the kernels that do not.
+/// Returns whether this CPU has AVX512_VBMI. AVX512_VBMI is no level of its own, because kernels give the same bits
+/// with and without it.
 bool PermutesBytes() {
 #if defined(__x86_64__)
   return __builtin_cpu_supports("avx512vbmi") != 0;

@@ -18,9 +18,9 @@ struct TileAttendStrip {
   /// score of the first chunk in which the row sees a key, or kMaskedScore if there is no such chunk.
   float* row_max = nullptr;
   float* row_sum = nullptr;  ///< the sum of the probabilities after they have been rounded to bf16
-  float* shift = nullptr;    ///< memory of 32 floats
-  // For statistics: the row's largest score, and the sum of its probabilities before they are rounded; else both are
-  // null.
+  float* shift = nullptr;    ///< scratch memory of 32 floats
+  // With statistics: the row's largest score, and the sum of its probabilities before they are rounded. Otherwise both
+  // are null.
   float *largest = nullptr, *whole_sum = nullptr;
   bool settled = false;  ///< whether every lane has its reference in row_max
 };
@@ -41,10 +41,10 @@ struct TileAttendArgs {
   TileAttendStrip* strips = nullptr;
   int64_t strip_count = 0;
   bool whole_sums = false;  ///< whether the strips have `largest` and `whole_sum`
-  // The next members are hints, which change no bits.
+  // `group` and `chunks` are hints, which change no bits.
   int64_t group = 1;       ///< strips that visit a block of keys in turn; more than 1 for heads that do not fit L2
   int64_t chunks = 4;      ///< chunks per block of keys, at most kMostChunks
-  char* memory = nullptr;  ///< kMemoryBytes, for scores and probabilities
+  char* memory = nullptr;  ///< scratch memory of kMemoryBytes, for scores and probabilities
   /// Applies masks and passes to the scores s[32][32] of a strip's chunk. The scores behind the last key become
   /// kMaskedScore, too.
   void (*edit)(const void* context, int64_t strip, int64_t chunk, float* s) = nullptr;
@@ -76,8 +76,8 @@ struct TileGradientArgs {
   TileGradientStrip* strips = nullptr;
   int64_t strip_count = 0;
   bool accumulate = false;  ///< whether dQ is added to dq; else dq starts at 0
-  char* memory = nullptr;   ///< kMemoryBytes, for scores, dP and dS
-  // Both members are as in TileAttendArgs.
+  char* memory = nullptr;   ///< scratch memory of kMemoryBytes, for scores, dP and dS
+  // `edit` and `context` are as in TileAttendArgs.
   void (*edit)(const void* context, int64_t strip, int64_t chunk, float* s) = nullptr;
   const void* context = nullptr;
   FetchList* fetch = nullptr;  ///< a hint: per 32 x 32 sums, the list's next `fetch_lines` lines are prefetched
@@ -87,9 +87,9 @@ struct TileGradientArgs {
 /// A query token of TileLoops::add_heads. Its chunks are 32 heads each.
 struct TileHeadToken {
   const char* heads = nullptr;    ///< all heads of the token as pack_key_tiles writes them
-  const float* weight = nullptr;  ///< of each head
+  const float* weight = nullptr;  ///< the weight of each head
   float* sum = nullptr;           ///< the scores of 32 keys
-  int64_t begin = 0, end = 0;     ///< its chunks, from 0 on
+  int64_t begin = 0, end = 0;     ///< its chunks of 32 heads; begin is 0
 };
 
 /// The arguments of TileLoops::add_heads. d is a multiple of TileAttendArgs::kColumns.
@@ -102,7 +102,7 @@ struct TileHeadArgs {
   int64_t d = 0;
   const TileHeadToken* strips = nullptr;
   int64_t strip_count = 0;
-  char* memory = nullptr;  ///< kMemoryBytes, for products of keys with heads
+  char* memory = nullptr;  ///< scratch memory of kMemoryBytes, for products of keys with heads
 };
 
 /// The loops of the tile unit over all keys of some strips.

@@ -40,8 +40,8 @@ struct CpuFeatureWords {
 /// count as built.
 [[nodiscard]] bool IsLeftOut(Isa isa);
 
-/// Returns which types the tile unit of a CPU with these features multiplies: "none", "not permitted by the operating
-/// system", "bf16, int8".
+/// Returns the types that the tile unit of a CPU with these features multiplies, as text: "bf16, int8", "none" or "not
+/// permitted by the operating system".
 [[nodiscard]] const char* TileUnitOf(const CpuFeatureWords& words);
 
 /// Returns the CPU's own name, or "unknown CPU" if it has none.

@@ -110,8 +110,8 @@ int ClaimState::Release(std::span<const int32_t> tasks, int worker, int32_t* fir
   int32_t head = queue.load(std::memory_order_relaxed);
   do {
     queued_after_[last].store(head, std::memory_order_relaxed);
-    // The order is sequentially consistent, like the load in HasQueued. So when a worker stops while another queues a
-    // task, at least one of them sees what the other has done.
+    // The memory order is sequentially consistent, like the load in HasQueued. So when a worker stops while another
+    // queues a task, at least one of them sees what the other has done.
   } while (!queue.compare_exchange_weak(head, first, std::memory_order_seq_cst, std::memory_order_relaxed));
   return queued;
 }

@@ -158,8 +158,8 @@ class FlowExecutor::NodeFlow {
   /// meanwhile. If `change` returns false, nothing is stored.
   template <typename Callable>
   void Change(const Callable& change) noexcept {
-    // The order is sequentially consistent, like the order of ClaimState's queues. So when a thread leaves its place
-    // while another queues a task, at least one of them sees what the other has done.
+    // The memory order is sequentially consistent, as for ClaimState's queues. So when a thread leaves its place while
+    // another queues a task, at least one of them sees what the other has done.
     uint64_t word = places_.load(std::memory_order_seq_cst);
     for (;;) {
       Places places = Unpack(word);

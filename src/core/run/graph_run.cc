@@ -30,8 +30,8 @@ void GraphRun::WalkToEnd(int worker) noexcept {
     walking_.fetch_sub(1, std::memory_order_seq_cst);
   }
   for (;;) {
-    // The order is sequentially consistent, like the order of ClaimState's queues. A worker stops walking only if it
-    // finds the queues empty. So if a worker has walked and then sees that no other worker walks, every task has ended.
+    // The memory order is sequentially consistent, as for ClaimState's queues. A worker stops walking only if it finds
+    // the queues empty. So if a worker has walked and then sees that no other worker walks, every task has ended.
     walking_.fetch_add(1, std::memory_order_seq_cst);
     Walk(worker, [](int /*queued*/) {});
     walking_.fetch_sub(1, std::memory_order_seq_cst);

@@ -15,7 +15,7 @@
 
 namespace fa::core {
 
-/// The end of the error for a task that throws std::bad_alloc: "out of memory inside a task".
+/// The last words of the error for a task that throws std::bad_alloc: "out of memory inside a task".
 inline constexpr std::string_view kInsideATask = "inside a task";
 
 /// The first failure of a run. The thread that fails first stores its failure here.

@@ -30,8 +30,9 @@ struct Runtime {
   int (*in_parallel)();
   int (*thread_num)();
   void* library;
-  /// Whether the runtime binds its threads to CPUs, and with them the caller, to fewer CPUs than there are threads.
-  /// Threads that the caller starts inherit its CPUs, so the library's own threads would all run there.
+  /// Whether the runtime binds its threads to CPUs, and the caller is bound to fewer CPUs than the runtime has threads.
+  /// Threads that the caller starts inherit the caller's CPUs, so the library's own threads would all share these few
+  /// CPUs.
   bool confines_caller;
   uint32_t fork_depth;
   const Runtime* before;  ///< the runtime that was recorded before; kept, because a call may still use it

@@ -23,8 +23,8 @@ struct Wishes {
   size_t allowed = 0;                            ///< number of threads that `control` allows
 
   /// Makes the control for the largest number of workers wanted so far, and keeps it until no executor is left.
-  /// Allowing too many threads does no harm, but a smaller number would limit the program's own arenas. The next
-  /// control is made before the present one is destroyed.
+  /// Allowing more threads than needed does no harm, but lowering the number would limit the program's own arenas. The
+  /// next control is made before the present one is destroyed.
   void Apply() {
     const size_t wanted = workers.empty() ? 0 : static_cast<size_t>(*workers.rbegin());
     if (wanted == 0) control.reset();

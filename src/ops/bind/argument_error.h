@@ -32,7 +32,7 @@ struct Words {
   ErrorText text;
 };
 
-/// What a wanted size comes from. The error prints it as "q.shape[2]", as the name of an argument, or as words.
+/// The source of a wanted size. The error prints the source as "q.shape[2]", as the name of an argument, or as words.
 struct SizeSource {
   static constexpr int kWords = -1, kArgument = -2;
   const char* text;

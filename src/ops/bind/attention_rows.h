@@ -54,7 +54,7 @@ struct ScoreInputs : ScoreNumbers {
   [[nodiscard]] bool has_pse() const { return pse.data != nullptr; }
   [[nodiscard]] bool has_slopes() const { return slopes.data != nullptr; }
   [[nodiscard]] bool has_mask_tiles() const { return mask_tiles.where != nullptr; }
-  /// Returns whether a mask has a decision per pair, in either form.
+  /// Returns whether there is a mask with one value per pair, as bytes or as tiles.
   [[nodiscard]] bool has_dense_mask() const { return dense_mask.data != nullptr || has_mask_tiles(); }
   [[nodiscard]] bool has_dropout() const { return keep_bits != nullptr || philox != nullptr; }
 };
@@ -69,8 +69,9 @@ struct Antiquants {
   bool per_row = false;
 };
 
-/// How a forward multiplies queries, keys and values of 8 bits. Scales of rows of queries, and of heads of keys and
-/// values, multiply the products. Probabilities are multiplied by p_factor and rounded to the type of V.
+/// How a forward multiplies queries, keys and values of 8 bits. A scale that a query row or a KV head has as a whole
+/// multiplies the products instead of their factors. Probabilities are multiplied by p_factor and rounded to the type
+/// of V.
 struct QuantizedProducts {
   layout::StatsView q_scale = {};  ///< one scale per row and head; null data: no queries of 8 bits
   float scale = 1;                 ///< factor of all scores
@@ -96,10 +97,10 @@ struct ForwardRows {
   tiling::Interval unused_rows =
       {};                   ///< rows of packed tensors that belong to no sequence; these rows are written as 0
   int64_t padded_rows = 0;  ///< as BoundAttention::padded_rows
-  /// The number of the first row of a batch element. The number is above 0 if the addresses of q, out and the
-  /// statistics have been moved back by this many rows.
+  /// The number of the first row of each batch element. With left padding of queries, the addresses of q, out and lse
+  /// are moved back by this many rows. Otherwise the number is 0.
   int64_t first_row = 0;
-  /// The lse of rows without keys, -inf or +inf. Rows past a length have +inf too if this is +inf, and otherwise 0.
+  /// The lse of rows without keys, -inf or +inf. If it is +inf, rows past a length have the lse +inf too, otherwise 0.
   float lse_without_keys = -std::numeric_limits<float>::infinity();
 };
 

@@ -20,7 +20,7 @@ Status BindParts(Binding& call) {
   return Status::Ok();
 }
 
-// Each result is built in place, because it is large.
+// The functions below build a BoundAttention inside the Result, because a BoundAttention is large.
 
 Result<BoundAttention> BindAttention(const AttentionArgs& args, const AttentionOptions& options) {
   Result<BoundAttention> result{BoundAttention{}};

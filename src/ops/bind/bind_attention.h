@@ -38,14 +38,15 @@ struct PairRows {
 struct PseRows : PairRows {
   bool shared_batch = false;  ///< whether all batch elements share one bias, so that dpse is a sum over b
   bool shared_rows = false;   ///< whether all rows share one row of bias, so that dpse is a sum over i
+  bool shared_heads = false;  ///< for a gradient: whether it has one head for all heads, so that it is a sum over n
   /// Whether the bias has its compressed form, in which only the last 1024 rows are stored. A row i < sq - 1024 reads
-  /// the stored row m = i mod 1024, shifted by sk - 1024 + m - i columns. So the row finds the values at the same
-  /// distances from the diagonal.
+  /// the stored row m = i mod 1024, shifted by sk - 1024 + m - i columns. So a pair reads the stored value at the same
+  /// distance from the diagonal.
   bool compressed = false;
   bool sums = false;  ///< for a gradient: whether tiles add to f32 sums that the caller of the run provides
 
   /// For a gradient: returns whether tiles add to f32 sums instead of writing values.
-  [[nodiscard]] bool adds() const { return shared_batch || shared_rows || sums; }
+  [[nodiscard]] bool adds() const { return shared_batch || shared_rows || shared_heads || sums; }
 };
 
 /// The numbers that change scores and probabilities.
@@ -76,7 +77,7 @@ struct BoundAttention : ScoreNumbers {
   PairRows dense_mask;                  ///< layout of the mask; a dimension that is broadcast has stride 0
   PairTileLayout pair_mask;             ///< where the tiles of a PairMask lie
   Dims pair_mask_shape;                 ///< the shape of the planned PairMask, or no dimensions
-  std::vector<int64_t> dropout_offset;  ///< flat index of (sequence, head 0, row 0, key 0)
+  std::vector<int64_t> dropout_offset;  ///< flat index of each sequence's first pair
 
   std::vector<int64_t> q_start, kv_start;  ///< position of row 0 and key 0 per sequence; empty: all 0
   PhiloxState philox;
@@ -93,9 +94,9 @@ struct BoundAttention : ScoreNumbers {
   /// row's sink and 1.
   bool selected_keys = false;
   float lse_without_keys = -std::numeric_limits<float>::infinity();  ///< as ForwardRows::lse_without_keys
-  /// Whether K and V lie as a KeyStorage says. If so, tiles may have to copy K and V to f32 rows.
+  /// Whether tiles may have to copy K and V to f32 rows, because K and V are stored as a KeyStorage describes.
   bool decode = false;
-  /// If >= 0, dense_mask is the compressed mask of this sparse mode, which Run checks.
+  /// The sparse mode whose compressed mask dense_mask must be, or -1. Run checks the elements of the mask.
   int64_t compressed_mask_mode = -1;
 
   /// Returns whether a tile needs memory to convert the rows of a key block to f32.
@@ -118,7 +119,7 @@ struct ActualLengths {
 [[nodiscard]] Status CheckRunTensors(const BoundAttention& bound, std::span<const CallTensor> tensors,
                                      std::span<const int64_t> cu_q, std::span<const int64_t> cu_kv,
                                      const TensorView& dense_mask, const PairMask* pair_mask);
-/// Checks in Run that the PairMask, which may be another object, has the planned shape.
+/// Checks in Run that the PairMask has the planned shape. It may be another object than the planned one.
 [[nodiscard]] Status CheckPlannedPairMask(const PairMask* mask, const Dims& planned);
 /// Checks in Run that the lengths are the planned ones.
 [[nodiscard]] Status CheckRunLengths(const BoundAttention& bound, const ActualLengths& lengths);

@@ -27,8 +27,8 @@ struct BoundAttentionGrad {
   int64_t dslopes_batch_stride = 0;
   bool dslopes_shared = false;
   layout::Stats dsink;
-  /// If batch elements share one sink per row, dsink is a sum over the batch, and this is its number of rows. Otherwise
-  /// 0.
+  /// The number of rows of dsink if batch elements share one sink per row, so that dsink is a sum over the batch.
+  /// Otherwise the number is 0.
   int64_t dsink_shared_rows = 0;
   tiling::Interval unused_keys = {};  ///< TND rows of keys past the last prefix sum, whose gradients are written as 0
 };

@@ -52,7 +52,8 @@ struct DenseTensors {
   static constexpr TensorView kNoTensor{};
 };
 
-/// Returns the tensors of the forward that its gradients have too: all except lse.
+/// Returns the tensors that the arguments of a forward and of its backward have in common: all of the forward except
+/// lse.
 template <typename Args>
 [[nodiscard]] DenseTensors ForwardTensors(const Args& args) {
   return {.q = args.q,
@@ -93,15 +94,14 @@ struct Binding {
 [[nodiscard]] Status BindScalars(Binding& call);  ///< binds the numbers, pse_type, layout and heads
 /// Binds types, sizes and rows of query, key, value, their rope parts and out.
 [[nodiscard]] Status BindShapes(Binding& call);
-[[nodiscard]] Status BindLengths(
-    /// Makes the sequences, without masks, from prefix sums or lengths; finds the rows past the last sequence.
-    Binding& call);
+/// Makes the sequences, without masks, from prefix sums or lengths. Finds the rows past the last sequence.
+[[nodiscard]] Status BindLengths(Binding& call);
 [[nodiscard]] Status BindStatistics(Binding& call);  ///< binds softmax_max, softmax_sum, lse, sink
 [[nodiscard]] Status BindMask(Binding& call);        ///< makes the mask of each sequence, binds dense_mask
 [[nodiscard]] Status BindPse(Binding& call);         ///< binds pse, slopes
 [[nodiscard]] Status BindDropout(Binding& call);     ///< binds drop_mask, keep_prob, seed
 
-/// Calls all Bind functions of this file, in their order.
+/// Calls all Bind functions above, in the order of their declarations.
 [[nodiscard]] Status BindParts(Binding& call);
 
 /// Binds a prompt or decode call as BindAttention binds a training call. The caller then sets BoundAttention::planned.
@@ -127,7 +127,7 @@ struct PairSources {
 
 /// Checks type and view of a dense mask.
 [[nodiscard]] Status CheckMaskTensor(const TensorView& mask);
-/// Checks a mask that only stands for a compressed mode: its type, view and shape.
+/// Checks type, view and shape of the mask tensor of a compressed mode. The elements are not checked here.
 [[nodiscard]] Status CheckCompressedMask(const TensorView& mask, int64_t sparse_mode);
 
 /// Returns the layout of a checked dense mask, [Sq,Sk] or [B|1,N|1,Sq,Sk].
@@ -136,7 +136,7 @@ struct PairSources {
 /// Returns the layout of a checked sink or of its gradient: [N], [B|1,N,Sq] or packed [T,N].
 [[nodiscard]] layout::Stats SinkStats(const TensorView& tensor, bool packed);
 
-/// Returns the layout of dpse, a checked tensor with the shape of the bound `pse`.
+/// Returns the layout of dpse, a checked tensor with the sizes of the bound `pse`, or one head.
 [[nodiscard]] PseRows GradPseRows(const PseRows& pse, const TensorView& dpse);
 
 /// Checks, for BindMask, that the device would accept a mask from Mask::FromSparseMode.

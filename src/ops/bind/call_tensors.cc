@@ -15,8 +15,8 @@ CallTensor Placed(const char* name, const View& tensor, bool required, bool outp
   return {name, tensor.data, tensor.dtype, &tensor.shape, &tensor.stride, required, output};
 }
 
-/// If the tensor is one of the attention's, makes it count as absent. A loss with p_head_mean does not read these
-/// tensors.
+/// Makes a tensor of the attention count as absent. An indexer loss with p_head_mean does not read the tensors of the
+/// attention.
 void ForgetAttention(CallTensor& tensor) {
   for (const std::string_view name : {"q", "k", "q_rope", "k_rope", "softmax_max", "softmax_sum"}) {
     if (tensor.name != name) continue;

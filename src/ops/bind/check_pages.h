@@ -9,8 +9,8 @@
 
 namespace fa::ops {
 
-/// Checks in Run that the entries `used` of row b of block_table are numbers of existing pages. @return
-/// kInvalidArgument: "block_table[0][3]=12, want 0..11 (k.shape[0])"
+/// Checks in Run that the entries of row b of block_table in the interval `used` are numbers of existing pages.
+/// @return kInvalidArgument: "block_table[0][3]=12, want 0..11 (k.shape[0])"
 [[nodiscard]] Status CheckPages(const layout::BlockTable& table, int64_t b, tiling::Interval used,
                                 const char* name = "block_table", const char* pages = "k");
 

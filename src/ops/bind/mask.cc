@@ -28,7 +28,8 @@ constexpr auto kRamp = [] {
 
 const uint8_t* ExpectedRow(int64_t row) { return kRamp.data() + (row < kSide ? kSide - 1 - row : kSide / 2); }
 
-// Returns the first column that differs, or kSide if none differs. Any non-zero byte counts as 1.
+// Returns the first column in which `row` differs from `expected`, or kSide if there is none. Any non-zero byte counts
+// as 1.
 int64_t FirstWrong(const uint8_t* row, int64_t column_stride, const uint8_t* expected) {
   if (column_stride == 1 && std::memcmp(row, expected, static_cast<size_t>(kSide)) == 0) return kSide;
   for (int64_t j = 0; j < kSide; ++j) {

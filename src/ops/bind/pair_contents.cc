@@ -17,7 +17,7 @@ int64_t RowsOfBits(const PairMask::Contents& contents, int64_t rows) {
   return core::CeilDiv(rows, int64_t{1} << contents.row_shift);
 }
 
-/// Keeps the tiles of a group whose bits lie at `words`.
+/// Finds the kinds of the tiles of a group whose bits lie at `words`, and copies the bits of partial tiles to `group`.
 /// @param rows  the number of rows of bits
 void KeepGroup(const uint64_t* words, int64_t rows, int64_t keys, uint8_t* kinds, PairTiles::Group& group) {
   FindKinds(words, PairTileLayout::kGroupWords, rows, keys, kinds);
@@ -92,7 +92,7 @@ Status MakeTiles(PairMask::Contents& contents, const PairRegion& region, PairSou
   return ParallelRows(context, region.size(), 1, RowsFunction(make));
 }
 
-/// Counts the tiles and the bytes of contents that are complete.
+/// Counts the tiles and the bytes of `contents`, whose tiles have all been made.
 void Complete(PairMask::Contents& contents) {
   for (const uint8_t kind : contents.kinds) {
     int64_t& count = (kind & PairTiles::kPartial) != 0 ? contents.counts.partial

@@ -34,10 +34,10 @@ struct PairMask::Contents {
 
 namespace ops {
 
-/// Writes the bits of the rows and keys of a plane, (batch, head, rows, keys, words, stride). If rows share their bits,
-/// the bits are written for the first of these rows only. A set bit drops its pair, and bits behind the last key are 0.
-/// The keys begin at a multiple of PairTileLayout::kGroupKeys. The first key of a row has the lowest bit of the row's
-/// first word. Rows of bits are `stride` words apart.
+/// A function f(batch, head, rows, keys, words, stride), which writes the bits of these rows and keys of a plane to
+/// `words`. If rows share their bits, the bits are written for the first of these rows only. A set bit drops its pair,
+/// and bits behind the last key are 0. The keys begin at a multiple of PairTileLayout::kGroupKeys. The first key of a
+/// row has the lowest bit of the row's first word. Rows of bits are `stride` words apart.
 using PairSource = core::FunctionRef<void(int64_t, int64_t, tiling::Interval, tiling::Interval, uint64_t*, int64_t)>;
 
 /// Tile rows of some planes of a mask.
@@ -52,10 +52,10 @@ struct PairRegion {
   [[nodiscard]] int64_t TileRowOf(int64_t i) const { return tile_row + i % tile_rows; }
 };
 
-/// The most pairs of a mask.
+/// The largest number of pairs that a mask may have.
 inline constexpr int64_t kMostPairs = int64_t{1} << 60;
 
-/// Returns contents of this shape without tiles.
+/// Returns contents of this shape, whose tiles have not been made yet.
 [[nodiscard]] std::shared_ptr<PairMask::Contents> MakeContents(const Dims& shape, int row_shift = 0);
 /// Returns the tiles of contents, for reading.
 [[nodiscard]] PairTiles TilesOf(const PairMask::Contents& contents, const PairTileLayout& where);
@@ -65,7 +65,7 @@ inline constexpr int64_t kMostPairs = int64_t{1} << 60;
 /// Makes the tiles of a region from a source, in parallel. The source is called once per tile row and group of tiles.
 [[nodiscard]] Status MakeTiles(PairMask::Contents& contents, const PairRegion& region, PairSource source,
                                Context* context);
-/// Counts the tiles and the bytes of contents that have all tiles.
+/// Counts the tiles and the bytes of `contents`. All tiles must have been made.
 void Complete(PairMask::Contents& contents);
 
 }  // namespace ops

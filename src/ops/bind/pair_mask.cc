@@ -59,7 +59,7 @@ auto DroppedByNumbers(DType dtype, std::atomic<bool>& adds) {
   };
 }
 
-/// Finds the wrong entry that comes first in the lists, which the error names. Threads may add entries in any order.
+/// Finds the first wrong entry of the lists, which the error names. Threads may add wrong entries in any order.
 class FirstWrongEntry {
  public:
   void Add(int64_t entry) {
@@ -90,8 +90,8 @@ void KeepBlock(uint64_t* words, const PairLists& lists, int64_t block, Interval 
   Keep(words, {std::max(first, keys.begin) - keys.begin, std::min(end, keys.end) - keys.begin});
 }
 
-/// Returns how many rows of a tile share their bits, as PairTiles::row_shift: the largest power of 2 that divides a
-/// block's rows and a tile.
+/// Returns PairTiles::row_shift: 2^row_shift is the largest power of 2 that divides both a block's rows and a tile's
+/// rows.
 int RowShiftOf(const PairLists& lists) {
   return std::countr_zero(static_cast<uint64_t>(lists.block_rows | PairTileLayout::kTile));
 }

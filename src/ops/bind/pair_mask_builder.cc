@@ -24,7 +24,7 @@ bool IsMade(const PairMask::Contents& contents, const ops::PairRegion& region) {
   return false;
 }
 
-/// Checks where a slab lies in the mask.
+/// Checks that a slab lies inside the mask, has all keys, and consists of whole tile rows.
 Status CheckSlab(const Dims& whole, const Dims& part, int64_t batch, int64_t head, int64_t row) {
   const int64_t first[] = {batch, head, row};
   const char* const names[] = {"batch", "head", "row"};

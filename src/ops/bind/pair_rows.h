@@ -20,7 +20,7 @@ struct PairSourceView {
   DType dtype;
   Dims shape, stride;
 
-  /// Returns the address of an element of dimensions 0 to 2.
+  /// Returns the address of the first element of a row.
   [[nodiscard]] const std::byte* Row(int64_t batch, int64_t head, int64_t row) const {
     return data + (batch * stride[0] + head * stride[1] + row * stride[2]) * static_cast<int64_t>(SizeOf(dtype));
   }
@@ -35,7 +35,8 @@ struct PairSourceView {
 /// Checks a mask of bytes.
 [[nodiscard]] Result<PairSourceView> BindPairBytes(const TensorView& mask);
 
-/// A source that turns a row of elements into bits, 64 at a time. `dropped(elements, stride, count)` returns a word.
+/// A source that turns a row of elements into bits, 64 at a time. `dropped(elements, stride, count)` returns the bits
+/// of `count` elements as a word.
 template <typename Dropped>
 class PairRowSource {
  public:

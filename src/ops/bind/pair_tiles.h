@@ -54,7 +54,7 @@ struct PairTiles {
     const int64_t plane = where->plane[static_cast<size_t>(sequence)] + head / where->heads_per_plane;
     return plane * where->tile_rows() + (where->one_row ? 0 : row / PairTileLayout::kTile);
   }
-  /// Returns which of its tile's rows of bits a row has.
+  /// Returns which row of bits of its tile holds the bits of `row`.
   [[nodiscard]] int64_t RowInTile(int64_t row) const {
     return where->one_row ? 0 : row % PairTileLayout::kTile >> row_shift;
   }

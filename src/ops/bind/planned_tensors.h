@@ -20,7 +20,7 @@ struct PlannedTensor {
   int64_t span_bytes = 0;  ///< bytes from the tensor's first byte to the end of its last element
 };
 
-/// Returns what to keep of checked tensors, in the order of the tensors.
+/// Returns what a plan keeps about checked tensors: one entry per tensor, in the same order.
 [[nodiscard]] std::vector<PlannedTensor> KeepPlanned(std::span<const CallTensor> tensors);
 
 /// Checks that the tensor is the planned one: shape, stride, type, presence.

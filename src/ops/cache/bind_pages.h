@@ -38,7 +38,7 @@ struct BoundPages {
 /// Checks that both caches have pages of one size, because a slot is a place in both.
 [[nodiscard]] Status CheckSamePageRows(const BoundPages& key, const BoundPages& value);
 
-/// Checks that the form is one of the enumeration.
+/// Checks that `form` is a value of the enumeration.
 [[nodiscard]] Status CheckForm(CacheForm form);
 
 }  // namespace fa::ops

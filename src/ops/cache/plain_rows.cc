@@ -6,8 +6,8 @@
 namespace fa::ops {
 namespace {
 
-// Places are known long before rows reach them, so their lines are fetched this many rows ahead. A CPU writes in order,
-// and would wait for each line that is in no cache.
+// The cache lines of a place are prefetched this many rows before its row is copied. Otherwise the CPU, which writes in
+// order, would wait for each line that is in no cache.
 constexpr int64_t kAhead = 16;
 
 const void* PlaceOf(const PlainRows& rows, int64_t slot, int64_t byte) {
@@ -38,8 +38,8 @@ void CopyPlainRow(const PlainRows& rows, int64_t row, int64_t slot) {
   if (at < bytes) std::memcpy(to + bytes - kLineOfMemory, from + bytes - kLineOfMemory, kLineOfMemory);
 }
 
-/// Returns how many of the first places follow one another. If there are several shares, the places that are counted
-/// belong to one share.
+/// Returns how many slots at the front of `slots` are consecutive numbers. If there are several shares, the count stops
+/// at the next multiple of kNeighbours, because only the places before it surely belong to the same share.
 template <typename Slot>
 int64_t RunLength(std::span<const Slot> slots, const PlaceShare& share) {
   const auto first = static_cast<int64_t>(slots[0]);
@@ -56,8 +56,7 @@ void CopyPlainRun(const PlainRows& rows, int64_t row, int64_t slot, int64_t coun
   std::memcpy(rows.to + slot * rows.to_row, rows.from + row * rows.from_row, static_cast<size_t>(count * rows.bytes));
 }
 
-/// Copies the rows of a share of the places, one after the other. Places are known long before rows reach them, so
-/// their lines are fetched in time: a CPU writes in order, and would wait for each line that is in no cache.
+/// Copies the rows of a share of the places, one after the other.
 /// @tparam kBytes  bytes per row of all tensors, or 0 if only the tensors tell
 template <int64_t kBytes, typename Slot>
 void CopyPlainRows(std::span<const PlainRows> tensors, std::span<const Slot> slots, const PlaceShare& share) {
@@ -116,11 +115,18 @@ void StreamTensor(const PlainRows rows, std::span<const Slot> slots, const Place
   }
 }
 
+// Rows of at most this many bytes are streamed only if they have whole lines alone. Most of the other rows have at most
+// one whole line, and the lines at their ends must be read anyway. On a Zen 4, usual stores take 0.75 times as long for
+// 64 bytes, and 0.9 times as long for 128 bytes.
+constexpr int64_t kUsualBytes = 2 * kLineOfMemory;
+
 template <typename Slot>
 void StreamRowsOf(std::span<const PlainRows> tensors, std::span<const Slot> slots, const PlaceShare& share) {
   for (const PlainRows& rows : tensors) {
     if (rows.HasWholeLines()) {
       StreamTensor<true>(rows, slots, share);
+    } else if (rows.bytes <= kUsualBytes) {
+      ScatterRowsOf(std::span(&rows, 1), slots, share);
     } else {
       StreamTensor<false>(rows, slots, share);
     }

@@ -9,13 +9,13 @@
 
 namespace fa::ops {
 
-/// Rows of key or of value that go to their places unchanged and as one piece each, of at least kLineOfMemory bytes.
-/// Places lie evenly apart.
+/// Rows of key or value that are copied unchanged to their places in the cache. Each row is one piece of at least
+/// kLineOfMemory bytes. Places lie evenly apart.
 struct PlainRows {
   const std::byte* from = nullptr;
   std::byte* to = nullptr;
   int64_t from_row = 0, to_row = 0;  ///< bytes between rows
-  int64_t bytes = 0;                 ///< of a row
+  int64_t bytes = 0;                 ///< bytes per row
 
   [[nodiscard]] bool IsDense() const { return from_row == bytes && to_row == bytes; }
   /// Returns whether no line of memory has parts of two places.

@@ -21,7 +21,7 @@ struct RowQuantizer {
   DType from = DType::kF32, to = DType::kI8;
   std::array<RowDim, RowCopy::kLoops> dims;  ///< heads, chunks of a head, columns of a chunk; strides in bytes
   bool given = false;
-  int64_t given_head = 0;                                 ///< the stride of a given scale, in bytes
+  int64_t given_head = 0;                                 ///< bytes from a head's given scale to the next head's
   int64_t scale_page = 0, scale_head = 0, scale_row = 0;  ///< strides of the cache of scales, in bytes
 };
 
@@ -41,8 +41,8 @@ struct QuantizedTensors {
 /// Checks that the numbers of a given scale are positive and finite.
 [[nodiscard]] Status CheckGivenScale(const NamedTensor& scale);
 
-/// Where a row lies, where it goes, and where its scales lie: `given` if the caller gives them, otherwise `own`, to
-/// which they are written.
+/// A row to quantise at `from`, and its place in the cache at `to`. The scales that the caller gives lie at `given`.
+/// Without given scales, the scales of the row are written to `own`.
 struct QuantizedRow {
   const std::byte* from = nullptr;
   std::byte* to = nullptr;

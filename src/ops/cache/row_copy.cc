@@ -8,8 +8,9 @@
 namespace fa::ops {
 namespace {
 
-// The number of rows that are copied together, piece by piece. Eight chunks of 32 bytes, the device's size, are whole
-// cache lines of the cache. Eight lines of rows stay in L1 until their second chunk is read.
+// The number of rows that are copied together, piece by piece. In a paged cache, eight neighbouring chunks of 32 bytes
+// (the device's size) fill whole lines of memory. The eight lines that are read stay in L1 until the second chunk of
+// each line is read.
 constexpr int64_t kTogether = 8;
 
 // Copies one piece of each row. A size that the compiler knows becomes a few moves.

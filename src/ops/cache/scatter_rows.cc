@@ -232,7 +232,8 @@ void ScatterShare(const BoundScatter& bound, const ScatterRowsArgs& args, const 
   const ops::IndexTensor slots = Indices(args.slot_mapping);
   const ops::IndexTensor sources = args.source_rows.data == nullptr ? ops::IndexTensor() : Indices(args.source_rows);
   const ops::QuantizedTensors keys = KeyTensors(args), values = ValueTensors(args);
-  int64_t row = 0, slot = 0, count = 0;  // rows not written yet, which follow one another, as do their places
+  // A run of `count` consecutive rows with consecutive places, which has not been written yet.
+  int64_t row = 0, slot = 0, count = 0;
   const auto write_run = [&] {
     WriteRun(bound.key_quantizer, bound.key, keys, args.key_cache, row, slot, count);
     if (!bound.has_value) return;

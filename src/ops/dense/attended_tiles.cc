@@ -24,9 +24,9 @@ constexpr float kMostSum = 0x1p64f, kLeastSum = 0x1p-1f;
 // reciprocal is a normal number.
 constexpr float kMostAboveReference = 80;
 
-// K and V of larger heads do not stay in the 2 MiB of L2 of the cores with a tile unit. On an Emerald Rapids, groups of
-// eight strips and blocks of eight chunks were the fastest choice for such heads. For smaller heads single strips with
-// blocks of four chunks were the fastest.
+// If K and V of a KV head take more than kGroupedHeadBytes, they do not stay in the 2 MiB of L2 of the cores with a
+// tile unit. On an Emerald Rapids, groups of eight strips and blocks of eight chunks were the fastest choice for such
+// heads. For smaller heads single strips with blocks of four chunks were the fastest.
 constexpr int64_t kGroupedHeadBytes = int64_t{1} << 20, kAttendedGroup = 8, kAttendedChunks = 4;
 
 /// What masks and passes need to know about the strips of a call of attend_tiles.

@@ -20,7 +20,7 @@ class AttendedTiles {
                 const ForwardRows& rows, const ForwardStrips& strips)
       : problem_(problem), kernels_(kernels), rows_(rows), strips_(strips) {}
 
-  /// Returns whether the kernels have the loop for heads of these sizes.
+  /// Returns whether the kernels have the loop for the head sizes of `problem`.
   [[nodiscard]] static bool Takes(const core::kernels::KernelTable& table, const tiling::AttentionProblem& problem);
 
   /// Visits all keys of strips that ForwardStrips has opened. The strips' row_max are then references, not maxima.

@@ -32,14 +32,14 @@ struct BackwardSlot {
   float* d_out = nullptr;     ///< panels of pack_rows
   float* dk = nullptr;        ///< rows [d + d_rope], which lie as KeyColumns says
   float* dv = nullptr;        ///< rows [dv], which lie as KeyColumns says
-  /// K as rows [d + d_rope] or, for kernels of pairs, in the form of BackwardBuffers::KeyOffset. Unused if kernels read
-  /// the caller's rows.
+  /// K as rows [d + d_rope] or, for kernels of pairs, in the form that BackwardBuffers::KeyOffset describes. Unused if
+  /// kernels read the caller's rows.
   float* k = nullptr;
   float* v = nullptr;  ///< rows [dv]; unused if kernels read the caller's rows
 };
 
-/// How rows of dK or dV lie: one after the other, or in groups of 32 columns, [group][key][32]. Then a block of 32 keys
-/// by 32 columns is contiguous, as the products of the tile unit want it.
+/// How rows of dK or dV lie: one after the other, or in groups of 32 columns, [group][key][32]. In groups, a block of
+/// 32 keys by 32 columns is contiguous, as the products of the tile unit need it.
 struct KeyColumns {
   static constexpr int64_t kGroup = 32;
   int64_t row = 0;    ///< floats from a key to the next key
@@ -59,11 +59,6 @@ struct BackwardScratch {
   float* bias = nullptr;    ///< staged rows of a compressed pse
   char* loop = nullptr;     ///< memory for GradientColumn::memory
 };
-
-/// Returns whether dpse is a sum over heads, which share the bias.
-[[nodiscard]] inline bool SharesHeads(const PseRows& dpse) {
-  return !dpse.sequences.empty() && dpse.sequences[0].head == 0;
-}
 
 /// The sizes of the sums of a bias gradient that batch elements or heads share.
 struct PairBiasSizes {
@@ -104,13 +99,13 @@ class BackwardBuffers {
   }
   /// Returns whether the kernels' loop `gradient_tiles` computes strips.
   [[nodiscard]] bool loops() const { return loops_; }
-  /// Returns the name of the kernels for plans in words.
+  /// Returns the name of the kernels in the text that describes a plan.
   [[nodiscard]] std::string KernelName(const core::kernels::KernelTable& table) const {
     return std::string(table.widest().name) + (loops_ ? "_gradient_tiles" : "");
   }
-  /// Returns the offset, in floats, of key `begin` in BackwardSlot::k or KeySums::k. With kernels of pairs, `begin` is
-  /// the first key of a column. There, a column has pairs of rows of K and, for `gradient_tiles`, then tiles of K and
-  /// of V.
+  /// Returns the offset, in floats, of key `begin` in BackwardSlot::k or KeySums::k. With kernels of pairs, `begin`
+  /// must be the first key of a column. The memory of a column then has pairs of rows of K and, for `gradient_tiles`,
+  /// after them tiles of K and tiles of V.
   [[nodiscard]] int64_t KeyOffset(int64_t begin) const {
     assert(begin >= 0 && (!pairs_ || begin % 2 == 0));
     if (!pairs_) return begin * columns_qk_;

@@ -64,8 +64,9 @@ struct BackwardTile::Tile {
   ColumnStrips strips = {};
   KeyRows keys = {};
   KeyRows keys_of_dq = {};  ///< the column's K for the product dS^T K
-  /// Whether all values of the column's K are finite, and whether all values of the rows' Q and dO are finite. Masked
-  /// pairs are multiplied with these values. Each member is empty until a strip asks for it.
+  /// Whether all values of the column's K are finite, and whether all values of the rows' Q and dO are finite. A masked
+  /// pair multiplies these values by 0, which gives NaN for a value that is not finite. Each member is empty until a
+  /// strip asks for it.
   std::optional<bool> keys_finite = {}, rows_finite = {};
   float* q = nullptr;  ///< panels of pack_rows with as many rows as the tile
   float* q_rope = nullptr;
@@ -179,7 +180,7 @@ void BackwardTile::OpenRows(Tile& tile) const {
   if (float* slopes = buffers_.RowSlope(workspace_); slopes != nullptr) {
     std::fill_n(slopes + buffers_.RowBase(item.sequence) + row_base, tile.rows(), 0.0f);
   }
-  if (has_dpse() && !adds_bias()) {
+  if (has_dpse() && !rows_.dpse.where->adds()) {
     const layout::MutableRowsView dpse = rows_.dpse.Of(item.sequence);
     for (int64_t row = item.row_begin; row < item.row_end; ++row) dpse.Clear(0, item.head, row, tile.sequence.sk);
   }
@@ -295,7 +296,7 @@ void BackwardTile::BindKeys(Tile& tile) const {
 }
 
 /// Lets the products prefetch what the next tile reads.
-/// @param rows  receives the list of rows that the next tile packs; it must live until the products are done
+/// @param rows  receives the list of rows that the next tile packs; `rows` must live until the products are done
 void BackwardTile::FetchNext(Tile& tile, TileFetch& rows) const {
   constexpr int64_t kMostBytes = int64_t{192} << 10;  // more would drive this tile's data out of L2
   int64_t lines = 0;
@@ -363,7 +364,7 @@ void BackwardTile::StripGradients(Tile& tile, ColumnStrip& strip) const {
   const int64_t columns = problem_.d + problem_.d_rope;
   const bool exact_dq = strip.may_meet_masked && !KeysFinite(tile);
   const bool exact_sums = strip.may_meet_masked && !QueryPanelsFinite(tile);
-  // The first product of a row group starts at 0.
+  // The first tile of a row group starts dQ at 0, and later tiles add to dQ.
   const float* alpha = tile.item.first_of_rows ? nullptr : kUnitAlpha.data();
 
   const float factor = passes.scale().exp2_factor;
@@ -486,8 +487,8 @@ void BackwardTile::BiasGradient(const Tile& tile, const ColumnStrip& strip) cons
     rows[i] = pairs != nullptr ? static_cast<void*>(pairs + sizes.Offset(b, head, row) + strip.keys.begin)
                                : dpse.At(0, head, row, strip.keys.begin);
   }
-  strip.kernels->passes.bias_gradient(ds, strip.keys.size(), factor, adds_bias(), rows,
-                                      adds_bias() ? DType::kF32 : where.dtype, strip.lanes.count);
+  strip.kernels->passes.bias_gradient(ds, strip.keys.size(), factor, where.adds(), rows,
+                                      where.adds() ? DType::kF32 : where.dtype, strip.lanes.count);
 }
 
 /// dV += P^T dO and dK += dS^T Q over all strips. Strips visit different intervals of keys, whose begins and ends do

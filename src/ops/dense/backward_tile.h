@@ -22,7 +22,7 @@ struct KeySums {
   bool begin = true, end = true;
   float *dk = nullptr, *dv = nullptr;
   int64_t dk_head = 0, dv_head = 0;
-  float *k = nullptr, *v = nullptr;  ///< memory for K and V of these columns, if tiles copy them
+  float *k = nullptr, *v = nullptr;  ///< memory for K and V of the keys, if tiles copy K and V
   int64_t k_head = 0, v_head = 0;
   float* bias = nullptr;  ///< gradient of a bias with one row for all queries; only with one query head per kv head
   int64_t bias_head = 0;
@@ -61,8 +61,6 @@ class BackwardTile {
   [[nodiscard]] bool KeysFinite(Tile& tile) const;
   [[nodiscard]] bool QueryPanelsFinite(Tile& tile) const;
   [[nodiscard]] bool has_dpse() const { return rows_.dpse.data != nullptr; }
-  /// Returns whether tiles add to f32 sums of the bias gradient instead of writing its values.
-  [[nodiscard]] bool adds_bias() const { return rows_.dpse.where->adds() || buffers_.PairBias(workspace_) != nullptr; }
   /// Returns whether dS is also read as f32, and not only by the products.
   [[nodiscard]] bool reads_ds() const { return has_dpse() || rows_.dslopes.data != nullptr || rows_.scores.caps(); }
   void OptionalGradients(const Tile& tile, const ColumnStrip& strip) const;

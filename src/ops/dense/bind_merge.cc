@@ -17,7 +17,8 @@ struct NamedView {
   TensorView tensor;
 };
 
-// Returns the layout of a merge's tensors. All three outputs of BNSD_BSND attention lie in BSND.
+// Returns the layout of prev_out, cur_out and out. All three are outputs of attention, so for BNSD_BSND they lie in
+// BSND.
 Layout ResultLayout(Layout layout) { return layout::OutputLayout(layout); }
 
 Status CheckOut(const NamedView& named, const NamedView& first, Layout layout) {

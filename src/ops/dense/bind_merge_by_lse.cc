@@ -87,7 +87,7 @@ std::vector<PlannedTensor> KeepList(const char* name, std::span<const TensorView
   return KeepPlanned(list);
 }
 
-/// Checks a list, and that no output shares elements with its tensors.
+/// Checks that the tensors of a list are the planned ones, and that no output shares elements with them.
 Status CheckList(const char* list, std::span<const TensorView> tensors, std::span<const PlannedTensor> planned,
                  const CallTensors& outputs, std::span<const PlannedTensor> planned_outputs) {
   if (tensors.size() != planned.size()) {

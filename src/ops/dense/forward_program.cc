@@ -13,8 +13,9 @@
 namespace fa::ops {
 namespace {
 
-/// Returns the kernels of a call. If keys are compressed, strips multiply keys that were widened to f32. But the
-/// kernels of few rows stay those for the queries' type. With whole rows there are no kernels of few rows.
+/// Returns the kernels of a call. If keys are compressed, these are the f32 kernels, because tiles widen keys to f32.
+/// Only the kernels of few rows are still those of problem.dtype. With problem.whole_rows, no kernels of few rows
+/// are used.
 core::kernels::KernelTable TableOf(const Context& context, const BoundAttention& bound) {
   const core::kernels::KernelTable& own = KernelsOf(context, bound.problem.dtype);
   if (!core::kernels::IsCompressed(bound.k.dtype)) return own;

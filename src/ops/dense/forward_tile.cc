@@ -100,7 +100,7 @@ void ForwardTile::RunTile(const tiling::ForwardItem& item, const tiling::Forward
   for (int64_t s = 0; s < count; ++s) strips_.Finish(strips[s], scratch);
 }
 
-/// Computes a tile whose keys are packed as tiles.
+/// Computes a tile whose keys are packed for the tile unit.
 void ForwardTile::AttendTiles(const tiling::ForwardItem& item, const FoldedRows& folded,
                               const TileScratch& scratch) const {
   assert(item.parts == 1);

@@ -33,15 +33,15 @@ struct ForwardBuffers {
 /// rows.
 [[nodiscard]] size_t PartStateFloats(int64_t rows, int64_t dv);
 
-/// Returns whether the keys of a sequence are one block. Then an output state by rows pays: it needs no transposition
-/// and no rescaling, and V of the block stays in L1 from one register block of rows to the next. With longer sequences,
-/// reading V costs more: four vectors per key, where a state along the lanes reads eight numbers. At S = 1024 a state
-/// by rows is 2 % slower with D = 64 and 20 % slower with D = 128.
+/// Returns whether the keys of a sequence are one block. If so, an output state by rows is faster: it needs no
+/// transposition and no rescaling, and V of the block stays in L1 from one register block of rows to the next. With
+/// more blocks, a state by rows is slower, because it reads four vectors of V per key, and a state along the lanes
+/// reads eight numbers. At S = 1024 a state by rows is 2 % slower with D = 64 and 20 % slower with D = 128.
 [[nodiscard]] bool IsShort(const tiling::AttentionProblem& problem, int64_t block_k, int32_t sequence);
 
-/// Returns the kernels for the first strip of `rows` rows of a sequence. If all rows of the sequence and group are few,
-/// the result is the kernels of few rows. Kernels of few rows give other bits than other kernels, so the choice depends
-/// on the sequence alone.
+/// Returns the kernels for a strip of a sequence that begins `rows` rows before the end of a tile. If the rows of all
+/// query heads of a KV head are few, the result is the kernels of few rows. Kernels of few rows give other bits than
+/// other kernels, so the choice depends on the sequence alone.
 [[nodiscard]] const core::kernels::StripKernels& ForwardKernels(const core::kernels::KernelTable& table,
                                                                 const tiling::AttentionProblem& problem,
                                                                 int64_t block_k, int32_t sequence, int64_t rows);
@@ -72,8 +72,8 @@ class ForwardTile {
   const tiling::ForwardPlan& plan_;
   const core::kernels::KernelTable& table_;
   const ForwardRows& rows_;
-  /// Whether the strips of a short sequence prefetch the next tile. With kernels of pairs, only strips with a state by
-  /// rows do, if keys lie in one tensor.
+  /// Whether a tile of a short sequence (IsShort) prefetches the next tile. With kernels of pairs, this needs a state
+  /// by rows and keys in one tensor.
   bool fetches_tiles_;
   ForwardBuffers buffers_;
   std::byte* workspace_;

@@ -13,7 +13,7 @@
 namespace fa::ops {
 
 /// Returns `sum` plus the gradient of a head's sink in a sequence. Rows are added one by one, in their order, in
-/// double. So earlier calls may have added rows before them, and later calls may add rows after them.
+/// double. So several calls for consecutive rows give the same sum as one call.
 /// @param delta  one value per row of the sequence and head, in order
 [[nodiscard]] double AddSinkRows(const GradRows& rows, float sink, const tiling::Sequence& sequence, int64_t b,
                                  int64_t head, const float* delta, double sum);
@@ -41,8 +41,8 @@ void WritePairBias(const core::kernels::KernelTable& table, const PairSizes& siz
 /// Clears the sums to which the tiles of a run add. Must be called before the graph runs.
 void ClearGradientSums(const tiling::AttentionProblem& problem, const BackwardBuffers& buffers, std::byte* workspace);
 
-/// Computes dsink, dslopes and, if rows or the batch share a bias, dpse from the tiles' sums, with b and i ascending.
-/// Must be called after the graph has run.
+/// Computes dsink, dslopes and, if rows or the batch share a bias, dpse from the tiles' sums. Batch elements and rows
+/// are added in ascending order. Must be called after the graph has run.
 void WriteGradientSums(const tiling::AttentionProblem& problem, const core::kernels::KernelTable& table,
                        const GradRows& rows, const BackwardBuffers& buffers, std::byte* workspace);
 

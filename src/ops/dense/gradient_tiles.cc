@@ -73,7 +73,7 @@ void GradientTiles::Visit(const GradientColumn& column, const ColumnStrips& stri
   const int64_t columns = problem_.d + problem_.d_rope;
   StripArray<TileGradientStrip, kMaxTileStrips> visited;
   StripArray<const ColumnStrip*, kMaxTileStrips> owners;
-  int64_t blocks = 0;  // number of products of 32 x 32 sums
+  int64_t blocks = 0;  // number of products with 32 x 32 results
   for (int64_t i = 0; i < strips.size(); ++i) {
     const ColumnStrip& strip = strips[i];
     if (strip.keys.empty() || strip.kernels->tile_loops == nullptr) continue;

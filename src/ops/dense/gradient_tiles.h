@@ -26,15 +26,16 @@ struct GradientColumn {
               *v = nullptr;  ///< k_pairs is written by pair_rows, k and v by pack_key_tiles
   const GradInputs& inputs;
   int64_t q_offset = 0;
-  bool accumulate = false;                    ///< whether the strips' dQ is added to; otherwise overwritten
+  bool accumulate = false;                    ///< whether the loop adds to the strips' dQ instead of overwriting dQ
   float* staging = nullptr;                   ///< memory for ScoreTile::Fill
   char* memory = nullptr;                     ///< TileGradientArgs::kMemoryBytes bytes for the loop
   core::kernels::FetchList* fetch = nullptr;  ///< lines to prefetch, or null
   int64_t lines = 0;                          ///< how many lines `fetch` has
 };
 
-/// Computes P, dS and dQ of a tile's strips with the kernels' loop `gradient_tiles`. The loop applies every pass and
-/// mask of the scores, but no dropout, and nothing but its products reads dS.
+/// Computes P, dS and dQ of a tile's strips with the kernels' loop `gradient_tiles`. The loop applies passes and masks
+/// of the scores, but no dropout. It gives dS only in the form that the products read, so it cannot serve gradients
+/// that need dS as f32 (softcap, dpse, dslopes).
 class GradientTiles {
  public:
   /// The caller keeps all arguments.
@@ -46,7 +47,7 @@ class GradientTiles {
 
   /// Returns whether the strip may have a masked pair in one of its chunks of keys.
   [[nodiscard]] bool MayMeetMasked(const ColumnStrip& strip, tiling::Interval column) const;
-  /// Computes all strips that have keys and the width of the loop.
+  /// Computes every strip that has keys and whose kernels have the loop.
   void Visit(const GradientColumn& column, const ColumnStrips& strips) const;
 
  private:

@@ -22,7 +22,7 @@ MaskTiles::MaskTiles(const BoundAttention& bound, int workers) {
   for (const tiling::Sequence& sequence : sequences) most_rows = std::max(most_rows, sequence.sq);
   if (!bound.has_dense_mask || most_rows < kLeastRows) return;
   const std::vector<PairRows::PerSequence>& bytes = bound.dense_mask.sequences;
-  // Masks of one call have the same strides, so they have the same number of planes and rows.
+  // The masks of all sequences have the same strides, so those of sequence 0 tell whether heads or rows share the mask.
   layout_.one_row = bytes[0].row == 0;
   layout_.rows = layout_.one_row ? 1 : most_rows;
   for (const tiling::Sequence& sequence : sequences) layout_.keys = std::max(layout_.keys, sequence.sk);
@@ -31,8 +31,9 @@ MaskTiles::MaskTiles(const BoundAttention& bound, int workers) {
   plan_ = tiling::MakeRowsPlan(static_cast<int64_t>(tile_rows()), 1, workers);
 }
 
-/// Sequences that share a mask share its planes; with TND all sequences do. A plane holds no more rows and keys than
-/// the sequences that share it: with left padding or trees of drafts, the planes of short sequences end early.
+/// Sequences that share a mask share its planes. With TND, all sequences share one mask. A plane has only the rows and
+/// keys that the longest of its sequences reads. Nothing beyond these may be read: with left padding or trees of
+/// drafts, the memory of the mask may end there.
 void MaskTiles::AddPlanes(const BoundAttention& bound, size_t b) {
   const std::vector<PairRows::PerSequence>& bytes = bound.dense_mask.sequences;
   const auto same = [&](const PairRows::PerSequence& x) { return x.offset == bytes[b].offset; };
@@ -63,7 +64,8 @@ Interval MaskTiles::KeysRead(const Plane& plane, Interval rows) const {
   if (plane.rule == nullptr) return {0, plane.keys};
   if (layout_.one_row) return plane.rule->KeysOfRows({0, plane.rule->sq});
   if (rows.begin >= plane.rule->sq) return {};
-  // A strip with one of these rows has at most kMaxStripWidth rows, and reads the keys that some of them keeps.
+  // A strip with one of these rows has at most kMaxStripWidth rows, and reads the keys that at least one of its rows
+  // keeps.
   return plane.rule->KeysOfRows(
       {std::max<int64_t>(rows.begin - kMaxStripWidth + 1, 0), std::min(rows.end - 1 + kMaxStripWidth, plane.rule->sq)});
 }

@@ -14,10 +14,10 @@
 
 namespace fa::ops {
 
-/// Turns the dense mask of a call from bytes into the tiles that a PairMask has, before the call's own tiles run. A
-/// call's tiles read the mask once per head, and the mask's tiles also show which keys need no visit. A call with few
-/// rows keeps the bytes, because it reads each byte once. The workspace has room for the bits of all mask tiles,
-/// because the mask's contents are not known while planning.
+/// Turns the dense mask of a call from bytes into the tiles of a PairMask, before the call's own tiles run. The call's
+/// tiles would read the bytes once per head. Mask tiles are read faster, and they show which keys need no visit. A call
+/// with few rows keeps the bytes, because it reads each byte once. The workspace has room for the bits of all mask
+/// tiles, because the mask's contents are not known while planning.
 class MaskTiles {
  public:
   /// `bound` must outlive the object.
@@ -40,8 +40,10 @@ class MaskTiles {
   struct Plane {
     int64_t from, stride;  ///< the first byte, and the bytes between rows
     int64_t rows, keys;    ///< the most rows and keys of the sequences that read the plane; nothing beyond may be read
-    const tiling::RowRule* rule;  ///< the rule of all sequences that read the plane; null if the rules differ
-    size_t words;                 ///< number of words of all planes before this plane
+    /// The keys that each row keeps apart from the dense mask; null if the sequences that read the plane keep different
+    /// keys.
+    const tiling::RowRule* rule;
+    size_t words;  ///< number of words of all planes before this plane
   };
 
   /// Adds the planes of the mask of sequence b.

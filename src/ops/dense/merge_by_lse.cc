@@ -22,7 +22,7 @@
 namespace fa {
 namespace {
 
-// The number of columns that are summed at a time. Longer rows compute the exponentials again for each block of so many
+// The number of columns that are summed at a time. A longer row computes the exponentials again for each such block of
 // columns.
 constexpr int64_t kColumns = 512;
 // The number of elements of all parts per task. A task then takes some tens of microseconds.

@@ -18,16 +18,33 @@ float LoadNumber(const std::byte* data, DType dtype, int64_t at) {
   }
 }
 
-/// Copies n numbers that lie `stride` elements apart.
-void CopyNumbers(const core::kernels::RowFunctions& kernels, const std::byte* from, DType dtype, int64_t stride,
-                 int64_t n, float* to) {
-  if (stride == 1) return kernels.widen({from, dtype, n}, 1, n, to, n);
-  if (dtype == DType::kF32) {  // the most frequent type
-    const auto* numbers = reinterpret_cast<const float*>(from);
-    for (int64_t i = 0; i < n; ++i) to[i] = numbers[i * stride];
-    return;
+/// Copies f32 numbers of n rows and kGroups groups, so that those of a group follow each other. Each row is read once.
+template <int64_t kGroups>
+void CopyGroups(const std::byte* from, int64_t stride, int64_t group_stride, int64_t n, float* to, int64_t to_group) {
+  const auto* numbers = reinterpret_cast<const float*>(from);
+  for (int64_t i = 0; i < n; ++i, numbers += stride) {
+    for (int64_t g = 0; g < kGroups; ++g) to[g * to_group + i] = numbers[g * group_stride];
   }
-  for (int64_t i = 0; i < n; ++i) to[i] = LoadNumber(from, dtype, i * stride);
+}
+
+/// Copies numbers of n rows, which lie `stride` elements apart. The numbers of a group then follow each other.
+void CopyNumbers(const core::kernels::RowFunctions& kernels, const std::byte* from, DType dtype, int64_t stride,
+                 int64_t groups, int64_t group_stride, int64_t n, float* to, int64_t to_group) {
+  if (dtype == DType::kF32 && stride != 1) {  // the most frequent type
+    switch (groups) {
+      case 2: return CopyGroups<2>(from, stride, group_stride, n, to, to_group);
+      case 4: return CopyGroups<4>(from, stride, group_stride, n, to, to_group);
+      default: break;
+    }
+  }
+  for (int64_t g = 0; g < groups; ++g, to += to_group) {
+    const std::byte* of_group = from + g * group_stride * static_cast<int64_t>(SizeOf(dtype));
+    if (stride == 1) {
+      kernels.widen({of_group, dtype, n}, 1, n, to, n);
+    } else {
+      for (int64_t i = 0; i < n; ++i) to[i] = LoadNumber(of_group, dtype, i * stride);
+    }
+  }
 }
 
 /// Reads the scales or the offsets of rows of a head. If they differ per row, the result is [group][key]. Otherwise the
@@ -47,13 +64,10 @@ const float* Read(const Antiquants& of, const layout::HeadRows& head, int64_t gr
     return reinterpret_cast<const float*>(head.At(keys.begin));
   }
   assert(keys.size() * of.groups <= kMostNumbers);
-  const int64_t group_bytes = group_stride * static_cast<int64_t>(SizeOf(head.dtype));
   for (int64_t key = keys.begin; key < keys.end;) {
     const int64_t end = head.RunEnd(key, keys.end, 0);
-    for (int64_t group = 0; group < of.groups; ++group) {
-      CopyNumbers(kernels, head.At(key) + group * group_bytes, head.dtype, head.stride, end - key,
-                  floats + group * keys.size() + key - keys.begin);
-    }
+    CopyNumbers(kernels, head.At(key), head.dtype, head.stride, of.groups, group_stride, end - key,
+                floats + key - keys.begin, keys.size());
     key = end;
   }
   return floats;
@@ -62,17 +76,27 @@ const float* Read(const Antiquants& of, const layout::HeadRows& head, int64_t gr
 }  // namespace
 
 Antiquantization ReadAntiquants(const Antiquants& of, const core::kernels::RowFunctions& kernels, int64_t sequence,
-                                int64_t head_kv, Interval keys, int64_t columns, float* floats) {
+                                int64_t head_kv, Interval keys, int64_t columns, bool in_place, float* floats) {
   Antiquantization by{.row_step = of.per_row ? 1 : 0, .group = of.groups == 1 ? 0 : 1};
   if (of.per_row && of.groups > 1) {
     by.group = columns / of.groups;
     by.group_step = keys.size();
   }
-  by.scale = Read(of, of.scale.Head(sequence, head_kv, 0), of.scale_group, kernels, keys, columns, floats);
-  if (of.offset.view.data != nullptr) {
-    by.offset =
-        Read(of, of.offset.Head(sequence, head_kv, 0), of.offset_group, kernels, keys, columns, floats + kMostNumbers);
+  const layout::HeadRows scale = of.scale.Head(sequence, head_kv, 0), offset = of.offset.Head(sequence, head_kv, 0);
+  const bool has_offset = of.offset.view.data != nullptr;
+  const auto lies = [&](const layout::HeadRows& head, int64_t group_stride) {
+    return head.dtype == DType::kF32 && group_stride == 1 && head.stride == scale.stride && !head.paged();
+  };
+  if (in_place && by.row_step != 0 && by.group > 1 && scale.stride > 1 && lies(scale, of.scale_group) &&
+      (!has_offset || lies(offset, of.offset_group))) {
+    by.row_step = scale.stride;
+    by.group_step = 1;
+    by.scale = reinterpret_cast<const float*>(scale.At(keys.begin));
+    if (has_offset) by.offset = reinterpret_cast<const float*>(offset.At(keys.begin));
+    return by;
   }
+  by.scale = Read(of, scale, of.scale_group, kernels, keys, columns, floats);
+  if (has_offset) by.offset = Read(of, offset, of.offset_group, kernels, keys, columns, floats + kMostNumbers);
   return by;
 }
 

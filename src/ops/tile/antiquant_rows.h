@@ -14,12 +14,13 @@ inline constexpr int64_t kMostNumbers = 4096;
 
 /// Returns the scales and offsets of the rows `keys` of a head, as f32 for the kernels.
 /// @param columns  the number of columns of a head
+/// @param in_place  whether groups of a row may follow each other (TakesGroupsOfRows)
 /// @param floats  2 * kMostNumbers floats. If scales differ per row and group, keys.size() * groups is at most
 ///   kMostNumbers
 [[nodiscard]] core::kernels::Antiquantization ReadAntiquants(const Antiquants& of,
                                                              const core::kernels::RowFunctions& kernels,
                                                              int64_t sequence, int64_t head_kv, tiling::Interval keys,
-                                                             int64_t columns, float* floats);
+                                                             int64_t columns, bool in_place, float* floats);
 
 /// Returns how many rows one call of ReadAntiquants can take.
 [[nodiscard]] inline int64_t MostAntiquantRows(const Antiquants& of) { return kMostNumbers / of.groups; }

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <limits>
 
+#include "core/kernels/compressed/group_order.h"
 #include "ops/tile/antiquant_rows.h"
 #include "ops/tile/quantized_products.h"
 #include "ops/tile/row_probability.h"
@@ -229,12 +230,14 @@ void ForwardStrips::Attend(RunningStrip& strip, Interval keys, int64_t head_kv, 
   }
   if (core::kernels::IsCompressed(args.k.dtype)) {
     float numbers[4 * kMostNumbers];
+    const auto& few = strip.kernels->few_rows;
     const auto read = [&](const Antiquants& of, int64_t columns, float* to) {
-      return ReadAntiquants(of, *table_.rows, strip.lanes.sequence, head_kv, keys, columns, to);
+      const bool in_place = TakesGroupsOfRows(few, args.k.dtype, rows_.q.rows.dtype, columns, columns / of.groups);
+      return ReadAntiquants(of, *table_.rows, strip.lanes.sequence, head_kv, keys, columns, in_place, to);
     };
     args.k_numbers = read(rows_.k_antiquants, problem_.d, numbers);
     args.v_numbers = read(rows_.v_antiquants, problem_.dv, numbers + 2 * kMostNumbers);
-    strip.kernels->few_rows.AttendTo(args.k.dtype, rows_.q.rows.dtype)(args);
+    few.AttendTo(args.k.dtype, rows_.q.rows.dtype)(args);
   } else {
     strip.kernels->few_rows.attend(args);
   }

@@ -174,7 +174,8 @@ void KeyPanels::WidenRows(const Source& source, const layout::HeadRows& head, in
       const core::kernels::Antiquantization by =
           ScalesProducts(rows_.quantized, source.antiquants)
               ? core::kernels::Antiquantization{.scale = &kUnitScale}
-              : ReadAntiquants(source.antiquants, *table_.rows, sequence, head_kv, {key, end}, source.columns, numbers);
+              : ReadAntiquants(source.antiquants, *table_.rows, sequence, head_kv, {key, end}, source.columns, false,
+                               numbers);
       table_.rows->dequantize(rows.K(key), end - key, source.columns, by, to, source.columns);
     } else {
       table_.rows->widen(rows.K(key), end - key, source.columns, to, source.columns);

@@ -36,7 +36,7 @@ double ScaleOfHead(const QuantizedProducts& by, const Antiquants& of, const core
                    int64_t sequence, int64_t head_kv, int64_t columns) {
   if (!ScalesProducts(by, of)) return 1;
   float numbers[2 * kMostNumbers];
-  return static_cast<double>(ReadAntiquants(of, kernels, sequence, head_kv, {0, 1}, columns, numbers).scale[0]);
+  return static_cast<double>(ReadAntiquants(of, kernels, sequence, head_kv, {0, 1}, columns, false, numbers).scale[0]);
 }
 
 void PackQueriesOf8Bits(const tiling::AttentionProblem& problem, const ForwardRows& rows,

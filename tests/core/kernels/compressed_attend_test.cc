@@ -7,11 +7,13 @@
 #include <cstddef>
 #include <cstring>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "core/kernels/compressed/group_order.h"
+#include "core/kernels/compressed_rows.h"
 #include "core/kernels/kernel_fixture.h"
 #include "core/kernels/kernel_set.h"
-#include "support/compressed_number.h"
 #include "support/guarded_buffer.h"
 
 namespace fa::core::kernels {
@@ -22,9 +24,6 @@ namespace avx512_bf16 {
 }
 
 namespace {
-
-using test::CompressedNumber;
-using test::StoreCode;
 
 constexpr DType kFormats[] = {DType::kI8, DType::kF8E4M3, DType::kF8E5M2, DType::kI4x8};
 constexpr float kFactor = 0.125f * 1.44269504f;
@@ -70,106 +69,6 @@ std::vector<Attending> AllAttending() {
   }
   return all;
 }
-
-/// Rows of random codes with poison between and around them. The poison of 8-bit floats is NaN.
-struct CodeRows {
-  CodeRows(DType of, int64_t rows, int64_t columns, int64_t gap_bytes, uint32_t seed, uint8_t poison = 0x7f)
-      : format(of),
-        row_bytes(of == DType::kI4x8 ? columns / 2 : columns),
-        stride_bytes(row_bytes + gap_bytes),
-        bytes(static_cast<size_t>(rows * stride_bytes + 64), std::byte{poison}) {
-    std::mt19937 random(seed);
-    for (int64_t r = 0; r < rows; ++r) {
-      for (int64_t c = 0; c < columns; ++c) {
-        auto code = static_cast<uint8_t>(random());
-        // Codes of 8-bit floats stand for zeros and for numbers from 2^-9 to 2, also for subnormal numbers of e4m3.
-        if (format == DType::kF8E4M3) code &= 0xbf;
-        if (format == DType::kF8E5M2) code = (code & 3) == 0 ? code & 0x80 : (code & 0x9f) + 0x20;
-        Set(r, c, code);
-      }
-    }
-  }
-  void Set(int64_t row, int64_t column, uint8_t code) {
-    StoreCode(format, bytes.data() + row * stride_bytes, column, code);
-  }
-  [[nodiscard]] double at(int64_t row, int64_t column) const {
-    const std::byte* from = bytes.data() + row * stride_bytes;
-    if (format != DType::kI4x8) return CompressedNumber(format, static_cast<uint8_t>(from[column]));
-    return CompressedNumber(format, static_cast<uint8_t>(from[column / 2] >> (column % 2 * 4)));
-  }
-  [[nodiscard]] const std::byte* row(int64_t row) const { return bytes.data() + row * stride_bytes; }
-  [[nodiscard]] int64_t Stride() const { return stride_bytes / static_cast<int64_t>(SizeOf(format)); }
-  [[nodiscard]] RowBlock From(int64_t first) const { return {row(first), format, Stride()}; }
-
-  DType format;
-  int64_t row_bytes, stride_bytes;
-  std::vector<std::byte> bytes;
-};
-
-/// The scales and offsets of K or V, with NaN behind them.
-struct Numbers {
-  enum class Per : uint8_t { kTensor, kRow, kColumn, kRowAndGroup };
-  static constexpr int64_t kGroup = 32;  ///< columns of a group
-
-  Numbers(Per of, int64_t all_rows, int64_t columns, double size, bool with_offset, uint32_t seed)
-      : per(of), rows(all_rows) {
-    const int64_t count = per == Per::kTensor   ? 1
-                          : per == Per::kRow    ? rows
-                          : per == Per::kColumn ? columns
-                                                : rows * columns / kGroup;
-    std::mt19937 random(seed);
-    std::uniform_real_distribution<float> near_one(0.5f, 1.5f);
-    for (int64_t i = 0; i < count; ++i) {
-      scale.push_back(near_one(random) * static_cast<float>(size));
-      if (with_offset) offset.push_back(2 * near_one(random));
-    }
-    scale.insert(scale.end(), 32, kNan);
-    if (with_offset) offset.insert(offset.end(), 32, kNan);
-  }
-  [[nodiscard]] Antiquantization From(int64_t first) const {
-    const bool of_rows = per == Per::kRow || per == Per::kRowAndGroup;
-    const int64_t at = of_rows ? first : 0;
-    return {.scale = scale.data() + at,
-            .offset = offset.empty() ? nullptr : offset.data() + at,
-            .row_step = of_rows ? 1 : 0,
-            .group = per == Per::kColumn        ? 1
-                     : per == Per::kRowAndGroup ? kGroup
-                                                : 0,
-            .group_step = per == Per::kRowAndGroup ? rows : 1};
-  }
-  [[nodiscard]] size_t Of(int64_t row, int64_t column) const {
-    switch (per) {
-      case Per::kTensor: return 0;
-      case Per::kRow: return static_cast<size_t>(row);
-      case Per::kColumn: return static_cast<size_t>(column);
-      case Per::kRowAndGroup: break;
-    }
-    return static_cast<size_t>(column / kGroup * rows + row);
-  }
-  [[nodiscard]] double Scale(int64_t row, int64_t column) const { return scale[Of(row, column)]; }
-  [[nodiscard]] double Offset(int64_t row, int64_t column) const {
-    return offset.empty() ? 0 : offset[Of(row, column)];
-  }
-
-  Per per;
-  int64_t rows;
-  std::vector<float> scale, offset;
-};
-
-/// The state of online-softmax rows.
-struct State {
-  State(const StripKernels& kernels, int64_t dv)
-      : row_max(static_cast<size_t>(kernels.width), kMaskedScore),
-        row_sum(static_cast<size_t>(kernels.width), 0.0f),
-        o(kernels.rows, dv, dv, 1) {}
-  bool operator==(const State& other) const {
-    return std::memcmp(row_max.data(), other.row_max.data(), row_max.size() * sizeof(float)) == 0 &&
-           std::memcmp(row_sum.data(), other.row_sum.data(), row_sum.size() * sizeof(float)) == 0 &&
-           SameBits(o, other.o);
-  }
-  std::vector<float> row_max, row_sum;
-  Matrix o;
-};
 
 class CompressedAttendTest : public testing::TestWithParam<Attending> {
  protected:
@@ -266,8 +165,8 @@ void CompressedAttendTest::ExpectSoftmax(const State& state, const Matrix& q, co
   for (int64_t row = 0; row < rows(); ++row) {
     // The kernel multiplies by the scales of columns before it rounds.
     const bool by_column = of_k.per == Numbers::Per::kColumn, by_group = of_k.per == Numbers::Per::kRowAndGroup;
-    std::vector<double> largest_q(static_cast<size_t>(by_group ? d / Numbers::kGroup : 1), rounding.smallest);
-    const auto group_of = [&](int64_t c) { return static_cast<size_t>(by_group ? c / Numbers::kGroup : 0); };
+    std::vector<double> largest_q(static_cast<size_t>(by_group ? d / of_k.group : 1), rounding.smallest);
+    const auto group_of = [&](int64_t c) { return static_cast<size_t>(by_group ? c / of_k.group : 0); };
     for (int64_t c = 0; c < d; ++c) {
       double& largest = largest_q[group_of(c)];
       largest = std::max(largest, std::fabs(q.at(row, c) * (by_column ? of_k.Scale(0, c) : 1)));
@@ -304,7 +203,7 @@ void CompressedAttendTest::ExpectSoftmax(const State& state, const Matrix& q, co
       const auto weight = [&](int64_t key) {
         return p[static_cast<size_t>(key)] * (v_by_column ? 1 : std::fabs(of_v.Scale(key, c)));
       };
-      if (c % Numbers::kGroup == 0) {
+      if (c % of_v.group == 0) {
         largest = rounding.smallest;
         for (int64_t key = 0; key < keys; ++key) largest = std::max(largest, weight(key));
       }
@@ -363,14 +262,17 @@ TEST_P(CompressedAttendTest, EqualsTheDoubleSoftmaxWhereverTheKeysAreCut) {
 // Scales of groups differ by 2^13, and elements of Q by the inverse. So all groups contribute alike to a score.
 TEST_P(CompressedAttendTest, GroupsOfEverySizeKeepTheirBits) {
   const double size = is_float() ? 1 : format() == DType::kI8 ? 0x1p-6 : 0x1p-2;
+  int n = 0;
   for (const HeadColumns& heads : kHeadColumns) {
     const auto [d, dv] = heads;
     for (const int64_t keys : {1, 33, 70}) {
-      for (const bool offset : {false, true}) {
-        Numbers of_k(Numbers::Per::kRowAndGroup, keys, d, size, offset, 1);
-        Numbers of_v(Numbers::Per::kRowAndGroup, keys, dv, size, offset, 2);
+      const bool offset = ++n % 2 == 0;
+      for (const int64_t group : {32, 64, 128}) {
+        if (d % group != 0 || dv % group != 0) continue;
+        Numbers of_k(Numbers::Per::kRowAndGroup, keys, d, size, offset, 1, group);
+        Numbers of_v(Numbers::Per::kRowAndGroup, keys, dv, size, offset, 2, group);
         const auto enlarge = [&](Numbers& of, int64_t columns) {
-          for (int64_t c = Numbers::kGroup; c < columns; c += 2 * Numbers::kGroup) {
+          for (int64_t c = group; c < columns; c += 2 * group) {
             for (int64_t key = 0; key < keys; ++key) of.scale[of.Of(key, c)] *= 0x1p13f;
           }
         };
@@ -378,7 +280,7 @@ TEST_P(CompressedAttendTest, GroupsOfEverySizeKeepTheirBits) {
         enlarge(of_v, dv);
         Matrix q = Queries(d, 3);
         for (int64_t r = 0; r < rows(); ++r) {
-          for (int64_t c = 0; c < d; ++c) q.at(r, c) *= c / Numbers::kGroup % 2 == 0 ? 1 : 0x1p-13f;
+          for (int64_t c = 0; c < d; ++c) q.at(r, c) *= c / group % 2 == 0 ? 1 : 0x1p-13f;
         }
         const CodeRows k(format(), keys, d, 4, 4), v(format(), keys, dv, 4, 5);
         State state(kernels(), dv);
@@ -425,6 +327,25 @@ TEST_P(CompressedAttendTest, TheBitsDependOnNothingButTheRows) {
       call.v = {.dtype = format(), .fetch_ahead = kAhead, .rows = v_rows.data()};
       Attend(call, panel, false, by_address);
       EXPECT_TRUE(by_address == want) << keys << " keys by address of " << d << " and " << dv << " columns";
+    }
+  }
+}
+
+TEST_P(CompressedAttendTest, TheBitsDependOnNoOrderOfTheGroups) {
+  for (const auto& [d, group] : std::vector<std::pair<int64_t, int64_t>>{{128, 32}, {128, 64}, {256, 32}, {256, 64}}) {
+    if (!TakesGroupsOfRows(kernels().few_rows, format(), GetParam().queries, d, group)) continue;
+    const std::vector<float> panel = Pack(Queries(d, 12), d);
+    for (const int64_t keys : {1, 3, 17, 70}) {
+      for (const float one : {0.1f, kInf, kNan}) {
+        Numbers of_k(Numbers::Per::kRowAndGroup, keys, d, 0.1, keys % 2 == 0, 15, group), of_v = of_k;
+        of_v.scale[static_cast<size_t>((keys - 1) / 4 * 4)] = one;  // a key that begins a vector
+        const NumbersByRows k_by_rows(of_k, keys, d / group, keys % 4), v_by_rows(of_v, keys, d / group, 0);
+        const CodeRows k(format(), keys, d, 0, 13), v(format(), keys, d, 0, 14);
+        State want(kernels(), d), got(kernels(), d);
+        Attend({k.From(0), v.From(0), of_k.From(0), of_v.From(0), keys, d, d}, panel, false, want);
+        Attend({k.From(0), v.From(0), k_by_rows.by, v_by_rows.by, keys, d, d}, panel, false, got);
+        EXPECT_TRUE(got == want) << keys << " keys, groups of " << group << " of " << d << " columns, " << one;
+      }
     }
   }
 }
@@ -537,7 +458,7 @@ TEST_P(CompressedAttendTest, NaNStaysWhereItBelongs) {
 
 TEST_P(CompressedAttendTest, ScalesOfEverySize) {
   constexpr int64_t kKeys = 41;
-  for (const HeadColumns& heads : {HeadColumns{64, 64}, HeadColumns{128, 96}}) {
+  for (const HeadColumns& heads : {HeadColumns{64, 64}, HeadColumns{128, 96}, HeadColumns{128, 128}}) {
     const auto [d, dv] = heads;
     for (const Numbers::Per per : kPer) {
       for (const double size : {0.0, -0.01, 0x1p-130, 0x1p-148, 0x1p-100}) {
@@ -556,10 +477,10 @@ TEST_P(CompressedAttendTest, ScalesOfEverySize) {
 }
 
 TEST_P(CompressedAttendTest, AnInfiniteScaleGivesNoFiniteResult) {
-  constexpr int64_t kD = 64, kKeys = 41, kAt = 33;
+  constexpr int64_t kD = 128, kKeys = 41, kAt = 33;  // the number kAt belongs to a column, or to a key's first columns
   const std::vector<float> panel = Pack(Queries(kD, 1), kD);
   const CodeRows k(format(), kKeys, kD, 4, 3), v(format(), kKeys, kD, 4, 4);
-  for (const Numbers::Per per : {Numbers::Per::kRow, Numbers::Per::kColumn}) {
+  for (const Numbers::Per per : {Numbers::Per::kRow, Numbers::Per::kColumn, Numbers::Per::kRowAndGroup}) {
     for (const float infinite : {kInf, -kInf, kNan}) {
       for (const bool of_values : {false, true}) {
         Numbers of_k(per, kKeys, kD, 0.01, false, 1), of_v(per, kKeys, kD, 0.01, false, 2);
@@ -569,7 +490,7 @@ TEST_P(CompressedAttendTest, AnInfiniteScaleGivesNoFiniteResult) {
         for (int64_t r = 0; r < rows(); ++r) {
           ASSERT_EQ(std::isnan(state.row_sum[static_cast<size_t>(r)]), !of_values);
           for (int64_t c = 0; of_values && c < kD; ++c) {
-            const bool finite = per == Numbers::Per::kColumn && c != kAt;
+            const bool finite = of_v.Of(kAt, c) != kAt;
             ASSERT_EQ(std::isfinite(state.o.at(r, c)), finite) << c;
           }
         }

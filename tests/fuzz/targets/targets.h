@@ -12,11 +12,11 @@ namespace fa::test {
 // Each function runs the library on one input of a fuzzer. The input may be any bytes. If the library breaks a promise,
 // a signal ends the process.
 
-/// Reads the bytes as a .npy file. If the file is accepted, writes it and expects that the new file reads the same.
-/// Then reads the same bytes as the text of a header.
+/// Parses the bytes as the text of a header, then reads them as a .npy file. If the file is accepted, writes its array
+/// to a new file, which must hold the same array.
 void FuzzNpy(std::span<const uint8_t> input);
-/// Makes a valid call of an operator, and gives its tensors and lengths any values. A plan of this call is made or
-/// refused.
+/// Makes a valid call of an operator, and gives its tensors and lengths any values. Planning this call must succeed or
+/// return an error.
 void FuzzPlans(std::span<const uint8_t> input);
 /// Puts any contents into the indices, block tables and lengths that an operator reads from tensors. The call must run
 /// and write only its outputs, or return an error and write nothing.
@@ -26,7 +26,7 @@ void FuzzTables(std::span<const uint8_t> input);
 void FuzzFace(std::span<const uint8_t> input);
 
 /// Runs a command line made of words of valid lines, other words and any bytes. Either the command runs, or it prints
-/// one line of error and changes no file. The first call moves the process to a new folder.
+/// one error line and changes no file. The first call moves the process to a new folder.
 void FuzzCommandLine(std::span<const uint8_t> input);
 
 struct FuzzTarget {

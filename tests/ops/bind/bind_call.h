@@ -23,7 +23,7 @@ struct CallShape {
 struct BindCall {
   explicit BindCall(const CallShape& shape = {});
 
-  /// Returns an address that no other tensor of these calls has.
+  /// Returns a new address, far from all addresses returned before.
   static void* Somewhere();
   [[nodiscard]] static TensorView Tensor(DType dtype, Dims shape, Dims stride = {});
   [[nodiscard]] static MutableTensorView Output(DType dtype, Dims shape, Dims stride = {});

@@ -351,8 +351,9 @@ TEST(BindShapes, ScalarsOutOfTheirRange) {
   EXPECT_TRUE(Refused(call, "kv_start=4611686018427387904, want -2^60..2^60"));
 }
 
-// Other interfaces of the library take the numbers of options from these lists, so no number may be missing. The
-// structured bindings compile only if each struct has exactly these members and the members of its list, in this order.
+// Other interfaces, such as the Python binding, take the numeric options from the lists FA_..._NUMBERS, so each list
+// must be complete. Each structured binding compiles only if the struct has exactly the members named here, in this
+// order.
 TEST(OptionNumbers, AreAllInTheirLists) {
 #define FA_NAME(type, name, text) , name
   const AttentionOptions dense;

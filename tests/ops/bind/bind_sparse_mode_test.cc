@@ -1,4 +1,5 @@
-// Tests sparse modes that the device refuses, and which calls of the vendor's case table are accepted or refused.
+// Tests sparse modes that the vendor's device refuses. Also tests which calls of the vendor's table of cases are
+// accepted or refused.
 #include <gtest/gtest.h>
 
 #include <limits>
@@ -125,7 +126,8 @@ const Case kPassing[] = {
     {.name = "tnd_mode8", .shape = Tnd(2, {3, 4}, {4, 4}), .mode = 8, .pre = 4, .next = 1},
     {.name = "tnd_mode0_band", .shape = Tnd(2, {100}, {50}), .pre = 50, .next = 0, .mask = {100, 50}},
     {.name = "tnd_mode3_empty_element", .shape = Tnd(2, {4, 0}, {4, 6}), .mode = 3},
-    // The device refuses these two calls. This library has no limit on head sizes, and takes slopes with any lengths.
+    // The vendor's device refuses these two calls. This library has no limit on head sizes, and takes slopes with any
+    // lengths.
     {.name = "d896", .shape = Sbh(1, 2, 64, 64, 896)},
     {.name = "slopes_unequal_lengths",
      .shape = {.batch = 1, .heads = 4, .heads_kv = 4, .sq = 128, .sk = 256, .d = 64, .dv = 64},

@@ -150,7 +150,8 @@ TEST(CheckGradRunArgs, PackedGradientsShareNothing) {
   EXPECT_TRUE(Runs(call));
   call.args.dk.data = gradients + kSlot - 1;
   EXPECT_TRUE(Refused(call.Run(), "dk: shares memory with dq"));
-  // The gradients may also lie in the gaps of the buffer that holds the inputs, but not one row later.
+  // The gradients may also lie in the gaps between the rows of the inputs. A dv one slot further would overlap the next
+  // row of q, so it is refused.
   GradCall gaps = call;
   const Dims wide = {kRows * 2 * kRow, 2 * kRow, kD, 1};
   slot = 0;

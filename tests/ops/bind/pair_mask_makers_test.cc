@@ -20,8 +20,9 @@ namespace {
 
 using Keeps = std::function<bool(int64_t, int64_t, int64_t, int64_t)>;
 
-/// Expects the pairs that `keeps` says, in all three accounts of the mask.
-/// @param shared  the number of rows that share their bits
+/// Expects that the mask keeps exactly the pairs for which `keeps` returns true. Checks keeps(), tiles() and bytes() of
+/// the mask.
+/// @param shared  the number of neighbouring rows that are stored as one row of bits
 void ExpectPairs(const Result<PairMask>& mask, const Dims& shape, const Keeps& keeps, int64_t shared = 1) {
   ASSERT_TRUE(mask.ok()) << mask.status().message();
   ASSERT_EQ(mask->shape(), shape);
@@ -81,14 +82,15 @@ TEST(PairMaskMakers, FromBytesKeepsThePairsForAllSmallShapes) {
 TEST(PairMaskMakers, FromBytesReadsAnyStrides) {
   std::mt19937 random(2);
   const std::vector<uint8_t> bytes = RandomBytes(300 * 2 * 150, random);
-  // Keys are 2 elements apart and rows follow keys; both batch elements read the same bytes.
+  // Keys are 2 elements apart, and rows are 600 elements apart. All heads and batch elements read the same bytes.
   const TensorView view{bytes.data(), DType::kI8, {2, 3, 150, 300}, {0, 0, 600, 2}};
   ExpectPairs(PairMask::FromBytes(view, true), {2, 3, 150, 300},
               [&](int64_t, int64_t, int64_t i, int64_t j) { return bytes[static_cast<size_t>(i * 600 + j * 2)] == 0; });
 }
 
 TEST(PairMaskMakers, ManyTilesHaveBitsOnlyWhereSomePairsAreKept) {
-  // A tile row has 70 tiles, which make two groups. In turn, tiles keep all of their pairs, some of them, or none.
+  // A row of tiles has 70 tiles. PairMask stores tiles in groups of 64, so these make two groups. In turn, tiles keep
+  // all of their pairs, some of them, or none.
   const Dims shape{1, 1, 260, 70 * 128 - 60};
   const auto keeps = [](int64_t, int64_t, int64_t i, int64_t j) {
     const int64_t kind = (i / 128 + j / 128) % 3;
@@ -151,7 +153,8 @@ TEST(PairMaskMakers, FromIndicesKeepsListedKeys) {
   ExpectPairs(PairMask::FromIndices(View(narrow, shape), lists), {2, 1, rows, keys}, keeps);
 }
 
-/// Returns how many rows share their bits: the largest power of two up to 128 that divides a block's rows.
+/// Returns how many neighbouring rows are stored as one row of bits: the largest power of two up to 128 that divides a
+/// block's rows.
 int64_t SharedRows(int64_t block_rows) {
   int64_t shared = 1;
   while (shared < 128 && block_rows % (2 * shared) == 0) shared *= 2;
@@ -193,7 +196,7 @@ TEST(PairMaskMakers, FromBlocksKeepsBlocks) {
       const PairLists sizes{.rows = rows, .keys = keys, .block_rows = block_rows, .block_keys = block_keys};
       ExpectPairs(PairMaskFromBlocks(View(bytes, {1, 2, lists, blocks}), sizes), {1, 2, rows, keys}, keeps,
                   SharedRows(block_rows));
-      // Any strides: rows of blocks follow each other inside a column.
+      // The bytes of the blocks may have any strides. Here they are stored column by column.
       std::vector<uint8_t> turned(bytes.size());
       for (int64_t x = 0; x < 2 * lists; ++x) {
         for (int64_t y = 0; y < blocks; ++y) {

@@ -318,7 +318,7 @@ void ScatterProblem::RestoreInputs() const {
 }
 
 AssertionResult ScatterProblem::MatchesReference() const {
-  // the last row that goes to each place of the cache
+  // The last row that is written to each place of the cache, or -1.
   std::vector<int64_t> row_of(static_cast<size_t>(case_.pages * case_.page_rows), -1);
   for (int64_t t = 0; t < case_.rows; ++t) {
     if (slot_values_[t] >= 0) row_of[slot_values_[t]] = source_values_[t];

@@ -24,14 +24,15 @@ struct CacheCase {
   Placement placement = {};
 };
 
-/// How rows are written into a cache: their bytes, or codes with a scale per place or with given scales.
+/// How rows are written into a cache: as copied bytes (kNone), or as 8-bit codes. kOwnScale computes a scale per place
+/// and stores it. kGivenScale and kGivenScalePerHead use scales that the caller gives.
 enum class Codes : uint8_t { kNone, kOwnScale, kGivenScale, kGivenScalePerHead };
 
 struct ScatterCase : CacheCase {
   bool has_value = true;
   Codes key_codes = Codes::kNone, value_codes = Codes::kNone;  ///< with codes, the rows' type is f32, f16 or bf16
   DType key_code_type = DType::kI8, value_code_type = DType::kF8E4M3;
-  int64_t source_rows = -1;  ///< rows of key and value if source_rows is given; otherwise -1
+  int64_t source_rows = -1;  ///< the number of rows of key and value if the call has source rows; -1: it has none
 };
 
 struct GatherCase : CacheCase {
@@ -56,7 +57,8 @@ struct CachedRows {
   [[nodiscard]] std::byte* CacheElement(int64_t page, int64_t row, int64_t n, int64_t d) const;
 };
 
-/// The scales of quantised rows: given scales or the scales in a cache. All are absent if the rows are copied.
+/// The scales of quantised rows: given scales or the scales in a cache. All scales are absent if the rows are copied
+/// unchanged.
 struct CodeScales {
   Codes codes = Codes::kNone;
   Tensor given, cache;

@@ -49,7 +49,8 @@ TEST(ScatterRows, LastRowOfAPlaceRemainsAndNegativePlacesAreSkipped) {
   EXPECT_EQ(c.key_cache, want);
 }
 
-// The loops for rows of one piece ask for places before they know that a place is skipped.
+// If each row is contiguous, places are prefetched before the code checks whether they are skipped. Even the least slot
+// must do no harm.
 TEST(ScatterRows, TheLeastPlaceIsSkippedInRowsOfEverySize) {
   for (const int64_t columns : {16, 32, 64, 80}) {
     const std::vector<float> key(static_cast<size_t>(3 * columns), 1.0F);
@@ -175,11 +176,13 @@ TEST(ScatterRows, EveryFormOnAnyNumberOfThreads) {
   }
 }
 
-// Such rows are written past the caches. The cache begins within a line of memory.
+// Rows too large for the CPU's caches are written around them. The key and value caches need not begin at the start of
+// a cache line.
 TEST(ScatterRows, RowsThatDoNotStayInTheCaches) {
   const int64_t last_cache = std::max<int64_t>(sysconf(_SC_LEVEL3_CACHE_SIZE), 1 << 25);
   constexpr int64_t kPageRows = 37, kColumns = 656;
-  const int64_t rows = last_cache / 8 / kColumns, pages = rows / kPageRows;
+  // Rows of key and value together take just more than a quarter of the last cache.
+  const int64_t rows = last_cache / 8 / kColumns + 1, pages = rows / kPageRows;
   const auto places = static_cast<size_t>(pages * kPageRows * kColumns);
   std::vector<int8_t> key(static_cast<size_t>(rows * kColumns)), value(key.size());
   for (size_t i = 0; i < key.size(); ++i) {

@@ -1,4 +1,4 @@
-// Tests both ways to copy rows to their places, at every address within a line of memory.
+// Tests ScatterPlainRows and StreamPlainRows, which copy rows to their places, at every address within a cache line.
 #include "ops/cache/plain_rows.h"
 
 #include <gtest/gtest.h>
@@ -14,7 +14,8 @@ namespace {
 
 constexpr int64_t kPlaces = 40;
 
-/// Rows and places for them, `offset` bytes behind the begin of a line. Other bytes of the memory are never written.
+/// Rows, and places for the rows. The first place begins `offset` bytes after the start of a cache line. Other bytes of
+/// the memory are never written.
 struct Memory {
   Memory(int64_t bytes, int64_t gap, int64_t offset) : stride(bytes + gap), first(offset) {
     const auto size = static_cast<size_t>(offset + kPlaces * stride + 2 * kLineOfMemory);

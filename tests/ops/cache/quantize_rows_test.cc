@@ -190,8 +190,8 @@ TEST(QuantizeRows, IsPartOfThePlan) {
   EXPECT_THAT(plan->Run(other).message(), HasSubstr("key_scale_cache"));
 }
 
-/// A decode gives the same bits from pages that ScatterRows has written as from unpaged copies of their codes and
-/// scales.
+/// A decode from pages that ScatterRows has written must agree with a decode from unpaged f32 copies of the dequantised
+/// keys and values.
 TEST(QuantizeRows, DecodeReadsThePagesAndTheirScales) {
   constexpr int64_t kHeads = 2, kSize = 32, kRows = 37, kPageRows = 8, kPages = 6;
   std::vector<float> key(kRows * kHeads * kSize), value = key, q(4 * kSize);
@@ -251,7 +251,8 @@ TEST(QuantizeRows, DecodeReadsThePagesAndTheirScales) {
     const std::vector<float> got = decode(write.key_cache, write.value_cache, true);
     const std::vector<float> want =
         decode(View(dequantised[0], {1, kHeads, kRows, kSize}), View(dequantised[1], {1, kHeads, kRows, kSize}), false);
-    // Both results are f32 computations of the same numbers. Their scores differ by a few units of f32 per column.
+    // Both results are computed in f32 from the same numbers. Per column of a head, scores may differ by a few units of
+    // 2^-24.
     const double bound = 64 * 0x1p-24 * static_cast<double>(kSize);
     for (size_t i = 0; i < got.size(); ++i) EXPECT_NEAR(got[i], want[i], bound) << Name(format) << " " << i;
   }

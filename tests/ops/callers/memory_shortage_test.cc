@@ -89,8 +89,8 @@ class MemoryShortage : public testing::TestWithParam<bool> {
 // The first call of a process makes the default context and starts oneTBB. The children must come from a process that
 // has done neither. So only the tests of first calls may run before this one.
 TEST_P(MemoryShortage, InTheFirstCallOfAProcess) {
-  // At an unproven level the first call also tests the kernels. Another test covers that, so this one then uses the
-  // portable level.
+  // If the instruction-set level is unproven (docs/kernels.md), the first call also tests the level's kernels. Another
+  // test covers that, so this one then uses the portable level.
   const Isa isa = ops::IsUnproven(DetectIsa()) ? Isa::kPortable : DetectIsa();
   int64_t processes = 0;
   ASSERT_NO_FATAL_FAILURE(FirstCalls(OperatorOf("Forward", ValueKind::kNormal), isa, 1, &processes));

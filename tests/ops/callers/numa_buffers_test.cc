@@ -203,8 +203,8 @@ TEST_F(NumaBuffers, OperatorsThatWriteOnlyOutputsHaveNone) {
   }
 }
 
-// There are two batch elements with two key heads each. So each of the four workers claims the tasks of one key head.
-// The portable level packs f16 on every machine.
+// There are two batch elements with two KV heads each. So each of the four workers claims the tasks of one KV head. The
+// portable level packs f16 on every machine.
 TEST_F(NumaBuffers, APackedHeadLiesOnOneNode) {
   context_ = TwoNodes(Isa::kPortable);
   constexpr int64_t kBatch = 2, kHeads = 4, kKeyHeads = 2, kRows = 256, kKeys = 320, kSize = 64;

@@ -52,7 +52,7 @@ std::vector<Isa> FirstAndLast() {
   return {Isa::kPortable, DetectIsa()};
 }
 
-// All levels run here. Under a sanitizer, the tests of ranks run on only two levels (RankLevels).
+// All levels run here. Under a sanitizer, the tests of calls over several ranks run on only two levels (RankLevels).
 INSTANTIATE_TEST_SUITE_P(EveryLevel, OperatorExecutor,
                          testing::Combine(testing::ValuesIn(EveryLevel()), testing::Values(ExecutorKind::kThreads),
                                           testing::ValuesIn(OperatorNames())),

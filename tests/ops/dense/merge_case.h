@@ -29,7 +29,7 @@ std::ostream& operator<<(std::ostream& out, const MergeCase& c);
 /// Returns a valid case that depends on the seed alone.
 [[nodiscard]] MergeCase RandomMergeCase(uint64_t seed);
 
-/// Random partial results in guarded buffers. Some rows lack one partial, the other, or both.
+/// Random partial results in guarded buffers. Some rows have no keys in `prev`, in `cur`, or in both.
 class MergeProblem {
  public:
   explicit MergeProblem(const MergeCase& c);

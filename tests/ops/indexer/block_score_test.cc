@@ -144,7 +144,7 @@ class BlockScores {
     const void* data = c_.dtype == DType::kF32 ? static_cast<const void*>(values.data()) : bits.data();
     return View(data, c_.dtype, shape);
   }
-  /// Keys of i8 are kept for the call.
+  /// Returns a view of the keys. int8 keys are converted into k_bytes_, which must live until the call ends.
   [[nodiscard]] TensorView Keys(const std::vector<float>& values, const std::vector<uint16_t>& bits,
                                 const Dims& shape) const {
     if (!c_.int8_keys) return Tensor(values, bits, shape);
@@ -242,7 +242,7 @@ TEST(MsaIndexScore, BitsDoNotDependOnThreadsOrPages) {
   }
 }
 
-// Kernels of bf16 multiply numbers of f8e4m3, which bf16 has.
+// Every f8e4m3 number is also a bf16 number, so the bf16 kernels compute calls of f8e4m3.
 TEST(MsaIndexScore, QueriesAndKeysOfE4m3HaveTheBitsOfTheSameNumbersInBf16) {
   constexpr int64_t kTokens = 5, kHeads = 3, kD = 40, kKeys = 300;
   const auto draw = [](int64_t count, uint64_t seed, std::vector<uint8_t>& codes, std::vector<uint16_t>& bits) {
@@ -299,7 +299,7 @@ TEST(MsaIndexScore, BlocksThatAreAlwaysSelectedHaveTheirConstants) {
 
 TEST(MsaIndexScore, NanStaysInTheBlocksThatSeeIt) {
   for (const ScoreCase& c : {ScoreCase{}, ScoreCase{.dtype = DType::kBF16, .rows = {2}, .keys = {1900}}}) {
-    for (const int64_t key : {128, 133, 140, 255}) {  // these keys lie in lanes of every vector
+    for (const int64_t key : {128, 133, 140, 255}) {  // the first, the last and two other keys of a block
       BlockScores problem(c);
       problem.SetKey(key, std::numeric_limits<float>::quiet_NaN());
       const std::vector<double> want = problem.Expected<double>();

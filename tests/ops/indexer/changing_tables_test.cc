@@ -20,8 +20,8 @@ constexpr int32_t kFarAway = std::numeric_limits<int32_t>::max();
 
 int32_t* WordAt(const Tensor& tensor, int64_t offset) { return reinterpret_cast<int32_t*>(tensor.Address(offset)); }
 
-// With checks, only a word that changes between its check and its use can do harm. This is rare, so the test makes many
-// calls.
+// If a call checks its indices, only a word that changes between its check and its use can do harm. This is rare, so
+// the test makes many calls.
 constexpr int kCheckedCalls = 500;
 constexpr int kMostCalls = 1'000'000;
 

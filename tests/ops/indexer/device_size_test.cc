@@ -1,5 +1,4 @@
-// Tests the sparse operators at the sizes that DeepSeek-V3.2 has on the device. Under a sanitizer each size would take
-// half a minute.
+// Tests the sparse operators at the sizes that DeepSeek-V3.2 uses on the vendor's device.
 #include <gtest/gtest.h>
 
 #include "ops/indexer/indexer_case.h"

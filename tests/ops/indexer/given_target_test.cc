@@ -178,7 +178,7 @@ class GivenTarget {
   std::vector<int32_t> lists_;
 };
 
-/// Returns the largest difference, or NaN if any difference is NaN. Then no comparison holds.
+/// Returns the largest difference, or NaN if any difference is NaN, so that every comparison with the result is false.
 template <typename Real>
 double LargestDifference(const std::vector<Real>& got, const std::vector<double>& want) {
   if (got.size() != want.size()) return std::numeric_limits<double>::infinity();

@@ -35,7 +35,7 @@ struct IndexerCase {
   bool check_indices = true;
   // Only in the forward that selects keys:
   std::optional<DType> codes =
-      {};  ///< the type of quantised q and k; tokens.dtype is then a type of weights and values
+      {};  ///< the type of quantised q and k; weights and values then have the type tokens.dtype, unless they are f32
   DType scale_dtype = DType::kF32;     ///< the type of the scales of quantised q and k
   bool unit_scales = false;            ///< whether all scales are 1
   bool flat_scales = false;            ///< whether k_scale is [B, S2]; otherwise it is [B, S2, 1]

@@ -55,7 +55,7 @@ TEST(Indexer, EverySizeOfHeads) {
   }
 }
 
-// Levels with a tile unit score such heads in a loop of their own (docs/kernels.md).
+// With a tile unit (AMX), a loop of its own scores these numbers and sizes of heads (docs/kernels.md).
 TEST(Indexer, HeadsOfWholeTiles) {
   const auto check = [&](int64_t tokens, int64_t keys, int64_t heads, int64_t d) {
     IndexerCase c{.heads = heads, .d = d, .f32_values = true, .values = kValues[tokens % 2]};

@@ -1,4 +1,4 @@
-// IndexerKLLoss against its definition, written as the device's page has it.
+// Compares IndexerKLLoss with its definition, written as in the vendor's documentation.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -66,7 +66,7 @@ TEST(IndexerKLLossValue, IsItsDefinitionForAnyThreads) {
       const double want = ExpectedLoss(x, kEntriesOfLoss, eps, of_target);
       const IndexerKLLossOptions options = LossOptions(eps, of_target);
       const float one = LossOf(View(x.target, shape), View(x.probabilities, shape), options, ContextOf(DetectIsa(), 1));
-      // All terms are in double, whose errors are far below the one rounding to f32.
+      // All terms are computed in double. Their errors are far smaller than the single rounding of the result to f32.
       EXPECT_NEAR(one, want, std::fabs(want) * std::numeric_limits<float>::epsilon());
       EXPECT_GT(std::fabs(want), 1e-2);
       for (const int threads : {2, 7, 0}) {

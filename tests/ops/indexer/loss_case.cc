@@ -17,8 +17,8 @@ void RoundToF32(std::vector<double>* values) {
   for (double& value : *values) value = RoundTo(DType::kF32, value);
 }
 
-/// Returns an attention over the keys of the loss. The statistics of the loss come from this attention, whose values do
-/// not matter.
+/// Returns an attention over the keys of the loss. The statistics of the loss come from this attention. The contents of
+/// its V do not matter.
 reference::SparseProblem AttentionOfStatistics(const LossCase& c, const reference::SparseProblem& attention) {
   reference::SparseProblem p = attention;
   p.merged = true;

@@ -77,8 +77,7 @@ class LossCall {
 /// Returns the reference's outputs and how far f32 results may be off. Let e be the error of a score of the attention
 /// or of the indexer (support/compare/tolerance.h, ScoreTolerance), and u = 2^-24:
 /// - p is a weighted sum of exponentials, computed from given statistics. Each is off by e + exp's error + 4 u (|max| +
-/// |ln
-///   sum| + |score|). A p that is given as a tensor is exact. kL1 divides p by the sum of its row, whose terms have
+///   |ln sum| + |score|). A p that is given as a tensor is exact. kL1 divides p by the sum of its row, whose terms have
 ///   these errors.
 /// - ln y is off by e of its score, by the mean of e weighted with y, and by the rounding of the shift.
 /// - dI = y - p is off by the sum of both errors. The errors of the gradients follow (IndexerGradientTolerance).

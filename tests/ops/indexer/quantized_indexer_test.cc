@@ -68,8 +68,8 @@ TEST(QuantizedIndexer, ProductsOfTheLargestIntegersAreExact) {
     const std::vector<double> got = ValuesOf(call.Outputs(), "sparse_values");
     const double weight = values.weights[0] + values.weights[1];
     const double largest = std::max({128 * weight * 131072, 127 * weight * 131072, 126 * weight * 131072});
-    // Four operations round once each: weight times scale, this times the exact sum, the sum over two heads, and the
-    // product with the key's scale.
+    // Four operations round once each: weight times query scale, the product with the exact sum, the sum over two
+    // heads, and the product with the key's scale.
     EXPECT_NEAR(got[0], largest, 4 * 0x1p-24 * (std::fabs(values.weights[0]) + std::fabs(values.weights[1])) * 0x1p24);
   }
 }
@@ -230,7 +230,7 @@ TEST(UsedRows, OfPackedSequences) {
     args.used_kv = used_kv;
     ASSERT_TRUE(LightningIndexer(args, whole.options()).ok());
     const TokenOutputs got = whole.Outputs();
-    // The same rows as padded batch elements.
+    // The same rows, as padded batch elements, must give the same results.
     IndexerCase padded = c;
     padded.tokens.layout = Layout::kBSND;
     padded.tokens.spare_q = 2;

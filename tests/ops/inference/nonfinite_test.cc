@@ -1,5 +1,5 @@
-// Tests NaN and inf in inputs of prompt and decode attention. If a row sees the value, it spreads by IEEE arithmetic.
-// If a row does not see it, the row keeps all its bits.
+// Tests NaN and inf in inputs of prompt and decode attention. NaN and inf spread by IEEE arithmetic into the rows that
+// see them. All other rows keep their bits.
 #include <gtest/gtest.h>
 
 #include <cmath>

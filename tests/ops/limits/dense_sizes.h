@@ -18,12 +18,14 @@ struct DenseSizes {
 
 [[nodiscard]] std::string Text(const DenseSizes& s);
 
-/// Returns the arguments of a call in layout BNSD. Its tensors have no memory for their sizes (claimed_tensors.h).
+/// Returns the arguments of a call in layout BNSD. The memory of its tensors is far smaller than their shapes say, or
+/// absent (claimed_tensors.h).
 [[nodiscard]] AttentionArgs ForwardArgs(const DenseSizes& s, DType dtype = DType::kF32);
 [[nodiscard]] AttentionGradArgs BackwardArgs(const DenseSizes& s, DType dtype = DType::kF32);
 
 /// Returns calls with one absurd size, then with several at once, with and without rows and keys. A large machine can
-/// hold plans of many millions of tasks. So some sizes begin only where no machine has enough memory.
+/// hold plans of many millions of tasks. So for some dimensions the sizes begin at 2^40, where no machine has enough
+/// memory.
 [[nodiscard]] std::vector<DenseSizes> AbsurdDenseSizes();
 
 }  // namespace fa::test

@@ -40,7 +40,8 @@ TEST(SelfCheck, EveryLevelOfThisCpuIsRight) {
   }
 }
 
-// CPUs with a tile unit are rare. Its kernels in plain C++ show that the check's calls agree with another level.
+// CPUs with a tile unit (AMX) are rare, so this test runs the plain C++ emulation of the tile unit's kernels. It must
+// pass the self-check.
 TEST(SelfCheck, TheEmulatedTileUnitIsRight) {
   if (core::IsLeftOut(core::kAmxEmulated)) GTEST_SKIP() << "this library was built without the level";
   EXPECT_EQ(FirstDifference(CheckedOutputs(core::kAmxEmulated), CheckedOutputs(Isa::kPortable)), "");

@@ -114,7 +114,7 @@ TEST(SparseForward, ARowWithoutKeysHasItsSink) {
     ASSERT_TRUE(call.Run(ContextOf(isa)).ok());
     const TokenOutputs got = call.Outputs();
     for (int64_t n = 0; n < c.heads; ++n) {
-      // Under the causal rule token 0 of the first sequence sees no key. The second sequence has no keys.
+      // The causal mask leaves token 0 of the first sequence without keys. The second sequence has no keys.
       EXPECT_EQ(ValuesOf(got, "max")[n], call.values().sink[n]);
       EXPECT_EQ(ValuesOf(got, "sum")[n], 1);
       EXPECT_EQ(ValuesOf(got, "max")[3 * c.heads + n], 0);

@@ -153,7 +153,8 @@ TEST(QuantizedRows, BitsDoNotDependOnThreads) {
   ForEachCase(check, Axis{"dtype", kTokenDTypes}, Axis{"heads", {2, 15, 70}});
 }
 
-/// A call in which each token sees one key: query token t selects key t. So the output of token t is row t of V^.
+/// A call in which each token sees one key: query token t selects key t. So the output of token t is row t of the
+/// dequantised V.
 class OneKeyEach {
  public:
   OneKeyEach(DType dtype, DType rows, int64_t columns, int64_t tile) : case_(Usual(dtype, rows)) {
@@ -251,8 +252,8 @@ TEST(QuantizedRows, ANanScaleReachesItsTokensAlone) {
   }
 }
 
-// Rows are widened a block at a time, so the workspace has no room for all rows of 96 bytes. The selection keeps a few
-// bytes per key.
+// Rows are dequantised a block at a time, so the workspace holds one block and not all keys. Only the selection needs
+// memory per key, less than 16 bytes.
 TEST(QuantizedRows, WorkspaceDoesNotGrowWithTheKeys) {
   const auto bytes = [](int64_t keys) {
     SparseCase c = Usual(DType::kBF16, DType::kF8E4M3);

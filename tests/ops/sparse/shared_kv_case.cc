@@ -23,7 +23,8 @@ std::vector<int64_t> DrawTopkLengths(const TokenCase& c) {
   return lengths;
 }
 
-/// Appends the entries of a joined list that stand for one range. An entry without a key is `nothing`.
+/// Appends the entries of a joined list that stand for one range: the original or the compressed keys. An entry without
+/// a key becomes `nothing`.
 /// @param first  the number of the range's first key among all keys
 void AppendList(const std::vector<int64_t>& lists, int64_t token, int64_t slots, int64_t read, int64_t limit,
                 int64_t first, int64_t nothing, std::vector<int64_t>* to) {

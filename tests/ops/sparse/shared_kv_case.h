@@ -52,9 +52,11 @@ struct SharedKvValues {
   reference::SparseProblem problem;
   int64_t ori_entries = 0;  ///< entries of a joined list that stand for original keys
 
-  /// Returns the rows of one range among the rows of all keys, `size` numbers per row.
+  /// Returns the rows of the compressed keys if `of_cmp`, otherwise of the original keys. `rows` has the rows of all
+  /// keys, with `size` numbers per row.
   [[nodiscard]] std::vector<double> RowsOfRange(const std::vector<double>& rows, int64_t size, bool of_cmp) const;
-  /// Returns the entries of one range among those of the joined lists.
+  /// Returns the entries that stand for compressed keys if `of_cmp`, otherwise for original keys. `entries` has those
+  /// of the joined lists.
   [[nodiscard]] std::vector<double> EntriesOfRange(const std::vector<double>& entries, bool of_cmp) const;
 };
 

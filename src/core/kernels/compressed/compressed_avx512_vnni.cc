@@ -1,3 +1,4 @@
+#include "core/kernels/compressed/group_order.h"
 #include "core/kernels/levels/kernel_level.h"
 
 #define FA_KERNELS_OF_AVX512_VNNI

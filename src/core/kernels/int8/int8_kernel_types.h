@@ -57,7 +57,7 @@ struct Quantization {
   const void* scale = nullptr;   ///< address of the scale of the row's first column
   const void* offset = nullptr;  ///< address of that column's offset; null: 0
   DType dtype = DType::kF32;     ///< type of scale and offset, f32 or bf16
-  bool per_column = false;       ///< whether each column has its own values; otherwise one value serves all
+  bool per_column = false;       ///< whether each column has its own scale and offset; else all columns share them
 };
 
 /// The int8 kernels that a level offers.
@@ -73,8 +73,8 @@ struct Int8Table {
   /// of one panel may be packed in separate calls that begin at multiples of 8.
   void (*pack_keys)(const RowBlock& rows, int64_t count, int64_t d, int sign, uint32_t* k, int32_t* start) = nullptr;
   /// Packs V as panel[block][group of keys][column], in blocks of `columns` columns. Each element is a word with the
-  /// column's values for the keys of the group. Words and blocks are padded with 0. Some levels store pairs of groups
-  /// instead, and fill up the last pair.
+  /// column's values for the keys of the group. Words and blocks are padded with 0.
+  /// Some levels store panel[block][pair of groups][column][group of the pair] instead, and fill up the last pair.
   /// @param v_stride  words from one block to the next
   void (*pack_values)(const RowBlock& rows, int64_t keys, int64_t dv, int64_t v_stride, uint32_t* panel) = nullptr;
   /// y = saturate(rint(x * scale + offset)). NaN becomes -128.

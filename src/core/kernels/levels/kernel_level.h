@@ -1,9 +1,9 @@
 #ifndef FA_CORE_KERNELS_KERNEL_LEVEL_H_
 #define FA_CORE_KERNELS_KERNEL_LEVEL_H_
 
-/// The includes that every level's source needs for the shared text of kernels. Kernels use no header with inline
-/// functions of the standard library. A file compiled with AVX-512 could contain a copy of such a function, and the
-/// linker could keep that copy for all files (scripts/check_isa_symbols.sh).
+/// The includes that every level's source needs for the shared text of kernels. Kernels include no standard header that
+/// defines inline functions. A file compiled with AVX-512 could contain a copy of such a function, and the linker could
+/// keep that copy for all files (scripts/check_isa_symbols.sh).
 ///
 /// A level's source includes its vec_*.h, which define the vector functions, and kernels (*.inc) inside its own
 /// namespace, so that no two levels share a symbol. A kernel file includes the kernel files that it needs, but no

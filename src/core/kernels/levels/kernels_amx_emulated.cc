@@ -1,5 +1,5 @@
 // The kernels of avx512_amx for any CPU, in builds with tests. They use the vectors of the portable level and an
-// emulated tile unit. The products are compiled from the same source text, and strips and tiles have the same sizes.
+// emulated tile unit. Their products have the source text of avx512_amx, and their strips and tiles have its sizes.
 
 #include "core/kernels/levels/kernel_level.h"
 

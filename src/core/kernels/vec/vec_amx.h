@@ -9,8 +9,8 @@
 /// Configures all eight tiles with their full size, once per thread and TileScope.
 FA_INLINE void UseTiles() {
   if (tile_use == TileUse::kInstructions) return;
-  // This is palette 1. From byte 16 on it has the bytes per row of each tile, and from byte 48 on the number of rows of
-  // each tile.
+  // This is palette 1. Bytes 16 and up hold the number of bytes per row for each tile. Bytes 48 and up hold the number
+  // of rows for each tile.
   alignas(64) static constexpr uint8_t kConfiguration[64] = {
       1,  0,  0,  0,  0,  0,  0,  0,  0,  0, 0,  0, 0,  0, 0,  0,  // NOLINT
       64, 0,  64, 0,  64, 0,  64, 0,  64, 0, 64, 0, 64, 0, 64, 0,  // NOLINT

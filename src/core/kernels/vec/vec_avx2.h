@@ -248,7 +248,7 @@ FA_INLINE F LoadE4M3(const uint8_t* p) {
 }
 /// How many vectors LoadFiniteE4M3 should load together. Two vectors share the operations on 16-bit floats.
 inline constexpr int kE4M3AtOnce = 2;
-/// Loads N vectors. The code of NaN is loaded as the number 480, which saves a third of the operations.
+/// Loads one or two vectors. The code of NaN is loaded as the number 480, which saves a third of the operations.
 FA_INLINE void LoadFiniteE4M3(const uint8_t* p, F (&x)[1]) {
   const __m128i words = _mm_cvtepi8_epi16(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
   x[0] = _mm256_cvtph_ps(_mm_and_si128(_mm_slli_epi16(words, 7), _mm_set1_epi16(static_cast<int16_t>(0xbf80))));

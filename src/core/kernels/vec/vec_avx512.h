@@ -12,7 +12,7 @@ inline constexpr int kRegisters = 32;
 /// The number of steps of the depth for which the micro-kernel loads the factors of a row together. With 1 it
 /// broadcasts each factor.
 inline constexpr int kStepsAtOnce = 1;
-/// The number of steps at the end of a register block that a few rows take at a time. So some rows are stored while
+/// The last kLastSteps steps of a register block are done for a few rows at a time, so some rows are stored while
 /// others are still multiplied. With 0, all rows take all steps together. A Zen 4 stores a vector every other cycle, so
 /// 24 stores one after the other would delay the next block.
 inline constexpr int kLastSteps = 4;
@@ -233,7 +233,8 @@ FA_INLINE F LoadE4M3(const uint8_t* p) {
   const __mmask16 nan = _mm_cmpeq_epi8_mask(_mm_and_si128(bytes, _mm_set1_epi8(0x7f)), _mm_set1_epi8(0x7f));
   return _mm512_cvtph_ps(_mm256_mask_mov_epi16(WidenFiniteE4M3(bytes), nan, _mm256_set1_epi16(0x7e00)));
 }
-/// How many vectors LoadFiniteE4M3 should load together. Two would take wider vectors and as much time.
+/// How many vectors LoadFiniteE4M3 should load together. Loading two together would take wider vectors, and as much
+/// time as loading them one by one.
 inline constexpr int kE4M3AtOnce = 1;
 /// Loads a vector. The code of NaN is loaded as the number 480.
 FA_INLINE void LoadFiniteE4M3(const uint8_t* p, F (&x)[1]) {

@@ -24,7 +24,7 @@ FA_INLINE F BroadcastHalf(const char* p) {
 }
 FA_INLINE F LowerHalves(F words) { return AsF(_mm512_slli_epi32(AsI(words), 16)); }
 FA_INLINE F UpperHalves(F words) { return AsF(AndI(AsI(words), SetI(static_cast<int32_t>(0xffff0000u)))); }
-/// The order that takes elements of the lower and of the upper half of a vector in turn.
+/// Indices of a permutation that interleaves the 16 lower elements of a vector with the 16 upper elements.
 alignas(64) inline constexpr uint16_t kInTurn[32] = {0, 16, 1, 17, 2,  18, 3,  19, 4,  20, 5,  21, 6,  22, 7,  23,
                                                      8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
 /// Returns words of `even` (the lower elements) and `odd`, rounded to nearest even. A NaN stays a NaN. The function

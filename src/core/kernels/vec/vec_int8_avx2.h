@@ -15,7 +15,7 @@ FA_INLINE void StoreWords(uint32_t* p, I x) { _mm256_storeu_si256(reinterpret_ca
 FA_INLINE void StoreI(int32_t* p, I x) { _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), x); }
 FA_INLINE void KeepWordsInRegister(I& x) { asm("" : "+x"(x)); }
 
-/// Returns c + the inner product of the two halves of each word.
+/// Returns, in each lane, c + the inner product of the two 16-bit halves of a and of b.
 FA_INLINE I DotWords(I c, I a, I b) { return _mm256_add_epi32(c, _mm256_madd_epi16(a, b)); }
 /// Rounds to nearest even, for |x| < 2^22.
 FA_INLINE I ToInt(F x) { return _mm256_cvtps_epi32(x); }

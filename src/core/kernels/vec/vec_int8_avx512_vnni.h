@@ -15,7 +15,7 @@ FA_INLINE void StoreWords(uint32_t* p, I x) { _mm512_storeu_si512(p, x); }
 FA_INLINE void StoreI(int32_t* p, I x) { _mm512_storeu_si512(p, x); }
 FA_INLINE void KeepWordsInRegister(I& x) { asm("" : "+v"(x)); }
 
-/// Returns c + the inner product of the bytes of each word. The bytes of a are unsigned, and the bytes of b are signed.
+/// Returns, in each lane, c + the inner product of the four bytes of a, unsigned, and the four bytes of b, signed.
 FA_INLINE I DotWords(I c, I a, I b) { return _mm512_dpbusd_epi32(c, a, b); }
 /// Rounds to nearest even, for |x| < 2^22.
 FA_INLINE I ToInt(F x) { return _mm512_cvtps_epi32(x); }

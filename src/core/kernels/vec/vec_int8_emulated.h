@@ -17,7 +17,7 @@ FA_INLINE void StoreWords(uint32_t* p, I x) { __builtin_memcpy(p, &x, sizeof x);
 FA_INLINE void StoreI(int32_t* p, I x) { __builtin_memcpy(p, &x, sizeof x); }
 FA_INLINE void KeepWordsInRegister(I& /*x*/) {}
 
-/// Returns c + the inner product of the bytes of each word. The bytes of a are unsigned, and the bytes of b are signed.
+/// Returns, in each lane, c + the inner product of the four bytes of a, unsigned, and the four bytes of b, signed.
 FA_INLINE I DotWords(I c, I a, I b) {
   for (int shift = 0; shift < 32; shift += 8) c += ((a >> shift) & 0xff) * ((b << (24 - shift)) >> 24);
   return c;

@@ -14,7 +14,7 @@ FA_INLINE void StoreWords(uint32_t* p, I x) { vst1q_u32(p, vreinterpretq_u32_s32
 FA_INLINE void StoreI(int32_t* p, I x) { vst1q_s32(p, x); }
 FA_INLINE void KeepWordsInRegister(I& x) { asm("" : "+w"(x)); }
 
-/// Returns c + the inner product of the two halves of each word.
+/// Returns, in each lane, c + the inner product of the two 16-bit halves of a and of b.
 FA_INLINE I DotWords(I c, I a, I b) {
   const int16x8_t x = vreinterpretq_s16_s32(a), y = vreinterpretq_s16_s32(b);
   return vaddq_s32(c, vpaddq_s32(vmull_s16(vget_low_s16(x), vget_low_s16(y)), vmull_high_s16(x, y)));

@@ -21,9 +21,9 @@ FA_INLINE void StoreWords(uint32_t* p, I x) { vst1q_u32(p, vreinterpretq_u32_s32
 FA_INLINE void StoreI(int32_t* p, I x) { vst1q_s32(p, x); }
 FA_INLINE void KeepWordsInRegister(I& x) { asm("" : "+w"(x)); }
 
-/// Returns c + the inner product of the four signed bytes of each word.
+/// Returns, in each lane, c + the inner product of the four signed bytes of a and of b.
 FA_INLINE I DotWords(I c, I a, I b) { return vdotq_s32(c, vreinterpretq_s8_s32(a), vreinterpretq_s8_s32(b)); }
-/// Does what DotWords does, but multiplies all words of a by one word of b, in lane `Lane`.
+/// Does what DotWords does, but multiplies the words of all lanes of a by the word in lane `Lane` of b.
 template <int Lane>
 FA_INLINE I DotWordsByLane(I c, I a, I b) {
   return vdotq_laneq_s32(c, vreinterpretq_s8_s32(a), vreinterpretq_s8_s32(b), Lane);

@@ -18,7 +18,8 @@ FA_INLINE void StoreWords(uint32_t* p, I x) { __builtin_memcpy(p, &x, sizeof x);
 FA_INLINE void StoreI(int32_t* p, I x) { __builtin_memcpy(p, &x, sizeof x); }
 FA_INLINE void KeepWordsInRegister(I& /*x*/) {}
 
-/// Returns c + the inner product of the two halves of each word. The sums fit into 32 bits (kInt8ProductKeys).
+/// Returns, in each lane, c + the inner product of the two 16-bit halves of a and of b. The sums fit into 32 bits
+/// (kInt8ProductKeys).
 FA_INLINE I DotWords(I c, I a, I b) {
   const I low = ((a << 16) >> 16) * ((b << 16) >> 16), high = (a >> 16) * (b >> 16);
   return c + low + high;

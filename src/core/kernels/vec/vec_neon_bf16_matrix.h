@@ -1,13 +1,13 @@
-// Products of 2x2 blocks of the words of vec_neon_bf16.h. BFMMLA multiplies two rows of four bf16 with two lanes of
-// four bf16.
+// Operations with BFMMLA, which multiplies two rows of four bf16 by two lanes of four bf16. They add to the operations
+// of vec_neon_bf16.h.
 
 #pragma once
 
 #include "core/kernels/vec/vec_neon_bf16.h"
 
-/// Returns c[row][lane] + the inner products of two rows with two lanes, four elements each. c has first the two sums
-/// of row 0, with lanes 0 and 1, and then the two sums of row 1. The products of the first two elements are added as in
-/// DotPairs, then the products of the other two.
+/// Returns c plus the inner products of two rows with two lanes, which have four elements each. c holds the sums of
+/// (row, lane) in the order (0, 0), (0, 1), (1, 0), (1, 1). The products of elements 0 and 1 are added first, as
+/// DotPairs adds them, and then the products of elements 2 and 3.
 FA_INLINE F DotBlocks(F c, F rows, F lanes) {
   return vbfmmlaq_f32(c, vreinterpretq_bf16_f32(rows), vreinterpretq_bf16_f32(lanes));
 }

@@ -8,8 +8,8 @@ typedef int32_t I __attribute__((vector_size(16)));
 typedef int32_t M __attribute__((vector_size(16)));
 inline constexpr int kLanes = 4;
 inline constexpr int kRegisters = 16;
-/// The number of steps of the depth for which the micro-kernel loads the factors of a row together. With 1 it
-/// broadcasts each factor.
+/// The number of steps along the inner dimension for which the micro-kernel loads the factors of a row with one load.
+/// If the number is 1, the micro-kernel broadcasts each factor.
 inline constexpr int kStepsAtOnce = 1;
 inline constexpr int kLastSteps = 0;
 constexpr int StepsPerTurn(int /*vectors*/) { return 1; }
@@ -155,8 +155,8 @@ FA_INLINE F ScaleByPowerOfTwo(F f, F r) {
 FA_INLINE F RoundToInteger(F x) { return (x + 12582912.0f) - 12582912.0f; }
 /// Clamps the exponent of a power of 2. Below -152 the power is 0, and above 129 it is infinite. A NaN stays a NaN.
 FA_INLINE F ClampExponent(F x) { return Min(Set(129.0f), Max(Set(-152.0f), x)); }
-/// x + 1.5 * 2^23 has no bits below 1, so its low bits are n, the integer nearest to x. With 127, the bias of
-/// exponents, added too, the low bits are the exponent field of 2^n.
+/// The low bits of x + 1.5 * 2^23 are n, the integer nearest to x, because the sum has no bits below 1. This constant
+/// also adds 127, the bias of exponents. So the low bits of x + kExponentRounding are the exponent field of 2^n.
 inline constexpr float kExponentRounding = 12582912.0f + 127.0f;
 /// Clamps the exponent of a probability that is at most 2^127. Below -126 the probability is 0. A NaN stays a NaN.
 FA_INLINE F ClampFromBelow(F x) { return Max(Set(-127.0f), x); }
@@ -208,9 +208,9 @@ FA_INLINE F LanesFrom(F x) {
 
 #include "core/kernels/vec/vec_four_lanes.h"
 
-// The next functions load 4 columns of compressed rows.
+// The functions below load 4 columns of rows whose elements have 8 or 4 bits.
 
-/// A table of the numbers of all codes of e4m3.
+/// The value of every e4m3 code.
 struct E4M3Numbers {
   float of[256];
   constexpr E4M3Numbers() : of() {

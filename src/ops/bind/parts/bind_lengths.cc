@@ -83,7 +83,7 @@ Status BindPacked(Binding& call) {
   return Status::Ok();
 }
 
-// Refuses too many batch elements. A batch element takes at least one task, and one per key head if all elements have
+// Refuses too many batch elements. A batch element takes at least one task, and one per KV head if all elements have
 // rows in use.
 Status CheckBatch(const Binding& call, std::span<const int64_t> lengths_q) {
   const bool has_rows = call.sizes.q_rows > 0 && (lengths_q.empty() || (lengths_q.size() == 1 && lengths_q[0] > 0));

@@ -177,7 +177,7 @@ Status BindPackedBias(Binding& call) {
 }  // namespace
 
 PseRows GradPseRows(const PseRows& pse, const TensorView& dpse) {
-  PseRows rows = pse;  // a flat tensor has no strides for heads and rows
+  PseRows rows = pse;  // a flat dpse has the strides of pse
   if (dpse.shape.rank() == 4) FillSequences(layout::FilledStride(dpse.shape, dpse.stride), &rows);
   return rows;
 }

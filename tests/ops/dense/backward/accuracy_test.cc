@@ -1,6 +1,6 @@
-// Compares the library's errors against double with the errors of the naive computation in the same type. The naive
-// computation accumulates in f32, rounds P and dS to the 16-bit type before their products, and rounds the results at
-// the end.
+// Computes the errors of the library and of a naive computation in the same type, both against a reference in double.
+// The library's errors must not be much larger. The naive computation accumulates in f32, rounds P and dS to the 16-bit
+// type before their products, and rounds the results at the end.
 #include <gtest/gtest.h>
 
 #include <tuple>
@@ -30,7 +30,8 @@ struct Yardstick {
 
 class BackwardAccuracy : public ::testing::TestWithParam<std::tuple<DType, Yardstick>> {};
 
-// The bound needs no further allowance, because each error is the largest of tens of thousands of elements.
+// Each error is the largest over tens of thousands of elements, so chance hardly changes it. So the bound needs no
+// allowance for chance.
 TEST_P(BackwardAccuracy, ErrorIsAtMostThreeTimesThatOfTheNaiveComputation) {
   const auto& [dtype, yardstick] = GetParam();
   BackwardCase c;

@@ -12,8 +12,8 @@ namespace {
 
 using reference::PseType;
 
-/// Returns a case of 2 sequences with 70 rows and 150 keys, and 4 query heads on 2 key heads. The last tile is partial
-/// in both directions.
+/// Returns a case of 2 sequences with 70 rows and 150 keys, 4 query heads and 2 KV heads. The last tile is partial in
+/// both directions.
 BackwardCase Usual() {
   BackwardCase c;
   c.forward.heads = 4;
@@ -261,6 +261,11 @@ std::vector<Feature> Biases() {
       Biased("PseRowBroadcastBatch", Usual(), PseForm::kRow, PseType::kAddThenScale, true),
       Biased("PseFullPacked", Packed(), PseForm::kFull, PseType::kScaleThenAdd),
       Biased("PseRowPacked", Packed(), PseForm::kRow, PseType::kAddThenScale),
+      With("PseRowPackedFirstSequenceWithoutKeys", Packed(),
+           [](ForwardCase* c) {
+             SetPse(c, PseForm::kRow, PseType::kScaleThenAdd);
+             c->lengths = {{3, 9, 5}, {0, 13, 7}};
+           }),
       Changed("PseWithoutItsGradient", Usual(),
               [](BackwardCase* c) {
                 SetPse(&c->forward, PseForm::kFull, PseType::kScaleThenAdd);

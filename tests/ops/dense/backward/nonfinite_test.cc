@@ -73,8 +73,8 @@ TEST_P(BackwardNonFinite, ValueLeavesTheGradientOfValuesAlone) {
   ExpectSpoiltRows(g.dv, 0, 0);
 }
 
-// A sink of +inf takes all the weight of its head, and a sink of -inf takes none. Under the causal rule the first rows
-// have no key.
+// A sink of +inf takes all the weight of its head, and a sink of -inf takes none. With 40 keys, the causal mask leaves
+// the first 30 rows without keys.
 TEST_P(BackwardNonFinite, InfiniteSinkLeavesNoGradientOrAll) {
   for (const Layout layout : {Layout::kBNSD, Layout::kTND}) {
     for (const int64_t sk : {40, 300}) {

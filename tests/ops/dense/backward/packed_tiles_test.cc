@@ -1,5 +1,5 @@
-// Tests backwards whose heads have whole groups of 32 columns. At the levels with a tile unit one loop computes P, dS
-// and dQ of such heads (docs/kernels.md). The other levels run the same cases.
+// Tests backwards whose head sizes are multiples of 32. On CPUs with a tile unit (AMX), one loop computes P, dS and dQ
+// of these heads (docs/kernels.md). The other levels run the same cases.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -13,8 +13,8 @@
 namespace fa::test {
 namespace {
 
-/// Returns a case of 2 heads on one key head, with 110 rows and 150 keys: strips of 32 rows, then one of 16, and two
-/// columns of keys.
+/// Returns a case with 2 query heads and one KV head, 110 rows and 150 keys. The rows make strips of 32 and a last
+/// strip of 16, and the keys make two blocks.
 BackwardCase Usual() {
   BackwardCase c;
   c.forward.dtype = DType::kBF16;
@@ -126,7 +126,8 @@ TEST_P(BackwardPackedTiles, ThePlanNamesTheLoop) {
   }
 }
 
-// Under the mask only some rows see the element. Without the element the loop computes every strip of the tile.
+// One element of K, V, Q or dO is not finite, and under mode 3 only some rows see it. If every element were finite, the
+// tile unit's loop would compute all strips.
 TEST(BackwardPackedTiles, ElementsThatAreNotFiniteSpoilOnlyWhatSeesThem) {
   for (const double value : {static_cast<double>(NAN), static_cast<double>(INFINITY)}) {
     for (const int mode : {1, 3}) {
@@ -136,7 +137,7 @@ TEST(BackwardPackedTiles, ElementsThatAreNotFiniteSpoilOnlyWhatSeesThem) {
         reference::Problem problem = MakeReferenceProblem(c.forward);
         const int64_t key = problem.KeyRow(0, 0, 100, part == 1 ? c.forward.dv : c.forward.d) + 7;
         const int64_t row = problem.QueryRow(0, 1, 60, c.forward.d) + 7;
-        if (part % 2 == 0 && !std::isnan(value)) continue;  // scores of inf - inf
+        if (part % 2 == 0 && !std::isnan(value)) continue;  // an inf in Q or K can make a score inf - inf
         if (part == 0) problem.k[static_cast<size_t>(key)] = value;
         if (part == 1) problem.v[static_cast<size_t>(key)] = value;
         if (part == 2) problem.q[static_cast<size_t>(row)] = value;

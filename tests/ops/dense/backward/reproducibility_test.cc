@@ -256,8 +256,7 @@ TEST(BackwardLevels, F32BitsOfAvx512LevelsAreEqual) {
   }
 }
 
-// Sums without atomic operations may have another order. Every gradient stays within the tolerance, which holds for any
-// order.
+// kAtomicFree permits sums in another order than the default. The tolerance of the reference holds for any order.
 TEST(BackwardAtomicFree, MatchesTheReference) {
   std::vector<std::unique_ptr<Context>> contexts;
   for (const Isa isa : IsaLevels()) {

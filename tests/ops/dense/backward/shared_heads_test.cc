@@ -36,7 +36,8 @@ BackwardProblem MakeProblem(DType dtype) {
   return BackwardProblem(c);
 }
 
-/// Runs the problem with a bias that all pairs of a key share, and a gradient of it for the dimensions of `shape`.
+/// Runs the problem with a bias that depends only on the key. Returns the bias's gradient, which has the dimensions of
+/// `shape`.
 Tensor GradientOfBias(const BackwardProblem& problem, const Shape& shape, DType dtype, Context* context) {
   const Tensor bias(dtype, {kKeys}, {1}), gradient(dtype, shape.dims(), DenseStride(shape.dims()));
   for (int64_t j = 0; j < kKeys; ++j) bias.Set(j, static_cast<double>(j % 5) / 4);
@@ -58,8 +59,8 @@ std::vector<double> Values(const Tensor& tensor, int64_t count) {
   return values;
 }
 
-/// Expects the sums of the full gradient. Each of them is the sum of at most kBatch * kHeads * kRows float32 numbers,
-/// rounded at each addition.
+/// Expects that `got` is the gradient `full`, summed over the dimensions that have size 1 in `shape`. Each sum has at
+/// most kBatch * kHeads * kRows float32 terms, and is rounded at each addition.
 void ExpectSums(const std::vector<double>& full, const Shape& shape, const std::vector<double>& got) {
   std::vector<double> want(got.size()), magnitude(got.size());
   for (int64_t pair = 0; pair < kFull.count(); ++pair) {

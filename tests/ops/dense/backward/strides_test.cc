@@ -134,7 +134,7 @@ TEST(BackwardStrides, InputsMayBeOneTensor) {
   }
 }
 
-/// Copies the first sequence to all others (or the first head, or the first row).
+/// Copies the first sequence, head or row to all others. `dimension` says which: 0, 1 or 2.
 void Repeat(int dimension, const std::vector<int64_t>& sizes, std::vector<double>* values) {
   const int64_t heads = sizes[1], rows = sizes[2], size = sizes[3];
   for (int64_t x = 0; x < static_cast<int64_t>(values->size()); ++x) {

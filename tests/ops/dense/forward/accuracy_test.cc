@@ -1,6 +1,6 @@
-// Compares the library's error against double with the error of the naive computation in the same type. The naive
-// computation accumulates in f32 and takes the softmax of whole rows. It rounds P to the 16-bit type before P V, and
-// rounds the result at the end.
+// Computes the errors of the library and of a naive computation in the same type, both against a reference in double.
+// The library's error must not be much larger. The naive computation accumulates in f32 and takes the softmax of whole
+// rows. It rounds P to the 16-bit type before P V, and rounds the result at the end.
 #include <gtest/gtest.h>
 
 #include "support/compare/agrees.h"
@@ -18,7 +18,8 @@ struct Yardstick {
 
 class ForwardAccuracy : public ::testing::TestWithParam<std::tuple<DType, Yardstick>> {};
 
-// The bound needs no further allowance, because each error is the largest of tens of thousands of elements.
+// Each error is the largest over tens of thousands of elements, so chance hardly changes it. So the bound needs no
+// allowance for chance.
 TEST_P(ForwardAccuracy, ErrorIsAtMostTwiceThatOfTheNaiveComputation) {
   const auto& [dtype, yardstick] = GetParam();
   ForwardCase c;

@@ -285,7 +285,7 @@ class BlockProblem {
 };
 
 /// Compares the largest errors with those of a naive computation in f32 that rounds P and results to the type. Outputs
-/// may have twice its error, gradients three times.
+/// may have twice the naive error, and gradients three times the naive error.
 void ExpectReference(const BlockCase& c, const BlockProblem& problem, const BlockResults& got) {
   const reference::Format format = c.dtype == DType::kF32 ? reference::Format::kF32 : reference::Format::kBF16;
   reference::ForwardResult want = reference::Forward(problem.reference());
@@ -296,8 +296,8 @@ void ExpectReference(const BlockCase& c, const BlockProblem& problem, const Bloc
     for (int64_t n = 0; n < kHeads; ++n) {
       for (int64_t i = 0; i < c.sq[b]; ++i, ++row) {
         if (problem.HasKeys(static_cast<int64_t>(b), n, i)) {
-          // A score has a rounding per product and sum. The lse has its own, and the exponential and the logarithm
-          // have some.
+          // Each product and each sum of a score is rounded once. The lse itself is rounded once, and 8 units cover the
+          // exponential and the logarithm.
           const double unit = 0x1p-24 * (8 + std::fabs(want.lse[row]) + want.magnitudes.score_near[row] * kD);
           EXPECT_NEAR(got.lse[row], want.lse[row], unit) << row;
           continue;
@@ -313,7 +313,7 @@ void ExpectReference(const BlockCase& c, const BlockProblem& problem, const Bloc
     EXPECT_EQ(empty, row);
   }
   EXPECT_LE(LargestError(got.out, want.out), 2 * LargestError(naive.out, want.out));
-  // The gradients belong to the rounded output of the forward.
+  // The library's backward takes the forward's rounded output, so the reference takes this output too.
   want.out = got.out;
   const reference::Gradients exact = reference::Backward(problem.reference(), want, problem.d_out());
   reference::ForwardResult rounded = want;

@@ -1,5 +1,5 @@
-// Several callers call at once: threads, oneTBB tasks or OpenMP regions, on one context or each on its own. Each caller
-// must get the bits that it gets alone.
+// Several callers call at once: threads, oneTBB tasks or OpenMP regions, on one shared context or on one context each.
+// Each caller must get the bits that it gets alone.
 #include <gtest/gtest.h>
 #include <tbb/parallel_for.h>
 

@@ -12,8 +12,8 @@ namespace {
 
 using reference::PseType;
 
-/// Returns a case of 2 sequences with 70 rows and 150 keys, and 4 query heads on 2 key heads. The last tile is partial
-/// in both directions.
+/// Returns a case of 2 sequences with 70 rows and 150 keys, 4 query heads and 2 KV heads. The last tile is partial in
+/// both directions.
 ForwardCase Usual() {
   ForwardCase c;
   c.heads = 4;

@@ -1,5 +1,6 @@
-// If a mask tensor drops the same pairs as a rule, both give the same bits, forward and backward, on every level.
-// Without a rule only dq may differ, because the order in which key blocks add to dq follows from the rule.
+// A mask tensor that drops the same pairs as a Mask must not change any bit of the forward or the backward, on every
+// level. If the tensor is given without the Mask, only dq may differ, because the Mask decides the order in which key
+// blocks add to dq.
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -45,7 +46,7 @@ std::vector<MaskPair> Masks() {
           {"documents", RowsOf([](int64_t i) { return i / 75 * 130; }, [](int64_t i) { return i / 75 * 130 + 101; })}};
 }
 
-/// Returns the interval of keys that row i keeps under a rule of Masks().
+/// Returns the interval of keys that row i keeps under a mask of Masks().
 std::pair<int64_t, int64_t> KeysOf(const Mask& mask, int64_t i) {
   const int64_t diagonal = i + kKeys - kRows;
   if (mask.kind() == Mask::Kind::kRows)
@@ -139,8 +140,8 @@ TEST_P(MaskTensor, GivesTheBitsOfItsRule) {
   const std::vector<uint8_t> drop = TensorOf(mask.rule), drop_all(drop.size(), 1);
   for (const Isa isa : IsaLevels()) {
     for (const bool with_dq : {false, true}) {
-      // This call leaves the bits of its mask in the context's workspace. A later call that read bits before writing
-      // its own would read these.
+      // This call leaves the bits of its mask in the context's workspace. If a later call read its mask bits before
+      // writing them, it would read the bits of this call.
       call.Run(Mask::None(), &drop_all, ContextOf(isa));
       const std::vector<std::byte> want = call.Run(mask.rule, nullptr, ContextOf(isa), with_dq);
       const Mask rule = with_dq ? mask.rule : Mask::None();
@@ -154,7 +155,7 @@ TEST_P(MaskTensor, GivesOtherBitsWithoutOnePair) {
   const auto& [mask, dtype] = GetParam();
   Call call(dtype);
   std::vector<uint8_t> drop = TensorOf(mask.rule);
-  // The tensor drops one key that row 60 keeps under every rule.
+  // The tensor drops one key that row 60 keeps under every mask of Masks().
   const auto [begin, end] = KeysOf(mask.rule, 60);
   drop[static_cast<size_t>(60 * kKeys + std::max<int64_t>(begin, 0) + (end - begin) / 2)] = 1;
   EXPECT_FALSE(call.Run(mask.rule, &drop, ContextOf(Isa::kPortable)) ==

@@ -59,7 +59,7 @@ TEST_P(ForwardNonFinite, QuerySpoilsItsRow) {
   ForEachCase(check, Axis{"value", kValues}, Axis{"scale", {0.1F, 0.0F}});
 }
 
-// A call with statistics and a call without finish their rows in different code.
+// Different code finishes the rows of a call with statistics and of a call without statistics.
 TEST_P(ForwardNonFinite, SpoiledRowsHaveTheirBitsWhateverStatisticsAreAskedFor) {
   for (const double value : kValues) {
     ForwardCase c = Usual();
@@ -123,7 +123,7 @@ TEST_P(ForwardNonFinite, SinkThatIsNoNumberSpoilsItsHead) {
 }
 
 // A sink of +inf takes all the weight of its head, and a sink of -inf takes none. If there are few rows, the keys are
-// cut into parts. Under the causal rule some rows have no key.
+// cut into parts. The causal mask leaves some rows without keys.
 TEST_P(ForwardNonFinite, InfiniteSinkTakesEverythingOrNothing) {
   const auto check = [&](Layout layout, int64_t sq, int64_t sk, int mode) {
     ForwardCase c = Usual();
@@ -179,7 +179,7 @@ reference::Problem ProblemOfScores(const ForwardCase& c, const std::function<dou
 }
 
 TEST_P(ForwardNonFinite, ScoresOfAnyFiniteSizeHaveFiniteProbabilities) {
-  // The exponents of the exponentials reach 2^26, 2^35, 2^62 and nearly 2^127, positive and negative. Other rows of the
+  // The arguments of the exponentials reach 2^26, 2^35, 2^62 and nearly 2^127, positive and negative. Other rows of the
   // same call have a query of 0.
   const auto check = [&](float scale, int64_t rows) {
     const ForwardCase c = Scaled(scale, rows);
@@ -206,7 +206,7 @@ TEST_P(ForwardNonFinite, LargeScoresOneUnitApartHaveTheirProbabilities) {
     reference::Problem values = ProblemOfScores(c, [](int64_t key) { return key == 5 || key == 590 ? 1.5 : 0.0; });
     std::fill(values.v.begin(), values.v.end(), 0.0);
     for (int64_t head = 0; head < c.heads; ++head) {
-      // 2^-12 times 2^-11 is the last bit of 1.5 in f32.
+      // 2^-12 times 2^-11 is one ulp of 1.5 in f32, so the two scores are 1.5 plus 2 ulp and 1.5 plus 3 ulp.
       for (int64_t row = 0; row < rows; ++row) values.q[values.QueryRow(0, head, row, c.d) + 4] = 0x1p-12;
       values.k[values.KeyRow(0, head, 5, c.d) + 4] = 0x1p-11 * 2;
       values.k[values.KeyRow(0, head, 590, c.d) + 4] = 0x1p-11 * 3;

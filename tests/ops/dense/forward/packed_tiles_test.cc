@@ -1,6 +1,6 @@
-// Tests forwards whose groups have eight strips of 32 rows or more, so at least 225 rows, with heads of whole groups of
-// 32 columns. At the levels with a tile unit, K and V of such heads are packed as tiles, and one loop computes whole
-// strips (docs/kernels.md). The other levels run the same cases.
+// Tests forwards with at least eight strips of 32 rows per KV head, so at least 225 rows, and head sizes that are
+// multiples of 32. On CPUs with a tile unit (AMX), K and V of these calls are packed as tiles, and one loop computes
+// whole strips (docs/kernels.md). The other levels run the same cases.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -17,7 +17,8 @@
 namespace fa::test {
 namespace {
 
-/// Returns a case of bf16 with 8 query heads of 35 rows on one key head of 101 keys: nine strips of 32 rows.
+/// Returns a bf16 case with 8 query heads of 35 rows and one KV head of 101 keys. Its 280 rows make nine strips of 32
+/// rows.
 ForwardCase Usual() {
   ForwardCase c;
   c.dtype = DType::kBF16;
@@ -206,8 +207,8 @@ TEST(ForwardPackedTiles, AgreeWithTheReferenceAtTheFewestRows) {
   }
 }
 
-/// Makes the scores of head 1, rows 3 to 5, rise by `step` per key. So the scores of their first keys are bad
-/// references for the exponentials.
+/// Makes the scores of head 1, rows 3 to 5, rise by `step` per key. The loop subtracts a reference from scores before
+/// exp: the largest score of the row's first keys. For these rows the reference is far too small.
 reference::Problem WithRisingScores(const ForwardCase& c, double step) {
   reference::Problem values = MakeReferenceProblem(c);
   for (int64_t j = 0; j < c.lengths.sk[0]; ++j) {
@@ -256,7 +257,8 @@ TEST(ForwardPackedTiles, ValuesThatAreNotFiniteSpoilTheRowsThatSeeThem) {
   }
 }
 
-// Only rows from 16 on see the key whose value is not finite. The threads decide which rows share strips with them.
+// Only rows from 16 on see the key whose value is not finite. The number of threads decides which of the earlier rows
+// share a strip with a row that sees the key.
 TEST(ForwardPackedTiles, RowsThatDoNotSeeSuchAValueKeepTheirBitsWhateverTheThreads) {
   ForwardCase c = Usual();
   c.d = 32;

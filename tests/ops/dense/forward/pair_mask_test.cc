@@ -1,5 +1,5 @@
 // A PairMask gives the bits of the dense mask that keeps the same pairs: forward, backward, prompt and decode, on every
-// level, whatever planes, shapes and rules.
+// level. This holds for any shape, any heads or batch elements that share a mask, and any Mask beside the PairMask.
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -49,7 +49,7 @@ std::vector<uint8_t> Drawn(Pattern pattern, int64_t planes, int64_t rows, int64_
   return drop;
 }
 
-/// A mask in both forms. `planes` and `heads` count the planes and heads of the mask.
+/// The same mask as a PairMask and as a dense mask. `planes` and `heads` count the planes and heads of the mask.
 struct BothMasks {
   BothMasks(const Sizes& sizes, Pattern pattern, int64_t batch, int64_t heads, std::mt19937& random)
       : shape{batch, heads, sizes.rows, sizes.keys},
@@ -233,7 +233,7 @@ TEST_P(PairMaskShapes, GiveTheBitsOfTheDenseMask) {
   }
 }
 
-// Heads of whole groups of 32 columns and many rows are computed by the loops of levels with a tile unit.
+// If head sizes are multiples of 32 and there are many rows, the loops of the tile unit (AMX) compute the heads.
 TEST_P(PairMaskShapes, GiveTheBitsOfTheDenseMaskInTheLoopsOfTheTileUnit) {
   const auto [pattern, dtype] = GetParam();
   std::mt19937 random(9);

@@ -1,5 +1,5 @@
-// Tests that masked elements are never read. A poison lies where no row looks: in keys, values, queries, biases, and
-// the padding between rows. The result must match the reference. In every test NaN lies around the buffers.
+// Tests that masked elements are never read. A poison lies where no kept pair reads: in keys, values, queries, biases,
+// and the padding between rows. The result must match the reference. In every test NaN lies around the buffers.
 #include "support/poison.h"
 
 #include <gtest/gtest.h>

@@ -90,8 +90,8 @@ TEST_P(ShortSequencesTest, OneBlockOfKeysHasItsStateByRows) {
   }
 }
 
-// Masked keys change no bit. The long sequence has several blocks of keys, so its state lies along the lanes of
-// vectors. It must give the bits of the short sequence, which has only the kept keys.
+// Masked keys change no bit. The long sequence has several blocks of keys, so kernels keep the state of its rows as
+// [dv][lane] instead of [row][dv]. It must give the bits of the short sequence, which has only the kept keys.
 TEST_P(ShortSequencesTest, HaveTheBitsOfALongSequenceWhoseOtherKeysAreMasked) {
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
     for (const int64_t sq : {17, 33, 100, 129}) {

@@ -94,7 +94,7 @@ TEST_P(ForwardStrides, MultiHeadLatentValuesAreColumnsOfTheKeys) {
   }
 }
 
-/// Copies the first sequence of k or v to all others (or the first head, or the first row).
+/// Copies the first sequence, head or row of k or v to all others. `dimension` says which: 0, 1 or 2.
 void Repeat(int dimension, const ForwardCase& c, int64_t size, std::vector<double>* values) {
   const int64_t heads = c.heads_kv;
   const int64_t rows = c.max_sk();

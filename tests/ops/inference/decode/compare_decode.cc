@@ -11,9 +11,10 @@ using ::testing::AssertionFailure;
 using ::testing::AssertionResult;
 using ::testing::AssertionSuccess;
 
-/// Returns the unit roundoff with which the operands of a call's products may be rounded. Levels with products of
-/// 16-bit words do so where a few rows of 16 bits read compressed keys in place. Operands of int8 and int4 become
-/// integers of up to 2^15 times a unit. The largest of them is taken as at most 8 times a typical one.
+/// Returns the unit roundoff with which a call may round the operands of its products, or 0 if it does not round them.
+/// Only kernels that read compressed keys in place round them: those for few rows of a 16-bit type, on levels with
+/// 16-bit products. Operands of int8 and int4 become integers of up to 2^15 times a unit. The largest of them is taken
+/// as at most 8 times a typical one.
 double OperandUnit(const DecodeCase& c, Isa isa) {
   const ForwardCase& d = c.dense;
   const int64_t rows = d.heads / d.heads_kv * d.max_sq();

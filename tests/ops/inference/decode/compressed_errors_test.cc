@@ -109,7 +109,7 @@ TEST(CompressedDecodeErrors, ScalesOfDenseKeys) {
               HasSubstr("k_scale: given, want none (k.dtype is f32)"));
 }
 
-// Eight columns share an element, so heads of other sizes would share elements.
+// One element of i4x8 holds eight columns. If the head size were no multiple of 8, two heads would share an element.
 TEST(CompressedDecodeErrors, HeadsThatInt4DoesNotFill) {
   DecodeCase c = MakeCompressedCase(DType::kI4x8, Quantization::kPerTensor, 2, {70}, DType::kF32);
   const char* want = " columns per head, want a multiple of 8 (k.dtype is i4x8)";

@@ -41,8 +41,8 @@ struct DecodeCase {
   /// Whether scales lie in antiquant_scale, which takes only the values of Quantization up to kPerToken. Otherwise they
   /// lie in k_scale and v_scale.
   bool combined = true;
-  bool scales_of_keys = false;  ///< whether k_scale and v_scale over pages are of keys, not of rows of pages
-  int64_t group_columns = 16;   ///< kPerGroup, kPerTokenAndGroup: a group has the most columns that divide this and D
+  bool scales_of_keys = false;  ///< whether k_scale and v_scale of paged keys are indexed by key, not by page and row
+  int64_t group_columns = 16;   ///< kPerGroup, kPerTokenAndGroup: a group has gcd(group_columns, D) columns
   DType format = DType::kI8;    ///< the type of compressed keys and values
   double scale_factor = 1;      ///< a factor that multiplies all scales
   bool antiquant_offset = true;

@@ -67,8 +67,9 @@ TEST(Decode, PagesOfEverySize) {
   }
 }
 
-// If a kernel table has the function `attend`, it processes runs of keys. Some counts of keys are no multiple of a step
-// of `attend`, others no multiple of a block of the planner. Keys that not every row sees go to other kernels.
+// Some kernel tables have a function `attend`, which processes ranges of keys that all rows see. Other kernels process
+// the remaining keys. Some counts of keys are not a multiple of the step of `attend`, others not a multiple of the
+// plan's block of keys.
 TEST(Decode, KeysOfEveryCountInRowsOfEveryType) {
   for (const DType dtype : kDTypes) {
     for (const int64_t d : {32, 64, 128, 256}) {
@@ -119,7 +120,7 @@ TEST(Decode, SplitHeadsInEveryFormOfKeys) {
   }
 }
 
-// All query heads share one head of keys, as in models with latent attention. A page has 512 + 64 columns.
+// All query heads share one KV head, as in models with latent attention. A page has 512 + 64 columns.
 TEST(Decode, SplitHeadsOfLatentAttention) {
   for (const DType dtype : kDTypes) {
     DecodeCase c = MakeDecodeCase(32, 1, 1, {700, 129}, dtype);

@@ -49,7 +49,7 @@ void PickKeys(RandomChoices* random, DecodeCase* c) {
     c->quantization = random->OneOf({Quantization::kPerTensor, Quantization::kPerChannel, Quantization::kPerToken,
                                      Quantization::kPerHead, Quantization::kPerPage, Quantization::kPerGroup,
                                      Quantization::kPerTokenAndHead, Quantization::kPerTokenAndGroup});
-    c->group_columns = random->OneOf<int64_t>({16, 32, 64});  // few rows read groups of 32 columns in place
+    c->group_columns = random->OneOf<int64_t>({16, 32, 64});  // kernels for few rows read groups of 32 in place
   }
   if (c->format == DType::kI4x8) {
     c->dense.d = (c->dense.d + 7) / 8 * 8;

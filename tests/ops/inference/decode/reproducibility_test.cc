@@ -125,7 +125,7 @@ DecodeCase ManyRows(DType dtype, int64_t page_rows) {
   c.dense.layout = Layout::kTND;
   c.dense.lengths.sq = {200, 130, 33, 40, 5, 2};
   c.dense.d = page_rows == 3 ? 40 : 64;
-  c.dense.dv = 72;  // more than the 64 columns that are copied at a time for groups on two pages
+  c.dense.dv = 72;  // more than 64 columns, which are copied at a time if a group of keys lies on two pages
   c.keys = page_rows % 2 == 0 ? KeyForm::kPages : KeyForm::kPagesOfHeads;
   c.page_rows = page_rows;
   c.page_order = static_cast<uint64_t>(page_rows);
@@ -154,7 +154,8 @@ TEST_P(DecodeBits, OfManyRowsOverPagesAreThoseOfFlashAttention) {
     c.dense.softcap = 3;
     c.dense.sink_form = reference::SinkForm::kPerRow;
     expect(c);
-    // The loop of the tile unit takes 225 or more rows per head of keys, and heads of these sizes.
+    // The loop of the tile unit (AMX) computes only calls with at least 225 rows per KV head, and with head sizes such
+    // as these.
     c = ManyRows(dtype, page_rows);
     c.dense.d = 64;
     c.dense.dv = 96;

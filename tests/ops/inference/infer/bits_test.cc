@@ -52,7 +52,8 @@ TEST_P(InferBits, DoNotDependOnLayoutAndCache) {
   }
 }
 
-/// Expects the results of the call's dense_mask if the same pairs are a PairMask. Some pairs must be dropped.
+/// Replaces the call's dense_mask by an equal PairMask, and expects the same bits. The mask must drop at least one
+/// pair.
 void ExpectPairMaskBits(const InferProblem& problem, const InferAttentionOptions& options, Context* context) {
   InferAttentionArgs args = problem.args();
   const auto run = [&] {

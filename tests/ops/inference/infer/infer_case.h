@@ -43,7 +43,7 @@ struct InferCase {
   int64_t padding_q = -1, padding_kv = -1;  ///< rows of left padding; below 0: none
   int64_t prefix_rows = 0, spare_prefix = 0;
   bool tree = false;          ///< whether dense.dense_mask drops pairs of the last Sq keys only, as mode 9 says
-  bool full_mask = false;     ///< with mode 2 to 4: whether the call gives the triangle
+  bool full_mask = false;     ///< with modes 2 to 4: whether the call has the triangular mask tensor [2048, 2048]
   bool one_more_dim = false;  ///< whether lse has a last dimension of 1
   DType sink_dtype = DType::kF32;
   float lse_without_keys = std::numeric_limits<float>::infinity();

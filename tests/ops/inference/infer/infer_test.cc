@@ -76,7 +76,8 @@ TEST(Infer, LayoutsOfOneElement) {
   }
 }
 
-// Rows of NZ pages lie in pieces, which are joined for each way in which kernels read keys.
+// In NZ pages the pieces of a row lie apart. Kernels read keys in several ways, and each way joins the pieces in other
+// code.
 TEST(Infer, NzPagesOfEveryNumberOfRows) {
   for (const DType dtype : kFloats) {
     for (const int64_t group : {1, 2, 8}) {
@@ -110,7 +111,7 @@ TEST(Infer, SplitHeadsInEveryCache) {
   }
 }
 
-// All query heads share one head of keys, as in models with latent attention.
+// All query heads share one KV head, as in models with latent attention.
 TEST(Infer, SplitHeadsOfLatentAttentionInNzPages) {
   for (const DType dtype : kFloats) {
     InferCase c = MakeInferCase(32, 1, {1, 2}, {700, 129}, dtype);
@@ -252,7 +253,7 @@ TEST(Infer, LeftPadding) {
   }
 }
 
-// As on the device, keys that do not fit in front of the padding leave a single row without keys.
+// If its keys do not fit in front of the padding, a single row has no keys. The vendor's device does the same.
 TEST(Infer, ASingleRowWhoseKeysDoNotFitHasNoKeys) {
   InferCase c = MakeInferCase(4, 2, {1, 1}, {30, 20});
   c.spare_k = 2;
@@ -303,8 +304,8 @@ TEST(Infer, RandomCalls) {
   for (int seed = 0; seed < RandomCases(200); ++seed) Check(RandomInferCase(static_cast<uint64_t>(seed)));
 }
 
-/// Draws the lengths of `count` sequences, which together have at most `all` rows if they share them. Otherwise each
-/// has at most `all`.
+/// Draws the lengths of `count` sequences. If `shared`, the sequences together have at most `all` rows; otherwise each
+/// has at most `all` rows.
 std::vector<int64_t> DrawLengths(RandomChoices* random, int64_t count, int64_t all, bool shared) {
   std::vector<int64_t> lengths(static_cast<size_t>(count), 0);
   const int64_t same = std::min(random->OneOf<int64_t>({1, 15, 16, 17, 511, 512, 16384, all}), all);
@@ -357,7 +358,8 @@ void ExpectTheLargestWorkspaceSuffices(const InferCase& c, uint64_t seed) {
         for (int64_t b = 0; c.cache == Cache::kList && b < batch; ++b) {
           kv[b] = std::min(kv[b], d.lengths.sk[b] + c.spare_k);
         }
-        // A mask or bias may fix the most rows and keys, or the sum of the squares of the rows.
+        // The shape of a mask or bias may fix the longest sequence, or the sum of the squares of the lengths. So some
+        // draws keep the lengths of `c`, in another order if they are packed.
         if (has_pairs && draw % 2 == 0) q = d.lengths.sq;
         if (has_pairs && draw % 4 == 0) kv = OwnKeys(c);
         if (has_pairs && c.packed()) std::swap(q.front(), q.back());
@@ -401,9 +403,9 @@ std::vector<int64_t> SharesOf(int64_t batch, int64_t all, int64_t count, int64_t
   return lengths;
 }
 
-/// Expects that the largest workspace is at most `most_ratio` times what some lengths need. Such lengths are extreme:
-/// one sequence has nearly all keys, and as many others as possible have enough rows that their heads are packed or
-/// their keys cut; or all have equal shares. With 16 rows, a sequence that is cut has the largest states.
+/// Expects that the largest workspace is at most `most_ratio` times what some lengths need. The test tries extreme
+/// lengths: one sequence has nearly all keys, and as many others as possible have enough rows that their heads are
+/// packed or their keys cut; or all have equal shares. With 16 rows, a sequence that is cut has the largest states.
 void ExpectTheLargestWorkspaceIsNeeded(const PackedSizes& sizes, double most_ratio) {
   static const float kNumber = 0;
   float written = 0;
@@ -467,7 +469,7 @@ TEST(Infer, TheLargestWorkspaceOfPackedPromptsIsNeeded) {
 }
 
 // The largest workspace counts the most states, the most rows of a state and the largest tiles together, although no
-// lengths have all of them. The two ratios below are those of these sizes, rounded up.
+// lengths have all of them. So the largest workspace is up to 3.2 or 2.1 times what these lengths need, rounded up.
 TEST(Infer, TheLargestWorkspaceOfOtherPackedCallsIsNeeded) {
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
     for (const int threads : {1, 2}) {

@@ -46,7 +46,8 @@ TEST_P(InferMutual, HasTheBitsOfADecode) {
     const DecodeProblem problem(c);
     const InferAttentionArgs args = ArgsOf(problem.args());
     auto options = OptionsOf(problem.options(), c.dense.mask, args.dense_mask.data != nullptr);
-    // A single row keeps every key in mode 2, and these pages could have either form.
+    // In mode 2, fused inference lets a single row keep every key, and decode does not. If page_rows equals heads_kv,
+    // the shape of the pages does not tell the two orders of dimensions apart.
     const bool differs = (c.dense.mask.mode == 2 && !c.dense.packed()) || c.page_rows == c.dense.heads_kv;
     if (!options || differs) continue;
     options->heads_kv = c.dense.heads_kv;

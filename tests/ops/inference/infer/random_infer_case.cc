@@ -53,7 +53,7 @@ void PickPlaces(RandomChoices* random, InferCase* c) {
 void PickScores(RandomChoices* random, InferCase* c) {
   ForwardCase& d = c->dense;
   d.mask.mode = random->OneOf({1, 1, 2, 3, 4});
-  // A single row keeps every key, but the reference would apply the rule to it.
+  // A single row keeps every key, but the reference would apply the mask of mode 2 to it.
   if (d.mask.mode == 2 && !c->packed() && d.max_sq() + c->spare_q == 1) d.mask.mode = 3;
   if (d.mask.mode == 4) {
     d.mask.pre = random->Pick(-5, d.max_sk());

@@ -19,7 +19,7 @@ using ::testing::AssertionFailure;
 using ::testing::AssertionResult;
 using ::testing::AssertionSuccess;
 
-constexpr double kEps = 0x1p-24;  // half a unit of f32
+constexpr double kEps = 0x1p-24;  // the unit roundoff of f32
 constexpr int64_t kSummed = 512;  // f32 adds at most this many numbers, and f64 adds their sums
 
 int64_t SumBefore(const std::vector<int64_t>& lengths, int64_t b) {
@@ -294,7 +294,7 @@ ScaledReference ScaledProblem::Reference() const {
         std::vector<double> p, one_step;
         for (int64_t j = 0; j < keys; ++j) {
           const double whole = std::exp(s[j] - max);
-          // Two numbers near the maximum may change places, so both errors count; 6 units are for the power of two.
+          // The score and the row's maximum may each be off, so both errors count. The exponential gets 6 more units.
           const double relative = error[j] + max_error + (2 * std::abs(s[j] - max) + 6) * kEps;
           sum += whole;
           sum_error += whole * (relative + static_cast<double>(std::min(keys, kSummed) + 1) * kEps);

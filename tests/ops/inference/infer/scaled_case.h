@@ -26,8 +26,8 @@ struct ScaledCase {
 };
 std::ostream& operator<<(std::ostream& out, const ScaledCase& c);
 
-/// The results of the formulas in double. `allowed` bounds the errors of f32: a probability may be rounded to a
-/// neighbour where the error moves it across the middle between both.
+/// The results of the formulas in double. `allowed` bounds the errors of f32: a probability close to the middle of two
+/// representable numbers may be rounded to either.
 struct ScaledReference {
   std::vector<double> out, lse, allowed_out, allowed_lse;
 };

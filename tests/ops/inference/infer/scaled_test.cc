@@ -18,7 +18,7 @@ using ::testing::HasSubstr;
 
 const tbb::global_control kManyThreads(tbb::global_control::max_allowed_parallelism, 7);
 
-/// A decode of latent attention: all heads share one head of keys, with a rope part.
+/// A decode of latent attention: all query heads share one KV head, with a rope part.
 ScaledCase Latent(DType format) {
   ScaledCase c;
   c.infer = MakeInferCase(8, 1, {1, 3, 1, 2}, {300, 70, 0, 40});

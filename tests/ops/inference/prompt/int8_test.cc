@@ -123,8 +123,8 @@ TEST_P(PromptInt8, OutputScalesAndOffsets) {
   }
 }
 
-// The maximum is that of the whole row, and products are exact, so the bits do not depend on how the keys are divided
-// into blocks. 70000 keys are more than one product takes.
+// The maximum is taken over the whole row, and products are exact, so the bits do not depend on how the keys are
+// divided into blocks. Sums over more than 65536 keys are computed in int64.
 TEST_P(PromptInt8, LongRows) {
   PromptCase c = Int8Case(DType::kF16);
   c.heads = c.heads_kv = 1;

@@ -215,7 +215,7 @@ void PromptProblem::PlacePairs() {
 void PromptProblem::PlaceScales() {
   const PromptCase& c = case_;
   if (c.dtype == DType::kI8) {
-    // The device's tool sets bits in the upper half, which the library ignores.
+    // The vendor's tool sets bits in the upper half of the u64, which the library ignores.
     const auto packed = [](float value) { return uint64_t{0x40001234} << 32 | std::bit_cast<uint32_t>(value); };
     deq1_ = c.packed_deq ? Scalar(DType::kU64, packed(c.deq1)) : Scalar(DType::kF32, c.deq1);
     deq2_ = c.packed_deq ? Scalar(DType::kU64, packed(c.deq2)) : Scalar(DType::kF32, c.deq2);

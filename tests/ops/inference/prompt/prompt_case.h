@@ -43,7 +43,8 @@ struct PromptCase {
   bool statistics = false;
   std::optional<float> scale = {};
 
-  /// Scales of int8 inputs. They are such that a change of one unit in P8 changes an int8 output by at most one.
+  /// The scales of int8 inputs. They are chosen so that a change of one unit in an int8 probability changes an int8
+  /// output by at most one.
   float deq1 = 1.0F / 512, quant1 = 127, deq2 = 1.0F / 16384;
   bool packed_deq = false;         ///< whether the deq scales are passed as u64
   float quant2 = 20, offset2 = 0;  ///< means of the scales and offsets of an int8 output
@@ -108,8 +109,8 @@ class PromptProblem {
 };
 
 /// Compares the results of a call. Every output lies within its tolerance of the reference, and is NaN or inf where the
-/// reference is. If inputs and outputs are int8, 99.9 % of the elements are equal; of fewer than 1000, all but one are.
-/// Unused rows are 0.
+/// reference is. If inputs and outputs are int8, at least 99.9 % of the elements are equal, or all but one of fewer
+/// than 1000 elements. Unused rows are 0.
 [[nodiscard]] ::testing::AssertionResult MatchesExpected(const PromptProblem& problem,
                                                          const PromptProblem::Expected& expected);
 
