@@ -90,8 +90,8 @@ struct Rows {
 
 constexpr float kFactor = 0.125f * 1.44269504f;
 
-/// Sizes of a head. For some sizes kernels have a loop of their own. Rows of V are as long as rows of K, longer or
-/// shorter.
+/// Numbers of columns of a head. Kernels have specialised loops for some of the pairs. Rows of V are as long as rows of
+/// K, longer or shorter.
 struct HeadColumns {
   int64_t d, dv;
 };
