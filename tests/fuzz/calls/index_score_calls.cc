@@ -76,7 +76,7 @@ ScoreCase RandomScoreCase(uint64_t seed) {
   return c;
 }
 
-/// The tensors of a call. Rows that no sequence has are NaN.
+/// The tensors of a call. Rows that no sequence uses are NaN.
 class ScoreProblem {
  public:
   explicit ScoreProblem(const ScoreCase& c) : c_(c), row_sums_(PrefixSums(c.rows)), key_sums_(PrefixSums(c.keys)) {
@@ -263,7 +263,7 @@ class ValueProblem {
       for (int64_t i = 0; i < c_.entries; ++i) sum += target_.Get(At(row * c_.entries + i));
       for (int64_t i = 0; i < c_.entries; ++i) AddTerm(row * c_.entries + i, sum, &want, &magnitude);
     }
-    // Terms are in double, so rounding to f32 is all but 2^-20 of the error.
+    // Terms are in double, so nearly the whole error comes from rounding the sum to f32.
     const double allowed = std::fabs(want) * kUnit * (1 + 0x1p-20) + magnitude * 0x1p-44;
     const double got = loss_.Get(0);
     if (std::fabs(got - want) <= allowed) return AssertionSuccess();
