@@ -20,7 +20,8 @@ TABLE = 4
 
 
 def make_call(layout: str, dtype: torch.dtype, int8: bool = False):
-    """Returns query, packed keys with their scales, and the arguments of the call. Unused pages are poisoned."""
+    """Returns query, packed keys, their scales, and the arguments of the call. Unused pages hold 99, and their scales
+    NaN."""
     torch.manual_seed(5)
     query, keys = torch.randn(sum(ROWS), N, D).to(dtype), torch.randn(sum(KEYS), 1, D)
     keys = (40 * keys).round().clamp(-127, 127).to(torch.int8) if int8 else keys.to(dtype)
@@ -47,7 +48,7 @@ def make_call(layout: str, dtype: torch.dtype, int8: bool = False):
 
 
 def expected(query, keys, start_loc, columns, sparse_mode=3, init=0, local=1):
-    """Returns the scores of keys that are multiplied by their scales already, in the type of `keys`."""
+    """Returns the scores of keys in the type of `keys`. The keys must be multiplied by their scales already."""
     score = torch.full((N, sum(ROWS), columns), -torch.inf, dtype=keys.dtype)
     token = first = 0
     for b, (rows, length) in enumerate(zip(ROWS, KEYS, strict=True)):
@@ -79,7 +80,8 @@ def test_scores_are_their_definition(layout, dtype, int8):
         assert got.shape == (N, sum(ROWS), 16) and got.dtype == torch.float32
         scaled = keys.double() * (scale.double()[:, None] if int8 else 1)
         want = expected(query, scaled, start_loc.tolist(), 16, sparse_mode, init, local)
-        # A float32 sum of D products in any order is off by D units of their sizes, and a scale adds one.
+        # A float32 sum of D products, in any order, is off by at most D 2^-24 of the magnitudes. A scale adds one
+        # rounding.
         most = (query.double().abs().amax() * scaled.abs().amax() * D).item()
         torch.testing.assert_close(got.double(), want, rtol=1e-7, atol=(D + 1) * 2**-24 * most)
         assert torch.equal(got, CANN_OPS["msa_index_score"](
@@ -105,6 +107,24 @@ def test_the_call_of_vllms_plugin():
     assert torch.equal(got, torch_npu.npu_msa_index_score(
         query, start_loc=start_loc, **given | {"key": given["key"].squeeze(2)}
     ))
+
+
+@pytest.mark.parametrize("rows", [16, 512])
+def test_pages_of_another_size(rows):
+    query, keys, _, given = make_call("TND", torch.float32)
+    start_loc, first = torch.zeros(5, dtype=torch.int32), [0, *np.cumsum(KEYS)]
+    want = torch_npu.npu_msa_index_score(query, start_loc=start_loc, layout_key="TND", **given)
+    columns = 20  # pages of 512 rows have 80 blocks
+    table = torch.arange(5 * columns, dtype=torch.int32).view(5, columns)
+    pages = torch.full((5 * columns * rows, 1, D), torch.nan)
+    for b, length in enumerate(KEYS):
+        pages[b * columns * rows :][:length] = keys[first[b] : first[b] + length]
+    got = torch_npu.npu_msa_index_score(
+        query, pages.view(-1, rows, 1, D), table, start_loc, actual_seq_qlen=given["actual_seq_qlen"],
+        actual_seq_klen=torch.tensor(KEYS),
+    )  # fmt: skip
+    assert got.shape[2] == (16 if rows == 16 else 80)
+    assert torch.equal(got[..., :16], want) and (got[..., 16:] == -torch.inf).all()
 
 
 def test_queries_and_keys_of_e4m3():
@@ -149,6 +169,19 @@ ERRORS = {
     "start_loc.dtype=torch.float32": {"start_loc": torch.zeros(5)},
     "sparse_mode=4, want 0 or 3": {"sparse_mode": 4},
     "atten_mask: given, want None": {"sparse_mode": 0, "atten_mask": torch.ones(2, 2)},
+    "key.shape=[640,32], want 4 dimensions (layout_key)": {"key": torch.zeros(640, D)},
+    "key.shape[2]=2, want 1": {"key": torch.zeros(20, BLOCK, 2, D)},
+    "scale.shape=[20,1,127], want [20,1,128] or [20,128,1]": {
+        "key": torch.zeros(20, 1, BLOCK, D, dtype=torch.int8), "layout_key": "BNBD", "scale": torch.ones(20, 1, 127)
+    },
+    "actual_seq_klen has 3 entries, want 6": {
+        "key": torch.zeros(9, 1, D), "layout_key": "TND", "block_table": None,
+        "actual_seq_klen": torch.tensor([0, 1, 9]),
+    },
+    "actual_seq_klen[5]=1099511627776, want": {
+        "key": torch.zeros(9, 1, D), "layout_key": "TND", "block_table": None,
+        "actual_seq_klen": torch.tensor([0, 1, 1, 1, 1, 2**40]),
+    },
     "init_blocks=-1, want at least 0": {"init_blocks": -1},
     "local_blocks=-1, want at least 0": {"local_blocks": -1},
 }

@@ -23,6 +23,7 @@ namespace {
 using ::testing::Each;
 using ::testing::HasSubstr;
 using ::testing::IsNan;
+using ::testing::Not;
 
 constexpr float kNoScore = std::numeric_limits<float>::quiet_NaN();
 
@@ -137,6 +138,23 @@ TEST(AclnnMsaIndexScore, TakesInt8KeysWithScalesOfEveryShape) {
   }
 }
 
+// The first phase does not know the lengths. All packed keys together have 5 blocks, and the table has room for 4.
+TEST(AclnnMsaIndexScore, ScoreNeedsTheColumnsOfTheLengthsThatTheRunReads) {
+  for (const char* form : {"TND", "BBND", "BNBD"}) {
+    ScoreCall call;
+    if (form != std::string("TND")) call.TakePages(form);
+    call.keys = form == std::string("TND") ? std::vector<int32_t>{0, 128, 384} : std::vector<int32_t>{128, 256};
+    call.table = form == std::string("TND") ? std::vector<int32_t>() : std::vector<int32_t>{0, 1, 1, 2};
+    call.columns = 2;
+    call.score.resize(static_cast<size_t>(ScoreCall::kHeads * ScoreCall::kTokens * 2));
+    ASSERT_EQ(call.Run(), ACL_SUCCESS) << form << ": " << aclGetRecentErrMsg();
+    EXPECT_THAT(call.score, Each(Not(IsNan()))) << form;
+    call.columns = 1;
+    EXPECT_EQ(call.Run(), ACLNN_ERR_PARAM_INVALID) << form;
+    EXPECT_THAT(aclGetRecentErrMsg(), HasSubstr("score.shape[2]=1, want at least 2")) << form;
+  }
+}
+
 TEST(AclnnMsaIndexScore, ErrorsNameTheParameter) {
   const struct {
     std::string text;
@@ -145,6 +163,10 @@ TEST(AclnnMsaIndexScore, ErrorsNameTheParameter) {
       {"scale: given, want none without key.dtype=i8", [](ScoreCall& c) { c.with_scale = true; }},
       {"scale: missing, want it with key.dtype=i8", [](ScoreCall& c) { c.int8_keys = true; }},
       {"scale.shape[0]=599, want 600", [](ScoreCall& c) { c.TakeInt8({599}); }},
+      {"scale.shape: want [3,1,200] or [3,200,1] (key)",
+       [](ScoreCall& c) {
+         c.TakePages("BNBD"), c.TakeInt8({3, 1, 199});
+       }},
       {"actualSeqQlen[0]=1, want 0", [](ScoreCall& c) { c.cu_q[0] = 1; }},
       {"actualSeqKlen[0]=2, want 0", [](ScoreCall& c) { c.keys[0] = 2; }},
       {"attenMask: given, want null (sparseMode 0)", [](ScoreCall& c) { c.with_mask = true, c.sparse_mode = 0; }},

@@ -65,6 +65,7 @@ const std::vector<Line> kLines = {
     {"bench", "bench sparse-backward --shape 1,2,4,6,8,8,3 --seconds 0.01"},
     {"bench", "bench indexer --shape 1,2,4,6,8,3 --seconds 0.01"},
     {"bench", "bench indexer-backward --shape 1,2,4,6,8,3 --seconds 0.01"},
+    {"bench", "bench index-score --shape 1,2,4,6,8 --seconds 0.01"},
     {"bench", "bench indexer-kl-loss --shape 1,2,4,6,8,8,3 --seconds 0.01"},
     {"bench", "bench dense-indexer-kl-loss --shape 1,2,4,6,8,8 --seconds 0.01"},
     {"bench_rows", "bench scatter --rows 40 --heads 2 --head-size 32 --seconds 0.01"},

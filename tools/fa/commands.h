@@ -30,6 +30,7 @@ FA_OPERATORS(FA_DECLARE)
   X(SharedKvBackward)           \
   X(Indexer)                    \
   X(IndexerBackward)            \
+  X(IndexScore)                 \
   X(IndexerLoss)                \
   X(DenseIndexerLoss)           \
   X(Scatter)                    \

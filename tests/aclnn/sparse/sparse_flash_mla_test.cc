@@ -18,6 +18,7 @@
 #include "aclnnop/aclnn_sparse_flash_mla_grad.h"
 #include "aclnnop/aclnn_sparse_flash_mla_metadata.h"
 #include "aclnnop/aclnn_sparse_flash_mla_softmax_l1_norm.h"
+#include "fa/view.h"
 #include "ops/sparse/shared_kv_case.h"
 
 namespace fa::test {
@@ -192,6 +193,32 @@ TEST(AclnnSparseFlashMlaSoftmaxL1Norm, GivesTheBitsOfCpp) {
   }
 }
 
+TEST(AclnnSparseFlashMlaSoftmaxL1Norm, WithoutAListHasTheBitsOfCppForEveryKey) {
+  for (const Layout layout : {Layout::kBSND, Layout::kTND}) {
+    SharedKvCase c = UsualMla(DType::kBF16);
+    c.tokens.layout = layout;
+    c.has_ori = false;
+    c.residual = {3, 1};
+    const SharedKvGradCall call(c, /*only_l1=*/true);
+    SharedKvGradArgs args = call.args();
+    args.cmp_indices = {};
+    Dims shape = args.q.shape;
+    shape[shape.rank() - 2] = 1;
+    shape[shape.rank() - 1] = args.cmp_kv.shape[args.cmp_kv.shape.rank() - 3];
+    int64_t count = 1;
+    for (const int64_t size : shape) count *= size;
+    std::vector<float> cpp(static_cast<size_t>(count), 7), face(cpp.size(), 8);
+    args.cmp_l1_norm = View(cpp, shape);
+    ASSERT_TRUE(SharedKvAttentionGrad(args, call.options()).ok()) << c;
+    args.cmp_l1_norm = View(face, shape);
+    Handles handles;
+    const MlaParameters p = MlaParametersOf(args, call.options(), handles);
+    ASSERT_EQ(RunFace(MlaOperator::kL1Norm, p), ACL_SUCCESS) << aclGetRecentErrMsg() << "\n " << c;
+    EXPECT_EQ(face, cpp) << c;
+    EXPECT_GT(*std::max_element(face.begin(), face.end()), 0) << c;
+  }
+}
+
 // In TND, sequsedQ, sequsedOriKv and sequsedCmpKv say how many rows of a sequence are in use.
 TEST(AclnnSparseFlashMla, RowsInUseOfPackedSequencesAreThoseOfBsnd) {
   SharedKvCase c = UsualMla();
@@ -270,7 +297,7 @@ TEST(AclnnSparseFlashMlaGrad, ErrorsNameTheParameter) {
       {"dOut.dtype=f32, want f16 (query.dtype)", [](MlaParameters* p) { p->d_out = p->sinks; }},
       {"dOriKv: given, want none without oriKv", [](MlaParameters* p) { p->ori = p->used_ori = nullptr; }},
       {"dSinks: given, want none without sinks", [](MlaParameters* p) { p->sinks = nullptr; }},
-      {"oriSoftmaxL1Norm.shape[3]=", [](MlaParameters* p) { p->ori_l1 = p->cmp_l1; }},
+      {"oriSoftmaxL1Norm.shape[3]=6, want at least 33 (keys in use)", [](MlaParameters* p) { p->ori_l1 = p->cmp_l1; }},
       {"cmpSoftmaxL1Norm.dtype=f16, want f32", [](MlaParameters* p) { p->cmp_l1 = p->dq; }},
       {"oriMaskMode=1, want 0, 3 or 4", [](MlaParameters* p) { p->ori_mask = 1; }},
       {"layoutKv=\"PA_BBND\", want \"BSND\" (layoutQ)", [](MlaParameters* p) { p->layout_kv = "PA_BBND"; }},
@@ -291,7 +318,7 @@ TEST(AclnnSparseFlashMlaSoftmaxL1Norm, ErrorsNameTheParameter) {
   const MlaMistake mistakes[] = {
       {"k", [](MlaParameters* p) { p->cmp = nullptr; }, 161001},
       {"softmaxL1Norm", [](MlaParameters* p) { p->cmp_l1 = nullptr; }, 161001},
-      {"softmaxL1Norm.shape[3]=", [](MlaParameters* p) { p->cmp_lists = nullptr; }},
+      {"softmaxL1Norm.shape[3]=6, want at least 10 (keys in use)", [](MlaParameters* p) { p->cmp_lists = nullptr; }},
       {"k.dtype=f32, want f16 (q.dtype)", [](MlaParameters* p) { p->cmp = p->cmp_l1; }},
       {"softmaxLse.dtype=f16, want f32", [](MlaParameters* p) { p->lse = p->q; }},
       {"maskMode=4, want 0 or 3", [](MlaParameters* p) { p->cmp_mask = 4; }},

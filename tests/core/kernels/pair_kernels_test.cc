@@ -32,8 +32,8 @@ TEST_P(PairKernelsTest, ScoresEqualDoubleForEveryTail) {
         [&](int64_t key, int64_t lane, int64_t c) { return lane < count ? -double{q.at(lane, c)} * k.at(key, c) : 0; });
     ExpectRaised(row_max, kMaskedScore, s, keys, width());
   };
-  ForEachCase(check, Axis{"d", {1, 2, 3, 16, 31, 32, 33, 40, 64, 97}}, Axis{"keys", {1, 2, 7, 8, 9, 16, 17, 35}},
-              Axis{"accumulate", {false, true}});
+  ForEachCase(check, Axis{"d", {1, 2, 3, 16, 31, 32, 33, 40, 64, 97}},
+              Axis{"keys", {1, 2, 3, 4, 5, 6, 7, 8, 9, 16, 17, 35}}, Axis{"accumulate", {false, true}});
 }
 
 TEST_P(PairKernelsTest, ProductEqualsDoubleForEveryTail) {
@@ -63,7 +63,7 @@ TEST_P(PairKernelsTest, ProductEqualsDoubleForEveryTail) {
     kernels().pairs.unpair_keys(tile.data(), keys);
     ASSERT_TRUE(SameBits(tile, unpaired));
   };
-  ForEachCase(check, Axis{"keys", {1, 2, 3, 8, 17, 40}}, Axis{"dv", {1, 3, 7, 8, 9, 16, 17, 40}});
+  ForEachCase(check, Axis{"keys", {1, 2, 3, 8, 17, 40}}, Axis{"dv", {1, 2, 3, 4, 5, 6, 7, 8, 9, 16, 17, 40}});
 }
 
 class ListedPairsTest : public PairKernelsTest {

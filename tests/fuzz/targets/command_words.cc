@@ -61,6 +61,7 @@ constexpr const char* kLines[] = {
     "bench sparse-backward --shape 1,2,4,6,8,8,3",
     "bench indexer --shape 1,2,4,6,8,3",
     "bench indexer-backward --shape 1,2,4,6,8,3",
+    "bench index-score --shape 1,2,4,6,8",
     "bench indexer-kl-loss --shape 1,2,4,6,8,8,3",
     "bench dense-indexer-kl-loss --shape 1,2,4,6,8,8",
     "run merge-lse --lse lse lse --local-out rows rows --out o --lse-out o1",

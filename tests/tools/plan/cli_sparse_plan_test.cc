@@ -57,7 +57,8 @@ TEST(CliSparseBench, ChecksResultsBeforeTiming) {
         "shared-kv --shape 2,3,5,70,24,8 --window 20", "shared-kv --shape 1,3,5,70,24,0 --cmp-ratio 7 --dtype f16",
         "shared-kv-backward --shape 2,3,5,70,24,8 --window 20 --dtype f32",
         "shared-kv-backward --shape 2,3,5,70,24,8 --l1-norm", "shared-kv-backward --shape 1,3,5,70,24,0 --l1-norm",
-        "indexer-kl-loss --shape 1,3,5,70,24,0,16 --indexer 2,20",
+        "index-score --shape 2,3,5,300,24", "index-score --shape 1,3,5,2,24 --sparse-mode 0 --dtype f32",
+        "index-score --shape 1,2,5,2,24 --dtype f16", "indexer-kl-loss --shape 1,3,5,70,24,0,16 --indexer 2,20",
         "dense-indexer-kl-loss --shape 2,3,5,70,24,8 --indexer 4,20 --layout TND"}) {
     const CliResult result = RunShortBench(std::string(flags) + " --threads 2 --json");
     ASSERT_EQ(result.exit_code, 0) << flags << ": " << result.err;

@@ -1,5 +1,5 @@
-// fa bench sparse-forward, sparse-backward, indexer, indexer-backward, indexer-kl-loss, dense-indexer-kl-loss: times
-// these operators.
+// fa bench sparse-forward, sparse-backward, indexer, indexer-backward, index-score, indexer-kl-loss,
+// dense-indexer-kl-loss: times these operators.
 
 #include <memory>
 
@@ -93,6 +93,14 @@ void RunIndexerBackward(const SparseBench& bench, const SparseBenchFlags& flags,
       {args, KeyBytes(sparse), "keys", [&] { data.CheckBackward(); }});
 }
 
+void RunScore(const SparseBench& bench, const SparseBenchFlags& flags, const SparseCase& sparse, Context& context) {
+  IndexerData data(sparse);
+  const MsaIndexScoreArgs args = data.ScoreArgs();
+  MeasureSparse<MsaIndexScoreArgs, MsaIndexScoreOptions>(bench, flags, sparse, context, PlanMsaIndexScore,
+                                                         {.mask = sparse.mask},
+                                                         {args, KeyBytes(sparse), "keys", [&] { data.CheckScores(); }});
+}
+
 /// The data that both the sparse and the dense loss need.
 struct LossData {
   LossData(const SparseCase& sparse, Context& context) : attention(sparse), indexer(sparse), args(sparse.LossArgs()) {
@@ -158,6 +166,11 @@ void AddBenchIndexer(CLI::App& bench) {
 void AddBenchIndexerBackward(CLI::App& bench) {
   AddSparseBench(bench, {"indexer-backward", "Time the indexer's gradients; some rows are checked first",
                          SparseCaseKind::kIndexer, 256, RunIndexerBackward});
+}
+
+void AddBenchIndexScore(CLI::App& bench) {
+  AddSparseBench(bench, {"index-score", "Time the scores of blocks of 128 keys; some rows are checked first",
+                         SparseCaseKind::kIndexScore, 256, RunScore});
 }
 
 void AddBenchIndexerLoss(CLI::App& bench) {

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cfloat>
 #include <cmath>
 #include <numeric>
 #include <utility>
@@ -8,6 +9,7 @@
 #include "cases/case_tensors.h"
 #include "cases/sparse_data.h"
 #include "check/element.h"
+#include "check/forward_row.h"
 #include "flags/failure.h"
 
 namespace fa::tool {
@@ -76,6 +78,15 @@ LightningIndexerGradArgs IndexerData::BackwardArgs() {
   args.dq.data = dq_.array.bytes();
   args.dk.data = dk_.array.bytes();
   args.dweights.data = dweights_.array.bytes();
+  return args;
+}
+
+MsaIndexScoreArgs IndexerData::ScoreArgs() {
+  MsaIndexScoreArgs args = case_.ScoreArgs();
+  score_ = NewLike(args.score);
+  args.q.data = q_.array.bytes();
+  args.k.data = k_.array.bytes();
+  args.score.data = score_.array.bytes();
   return args;
 }
 
@@ -166,6 +177,33 @@ void IndexerData::CheckSelection(int64_t token) const {
   }
 }
 
+// Compares the scores of a token's blocks for one head with the largest inner products in double. A sum of d products
+// in any order is off by at most d + 1 units of the sum of their sizes. So is the maximum of such sums.
+void IndexerData::CheckBlocks(int64_t token, int64_t head) const {
+  const check::IndexerToken indexer = Token(token, {});
+  const int64_t columns = score_.array.shape()[2], limit = case_.Limit(token % case_.s1);
+  std::vector<double> want(static_cast<size_t>(columns), -INFINITY), bound(want.size());
+  for (int64_t key = 0; key < limit; ++key) {
+    double sum = 0, size = 0;
+    for (int64_t c = 0; c < case_.index_d; ++c) {
+      const double term = check::At(indexer.q, head, c) * check::At(indexer.k, key, c);
+      sum += term;
+      size += std::fabs(term);
+    }
+    const auto block = static_cast<size_t>(key / kMsaBlockSize);
+    const auto terms = static_cast<double>(case_.index_d + 1);
+    want[block] = std::max(want[block], sum);
+    bound[block] = std::max(bound[block], terms * (size * 0x1p-24 + static_cast<double>(FLT_MIN)));
+  }
+  const float* row = score_.array.as<float>().data() + (head * case_.batch * case_.s1 + token) * columns;
+  for (size_t block = 0; block < want.size(); ++block) {
+    const auto got = static_cast<double>(row[block]);
+    if (got == want[block] || std::fabs(got - want[block]) <= bound[block]) continue;
+    throw Failure(fmt::format("wrong result, not timed: score[head {}, token {}, block {}] = {}, want {}", head, token,
+                              block, got, want[block]));
+  }
+}
+
 void IndexerData::CheckGradients(int64_t token, const check::IndexerToken& indexer, const check::IndexerRow& row,
                                  const check::ScoreGradient& gradient) const {
   const check::GradientRow weights = check::ComputeWeightGradient(indexer, row, gradient, dweights_.dtype);
@@ -189,6 +227,13 @@ void IndexerData::CheckGradients(int64_t token, const check::IndexerToken& index
 void IndexerData::CheckForward() const {
   if (lists_.array.size() == 0) return;
   for (const int64_t token : {int64_t{0}, case_.batch * case_.s1 - 1}) CheckSelection(token);
+}
+
+void IndexerData::CheckScores() const {
+  if (score_.array.size() == 0) return;
+  for (const int64_t token : {int64_t{0}, case_.batch * case_.s1 - 1}) {
+    for (const int64_t head : {int64_t{0}, case_.index_heads - 1}) CheckBlocks(token, head);
+  }
 }
 
 void IndexerData::CheckBackward() const {

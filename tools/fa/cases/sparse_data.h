@@ -78,6 +78,7 @@ class IndexerData {
 
   [[nodiscard]] LightningIndexerArgs ForwardArgs();
   [[nodiscard]] LightningIndexerGradArgs BackwardArgs();
+  [[nodiscard]] MsaIndexScoreArgs ScoreArgs();
   /// Sets the arguments of a loss that belong to the indexer.
   void SetLossArgs(SparseIndexerLossArgs& args);
   /// Computes the statistics of the scores and sets them in `args`. Throws Failure.
@@ -85,10 +86,12 @@ class IndexerData {
 
   void CheckForward() const;
   void CheckBackward() const;
+  void CheckScores() const;
   void CheckLoss(const SparseAttentionData& attention) const;
 
  private:
   void CheckSelection(int64_t token) const;
+  void CheckBlocks(int64_t token, int64_t head) const;
   void CheckGradients(int64_t token, const check::IndexerToken& indexer, const check::IndexerRow& row,
                       const check::ScoreGradient& gradient) const;
   [[nodiscard]] check::IndexerToken Token(int64_t token, std::vector<int64_t> keys) const;
@@ -97,7 +100,7 @@ class IndexerData {
   Tensor q_codes_, k_codes_, q_scale_, k_scale_;  // these tensors exist only for quantised calls
   Tensor q_, k_, weights_, lists_, values_, d_values_, dq_, dk_, dweights_, loss_;
   Tensor table_, k_pages_;  // these tensors exist only for calls with pages
-  Tensor max_, sum_;
+  Tensor max_, sum_, score_;
 };
 
 }  // namespace fa::tool

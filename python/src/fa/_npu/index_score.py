@@ -33,22 +33,27 @@ def _pages(key: Tensor, scale: Tensor | None, layout: str) -> tuple[Tensor, Tens
     """Returns pages of keys and of their scales with rows before heads."""
     if layout == "BBND" and key.dim() == 3:
         key = key.unsqueeze(2)
-    if layout == "BNBD" and key.dim() == 4:
+    if key.dim() != 4:
+        raise ValueError(f"invalid argument: key.shape={shape_text(key)}, want 4 dimensions (layout_key)")
+    if layout == "BNBD":
         if key.shape[1] != 1:
             raise ValueError(f"invalid argument: key.shape[1]={key.shape[1]}, want 1 (one key head)")
         key = key.transpose(1, 2)
-    if scale is not None and scale.dim() == 3 and scale.shape[1] == 1:
-        scale = scale.transpose(1, 2)  # the head of scales may come before their rows in both forms of keys
-    return key, scale
+    blocks, rows = key.shape[:2]
+    if scale is not None and scale.shape not in ((blocks, 1, rows), (blocks, rows, 1)):
+        want = f"[{blocks},1,{rows}] or [{blocks},{rows},1] (key)"
+        raise ValueError(f"invalid argument: scale.shape={shape_text(scale)}, want {want}")
+    return key, None if scale is None else scale.reshape(blocks, rows, 1)
 
 
-def _columns(layout: str, block_table: Tensor | None, ends: Tensor) -> int:
-    if layout == "TND":
-        blocks = max((-(-int(keys) // BLOCK_SIZE) for keys in ends.diff(prepend=ends.new_zeros(1))), default=0)
+def _columns(key: Tensor, block_table: Tensor | None, ends: Tensor) -> int:
+    """Returns the number of columns of the score: the blocks of the longest sequence that the table, or the sums of
+    packed keys, allow."""
+    if block_table is None:
+        most = max(ends.diff(prepend=ends.new_zeros(1)).tolist(), default=0)
     else:
-        assert block_table is not None
-        blocks = block_table.shape[1]
-    return max(-(-blocks // _COLUMNS), 1) * _COLUMNS
+        most = block_table.shape[1] * key.shape[1]
+    return max(-(-most // (BLOCK_SIZE * _COLUMNS)), 1) * _COLUMNS
 
 
 def _say_with_zeros(*sums: str) -> Callable[[str, str, str], str]:
@@ -84,7 +89,10 @@ def _score(given: dict) -> Tensor:
     sums = without_zero("actual_seq_qlen", given["actual_seq_qlen"], query)
     packed = layout == "TND"
     keys = without_zero("actual_seq_klen", ends, key) if packed else ends
-    key, scale = _pages(key, given["scale"], layout)
+    if packed and keys.numel() != sums.numel():
+        want = f"{sums.numel() + 1} (actual_seq_qlen)"
+        raise ValueError(f"invalid argument: actual_seq_klen has {ends.numel()} entries, want {want}")
+    key, scale = (key, given["scale"]) if packed else _pages(key, given["scale"], layout)
     sums_of_call = ("actual_seq_qlen", "actual_seq_klen") if packed else ("actual_seq_qlen",)
     with own_names(_NAMES, _say_with_zeros(*sums_of_call)):
         return index_score(
@@ -98,7 +106,7 @@ def _score(given: dict) -> Tensor:
             given["sparse_mode"],
             given["init_blocks"],
             given["local_blocks"],
-            _columns(layout, table, keys),
+            _columns(key, table, keys),
         )
 
 
@@ -134,7 +142,7 @@ def npu_msa_index_score(
         init_blocks, local_blocks: the first blocks get 1e30; blocks start_loc + 1 - local_blocks to start_loc get 1e29.
 
     Returns:
-        float32 [N,T1,C], -inf where a token sees no key. C is n, or the number of blocks of the longest packed
+        float32 [N,T1,C], -inf where a token sees no key. C is the number of blocks of n pages, or of the longest packed
         sequence, rounded up to a multiple of 16. The result is a constant to autograd.
 
     Raises:
