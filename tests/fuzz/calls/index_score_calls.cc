@@ -120,8 +120,8 @@ class ScoreProblem {
   }
 
  private:
-  /// A score as double, and how far f32 may be off: a sum of d products in any order is off by d units, and a scale
-  /// adds one.
+  /// A score in double, and the error that f32 may have. A sum of d products in any order has at most d rounding
+  /// errors, and a scale adds one.
   struct Wanted {
     double score = -std::numeric_limits<double>::infinity(), allowed = 0;
   };
