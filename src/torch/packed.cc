@@ -333,8 +333,8 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> Forward(Tensor query, Tensor 
   Tensor seed = NewTensor({2}, {1}, ScalarType::UInt64), offset = NewTensor({}, {}, ScalarType::UInt64);
   ::torch::stable::zero_(seed);
   ::torch::stable::zero_(offset);
-  // The backward does not support seqused_k, alibi_slopes and block_table, and does not get these arguments. So a
-  // forward with one of these arguments returns the seed 1, and the backward refuses seeds other than 0.
+  // The backward gets the seed, but does not get seqused_k, alibi_slopes and block_table. So a forward with one of
+  // these arguments returns the seed 1, and the backward refuses seeds other than 0.
   if (seqused_k || alibi_slopes || block_table) *static_cast<uint64_t*>(seed.data_ptr()) = 1;
   return {out.Finished(), lse, seed, offset, NewTensor({0}, {1}, query.scalar_type())};
 }

@@ -13,8 +13,8 @@ namespace fa::tiling {
 /// lanes, and the Q and O of 144 heads stay in L2.
 inline constexpr int64_t kMaxTileHeads = 144;
 
-/// The tasks into which a sparse call is cut. All workers claim tasks from the front of one list, because no plan can
-/// balance the load: the cost of a token depends on the token's number of keys, which is known only in Run.
+/// The tasks into which a sparse call is cut. The cost of a token depends on the token's number of keys, which is known
+/// only in Run. So a plan cannot balance the load, and all workers claim tasks from the front of one list.
 struct SparsePlan {
   const char* op = "";
   int64_t block_k = 0;     ///< number of keys gathered at a time, the same for all calls
