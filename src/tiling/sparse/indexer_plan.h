@@ -11,7 +11,7 @@
 namespace fa::tiling {
 
 /// The most tokens of a group. A strip of keys is packed once per group. With 16 tokens of 64 heads, packing takes
-/// about a hundredth of the time of the products with the packed keys.
+/// about a hundredth of the time that the products take in vectors. A tile unit's products take less time.
 inline constexpr int64_t kMostIndexerGroup = 16;
 
 /// The work of one task: the scores of some tokens of a sequence against an interval of the sequence's keys.
