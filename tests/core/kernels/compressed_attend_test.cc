@@ -1,5 +1,5 @@
-// Compares `attend_compressed` and its forms on 16-bit words, the loops of few rows over compressed keys and values,
-// with computations in double.
+// Compares `attend_compressed` and its variants on 16-bit words with computations in double. These kernels compute the
+// attention of few rows over compressed keys and values.
 
 #include <algorithm>
 #include <bit>
@@ -18,7 +18,7 @@
 
 namespace fa::core::kernels {
 
-// The loops for CPUs without AVX512_VBMI. Builds without the level lack it.
+// Sets the loops for CPUs without AVX512_VBMI. Builds without the level avx512_bf16 lack this function.
 namespace avx512_bf16 {
 [[gnu::weak]] void SetByteFloatWords(KernelSet& set) noexcept;
 }
@@ -223,7 +223,8 @@ void CompressedAttendTest::ExpectSoftmax(const State& state, const Matrix& q, co
   }
 }
 
-/// Columns of heads. Some have a loop written for them. Rows of V are as long as rows of K, longer or shorter.
+/// Numbers of columns of a head. Kernels have specialised loops for some of the pairs. Rows of V are as long as rows of
+/// K, longer or shorter.
 struct HeadColumns {
   int64_t d, dv;
 };

@@ -97,7 +97,7 @@ struct MaskedWeights {
   std::vector<float> plain, marked;
 };
 
-/// Counts the elements that agree: those that see a poisoned value, and the others.
+/// Counts the elements that agree: `spoilt` counts elements that see a poisoned value, and `same` the others.
 struct Seen {
   /// Succeeds if the element is not finite where it sees a poisoned value, and elsewhere has the bits of `plain`.
   [[nodiscard]] testing::AssertionResult Agree(float exact, float plain, bool sees) {
@@ -190,7 +190,7 @@ TEST_P(ExactProducts, OfKeysHaveTheBitsOfPlainOnes) {
 }
 
 TEST_P(ExactProducts, OfRowsHaveTheBitsOfPlainOnes) {
-  if (GetParam().by_row()) return;  // kernels with their state along the lanes have the same outer product
+  if (GetParam().by_row()) return;  // their outer product is that of the kernels with state along the lanes
   std::mt19937 random(2);
   const int64_t width = kernels().width;
   Seen seen;

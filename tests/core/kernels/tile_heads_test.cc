@@ -1,6 +1,6 @@
 // Tests, with emulated instructions, that the tile unit's loop of an indexer has the bits of the kernels that it
 // replaces: the product of scores, and then the sum over heads. strip_kernels_test.cc and indexer_kernels_test.cc
-// compare those with double.
+// compare the replaced kernels with computations in double.
 
 #include <bit>
 #include <cmath>
