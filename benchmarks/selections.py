@@ -7,10 +7,11 @@ listed keys read in place. The calls take turns, and the least CPU time of each 
 
 import argparse
 import functools
-import time
 
 import torch
 from torch.nn.functional import scaled_dot_product_attention
+
+from pair_masks import best
 
 from fa._model import selection
 from fa.transformers import attention_forward
@@ -25,13 +26,7 @@ def compared(calls, rounds):
         got = call().double()
         want = got if want is None else want
         assert (got - want).norm() <= 0.02 * want.norm(), name  # both round to the type, and bf16 has 8 bits
-    times = {name: [] for name in calls}
-    for _ in range(rounds):
-        for name, call in calls.items():
-            begin = time.process_time()
-            call()
-            times[name].append(time.process_time() - begin)
-    return [min(of_call) for of_call in times.values()]
+    return list(best(calls, rounds).values())
 
 
 def by_sdpa(query, key, value, lists):
