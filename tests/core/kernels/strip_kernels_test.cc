@@ -361,7 +361,7 @@ TEST_P(StripKernelsTest, BiasTakesRowsOfEveryTypeAtEveryDistance) {
   };
   for (const DType dtype : kFloatTypes) {
     const int64_t in_a_line = 2048 / static_cast<int64_t>(SizeOf(dtype));
-    // Rows begin inside a cache line, or all lanes have one row. All, some or no lanes of a vector are in use.
+    // Rows begin inside a cache line, or all lanes share one row. All, some or no lanes of a vector are in use.
     ForEachCase(check, Axis{"type", {dtype}}, Axis<int64_t>{"distance", {0, in_a_line, in_a_line + 8, 200}},
                 Axis{"keys", {1, 15, 33, 63, 64, 65, 100, 128, 160}},
                 Axis{"rows", {width(), width() - 1, width() / 2, int64_t{1}}});
