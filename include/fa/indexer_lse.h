@@ -2,7 +2,7 @@
 #define FA_INDEXER_LSE_H_
 
 /// @file
-/// Softmax statistics of an indexer's scores, which the dense KL loss takes.
+/// The softmax maximum and sum of an indexer's scores, which are inputs of the dense KL loss.
 /// @code{.cpp}
 /// std::vector<float> q(128 * 16 * 64), k(128 * 64), weights(128 * 16), max(128), sum(128);
 /// fa::DenseIndexerLseArgs args;
@@ -45,7 +45,8 @@ struct DenseIndexerLseOptions {
   SparseMask mask = SparseMask::kRightDownCausal;
 };
 
-/// Computes the statistics. Let I(t, s) be the scores of LightningIndexer over the keys s < limit(t). Then
+/// Computes the statistics. Let I(t, s) be the score that LightningIndexer gives key s for token t, where s < limit(t)
+/// (see SparseMask). Then
 ///   softmax_max_index = max of I(t, s);  softmax_sum_index = sum of exp(I(t, s) - softmax_max_index)
 /// which are the statistics that DenseLightningIndexerGradKLLoss takes. -0 counts as +0. Both values are 0 for a row
 /// without keys and for a row past its length. Rows with these values add nothing to the loss, and their gradients are
@@ -53,7 +54,7 @@ struct DenseIndexerLseOptions {
 /// computed in f32, added in double in the order of the keys, and rounded once. The bits do not depend on the number of
 /// threads, the other rows or the layout.
 /// @return kInvalidArgument with the tensor's name, or kOutOfMemory. After an error nothing was written. The function
-/// is re-entrant. It follows DenseLightningIndexerSoftmaxLse of CANN, without limits of sizes.
+/// is re-entrant. It follows DenseLightningIndexerSoftmaxLse of CANN, without its size limits.
 FA_API Status DenseLightningIndexerSoftmaxLse(const DenseIndexerLseArgs& args, const DenseIndexerLseOptions& options,
                                               Context* context = nullptr);
 

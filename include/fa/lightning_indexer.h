@@ -45,8 +45,8 @@ struct LightningIndexerArgs {
   /// Optional with TND, one number per sequence: how many of its rows are in use. The other rows count as rows past the
   /// length. used_kv does not go with pages, for which lengths_kv says how many rows are in use.
   std::span<const int64_t> used_q, used_kv;
-  /// How many tokens follow the tokens of the last key. Optional, one number per batch element, less than cmp_ratio;
-  /// default 0.
+  /// The number of tokens after those that the last key stands for. Optional, one number per batch element, less than
+  /// cmp_ratio; default 0.
   std::span<const int64_t> residual_kv;
   /// Optional, i32 [B, S1, 1] (TND [T, 1]), or [B] with one number per batch element. It is added to each index that is
   /// not -1. Offsets are at least 0, and the sums stay below 2^31.
@@ -69,14 +69,15 @@ struct LightningIndexerOptions {
 
 /// Writes the K keys with the largest scores, where
 ///   score(t, s) = sum over heads g of weights[t][g] * max(0, q[t][g] . k[s])
-/// for the keys s < limit(t), in f32. With scales this is
+/// for the keys s < limit(t), in f32. With q_scale and k_scale the score is
 ///   score(t, s) = k_scale[s] * sum over heads g of (weights[t][g] * q_scale[t][g]) * max(0, q[t][g] . k[s])
 /// where products of i8 are exact. Keys stand in the order of descending scores; of keys with equal scores the lower
 /// key comes first. -0 counts as +0, and NaN comes last. Unused entries, rows without keys and rows past their length
-/// get index -1 and value -inf. There is no scale, because models multiply it into the weights. The selection is exact.
-/// The bits of the results do not depend on the number of threads, the other rows, the layout or pages.
+/// get index -1 and value -inf. No factor such as 1/sqrt(D) is applied, because models multiply it into the weights.
+/// The selection is exact. The bits of the results do not depend on the number of threads, the other rows, the layout
+/// or pages.
 /// @return kInvalidArgument with the tensor's name, or kOutOfMemory. After an error nothing was written. The function
-/// is re-entrant. It follows LightningIndexer of CANN and DeepSeek-V3.2 (2025), without limits of sizes.
+/// is re-entrant. It follows LightningIndexer of CANN and DeepSeek-V3.2 (2025), without size limits.
 FA_API Status LightningIndexer(const LightningIndexerArgs& args, const LightningIndexerOptions& options,
                                Context* context = nullptr);
 

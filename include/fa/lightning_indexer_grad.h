@@ -2,7 +2,7 @@
 #define FA_LIGHTNING_INDEXER_GRAD_H_
 
 /// @file
-/// The backward of the lightning indexer, which gives the gradients of the selected scores.
+/// The backward of the lightning indexer. It turns gradients of the selected scores into gradients of q, k and weights.
 /// @code{.cpp}
 /// // indices is a result of LightningIndexer.
 /// std::vector<float> q(128 * 16 * 64), k(4096 * 64), w(128 * 16), d_values(128 * 512), dq(q), dk(k), dw(w);
@@ -48,8 +48,9 @@ struct LightningIndexerGradOptions {
   bool check_indices = true;  ///< whether wrong indices are refused, as in SparseAttentionOptions
 };
 
-/// Computes the gradients of the values of LightningIndexer. Let S be the products q.k of each head with a row's
-/// selected keys K_sel, w the weights, and E = w d_values where S > 0, else 0. Then
+/// Computes the gradients of q, k and weights from d_values, the gradient of the scores that LightningIndexer selected.
+/// Let S be the products q.k of each head with a row's selected keys K_sel, w the weights, and E = w d_values where S >
+/// 0, else 0. Then
 ///   dweights = sum of d_values max(0, S), dq = E K_sel, dk = E^T q, summed over tokens in ascending order.
 /// The gradients of a key that no token selects, and of a row without keys, are 0. An entry that is listed twice counts
 /// twice. Everything is accumulated in f32 and rounded once. The bits do not depend on the number of threads.

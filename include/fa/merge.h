@@ -4,7 +4,7 @@
 /// @file
 /// Merges two partial results of attention over disjoint sets of keys.
 /// @code{.cpp}
-/// // Both partials are results of FlashAttention with softmax_max and softmax_sum. The merge replaces the first.
+/// // Both partials are results of FlashAttention with softmax_max and softmax_sum. The merge overwrites the first.
 /// std::vector<float> out(8 * 128 * 64), cur_out(out), max(8 * 128), sum(max), cur_max(max), cur_sum(max);
 /// fa::MergeArgs args;
 /// args.out = fa::View(out.data(), {1, 8, 128, 64}), args.prev_out = args.out;
@@ -44,7 +44,7 @@ struct MergeOptions {
 /// Merges partial results in f32, and rounds each result once. With outputs o, maxima m and sums s of prev (p) and cur
 /// (c): m = max(mp, mc), s = sp e^(mp-m) + sc e^(mc-m), out = op e^(mp-m) sp/s + oc e^(mc-m) sc/s. A row of a partial
 /// counts as absent if its sum is 0, or if its max is -FLT_MAX and its sum +FLT_MAX. If one of the two rows is absent,
-/// the other is returned unchanged. If both are absent, out = 0, max = -FLT_MAX and sum = +FLT_MAX.
+/// the other row is returned unchanged. If both are absent, out = 0, max = -FLT_MAX and sum = +FLT_MAX.
 /// @return kInvalidArgument with the tensor's name. The function follows RingAttentionUpdate of CANN.
 FA_API Status MergePartials(const MergeArgs& args, const MergeOptions& options, Context* context = nullptr);
 
@@ -52,8 +52,8 @@ FA_API Status MergePartials(const MergeArgs& args, const MergeOptions& options, 
 FA_API Result<PlanFor<MergeArgs>> PlanMergePartials(const MergeArgs& args, const MergeOptions& options,
                                                     Context* context = nullptr);
 
-/// Checks the same call without running it, and returns the error of MergePartials. If tensors have null data, it
-/// checks their shapes, strides and types, but not whether they overlap.
+/// Checks a call of MergePartials without running it, and returns the error that the call would return. If tensors have
+/// null data, the function checks their shapes, strides and types, but not whether they overlap.
 FA_API Status CheckMergePartials(const MergeArgs& args, const MergeOptions& options);
 
 }  // namespace fa

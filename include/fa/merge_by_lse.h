@@ -40,7 +40,7 @@ struct MergeByLseOptions {
 ///   m = max lse_i;  w_i = exp(lse_i - m);  out = sum of w_i local_out_i / sum of w_i;  lse_out = m + ln(sum of w_i).
 /// `out` is rounded once. A part without keys is not read; if no part has keys, out = 0. A NaN in an lse makes its
 /// row NaN. Bits do not depend on the number of threads, the other rows or strides.
-/// @return kInvalidArgument with the tensor's name, as in local_out[2]. Outputs must not overlap each other or an
+/// @return kInvalidArgument with the tensor's name, for example local_out[2]. Outputs must not overlap each other or an
 /// input. The function is re-entrant and follows AttentionUpdate of CANN.
 FA_API Status MergeByLse(const MergeByLseArgs& args, const MergeByLseOptions& options, Context* context = nullptr);
 

@@ -34,8 +34,8 @@ namespace fa::mpi {
 /// Makes a transport between the ranks of `communicator`, which it duplicates, for the functions of
 /// fa/ranked_attention.h. The call is collective: every rank makes it. The transport's destructor frees the duplicate,
 /// so it must run before MPI_Finalize. One transport serves many plans and counts the bytes that their runs have moved.
-/// @return kInvalidArgument if MPI is not initialised, or without MPI_THREAD_FUNNELED; kOutOfMemory, on all ranks;
-/// kInternal if MPI returned an error
+/// @return kInvalidArgument if MPI is not initialised, or without MPI_THREAD_FUNNELED; kOutOfMemory on all ranks if one
+/// rank lacks memory; kInternal if MPI returned an error
 FA_API Result<std::shared_ptr<Transport>> MakeTransport(MPI_Comm communicator);
 
 /// Runs fa::FlashAttention over the ranks of `communicator` (fa/ranked_attention.h). The call is collective.

@@ -67,11 +67,11 @@ struct AttentionOptions {
   FA_PROMPT_NUMBERS(X)      \
   X(float, keep_prob, "Kept probabilities are multiplied by 1/keep-prob")
 
-/// Declares an option of these lists as a member of another struct, with the default of AttentionOptions.
+/// Declares an option of the FA_*_NUMBERS lists as a member of another struct, with the default of AttentionOptions.
 #define FA_NUMBER_MEMBER(type, name, text) type name = fa::AttentionOptions().name;
 
-/// Calls visit(name, text, values...) for every option of these lists that all structs in `options` have. `values` are
-/// the option's values in these structs.
+/// Calls visit(name, text, values...) for every option of the FA_*_NUMBERS lists that all structs in `options` have.
+/// `values` are the option's values, one from each struct.
 template <typename Visit, typename... Options>
 constexpr void ForEachNumber(const Visit& visit, Options&&... options) {
 #define FA_VISIT(type, name, text) \
@@ -80,7 +80,7 @@ constexpr void ForEachNumber(const Visit& visit, Options&&... options) {
 #undef FA_VISIT
 }
 
-/// Copies every option of these lists that both `from` and `to` have.
+/// Copies every option of the FA_*_NUMBERS lists that both `from` and `to` have.
 template <typename From, typename To>
 constexpr void CopyNumbers(const From& from, To& to) {
   const auto copy = [](const char*, const char*, const auto& number, auto& into) {

@@ -2,7 +2,7 @@
 #define FA_PAIR_MASK_H_
 
 /// @file
-/// Masks that no rule describes, in a form that is made once and used by many calls.
+/// Masks with one decision per pair of a query row and a key. A mask is made once and used by many calls.
 /// @code{.cpp}
 /// std::vector<float> q(8 * 128 * 64), out(q);
 /// const std::vector<uint8_t> drop(128 * 128);
@@ -12,7 +12,7 @@
 /// args.q = args.k = args.v = fa::View(q.data(), {1, 8, 128, 64});
 /// args.out = fa::View(out.data(), {1, 8, 128, 64});
 /// args.pair_mask = &*mask;
-/// return fa::FlashAttention(args, {.mask = fa::Mask::Causal()});  // a pair is kept if mask and rule keep it
+/// return fa::FlashAttention(args, {.mask = fa::Mask::Causal()});  // a pair is kept if both masks keep it
 /// @endcode
 
 #include <cstdint>
@@ -44,7 +44,8 @@ struct PairLists {
 /// mask in tiles that keep every pair. With AMX it does not skip a tile between kept tiles.
 ///
 /// The object is a handle of immutable contents. Copies share the contents, and any number of threads may read them.
-/// Its memory is one byte per tile, one bit per pair of the tiles with some pairs, and 16 bytes per 64 tiles of a row.
+/// Its memory is one byte per tile, one bit per pair in tiles that keep some pairs, and 16 bytes per 64 tiles in a row
+/// of tiles.
 ///
 /// The makers read their source in parallel, with 128 KiB of extra memory per thread. Sources are [Sq, Sk] or
 /// [B|1, N|Nkv|1, Sq, Sk]. Makers return kInvalidArgument, which names the parameter ("mask.dtype=f32, want ..."), or
@@ -58,8 +59,8 @@ class FA_API PairMask {
   PairMask() = default;
   /// Makes a mask from u8, bool or i8. A value other than 0 keeps its pair or, with `drops`, drops it.
   static Result<PairMask> FromBytes(const TensorView& mask, bool drops, Context* context = nullptr);
-  /// Makes a mask from numbers that are added to scores, f32, bf16 or f16. Numbers at or below half of the least finite
-  /// number of their type drop their pairs. NaN keeps its pair.
+  /// Makes a mask from numbers that are added to scores, f32, bf16 or f16. Numbers at or below half of the lowest
+  /// finite number of their type drop their pairs. NaN keeps its pair.
   /// @param adds  optional: receives whether a kept number is not 0, so that the call needs the tensor as a bias too
   static Result<PairMask> FromAdditive(const TensorView& scores, bool* adds, Context* context = nullptr);
   /// Makes a mask from lists of keys or of blocks of keys, i32 or i64 [.., lists, K]. A negative entry names no key. A
@@ -105,9 +106,9 @@ class FA_API PairMaskBuilder {
 
   /// @param shape  [B|1, N|Nkv|1, Sq, Sk] of the mask
   static Result<PairMaskBuilder> Make(const Dims& shape);
-  /// Adds rows from `row` on of some batch elements and heads: [b, h, rows, Sk] of u8, bool or i8. `row` is a multiple
-  /// of PairMask::kTile, and so are the rows unless the slab ends with the last row. Every row is added once. Calls for
-  /// different rows may run at the same time.
+  /// Adds `mask`, a slab [b, h, rows, Sk] of u8, bool or i8, whose first element has the indices batch, head and row.
+  /// `row` must be a multiple of PairMask::kTile. So must be the number of rows, unless the slab contains the last row.
+  /// Every row is added once. Calls for different rows may run at the same time.
   Status Add(int64_t batch, int64_t head, int64_t row, const TensorView& mask, bool drops, Context* context = nullptr);
   /// Returns the mask, or an error if rows are missing. The builder must not be used again.
   Result<PairMask> Finish();

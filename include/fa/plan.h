@@ -56,7 +56,7 @@ class FA_API Plan {
   std::shared_ptr<const Impl> impl_;
 };
 
-/// Arguments that have all tensors of `Args`, and more.
+/// True if `Extended` is derived from `Args`, so it has all tensors of `Args` and may have more.
 template <typename Extended, typename Args>
 concept Extends = std::derived_from<Extended, Args> && !std::same_as<Extended, Args>;
 

@@ -36,11 +36,11 @@ struct PlanTile {
 /// What a plan over ranks (docs/distributed.md) says about all ranks. Its vectors have one element per rank.
 struct RanksInfo {
   std::string strategy;                             ///< "sequence" or "heads"
-  bool as_one_process = true;                       ///< whether the bits equal the bits of one process
+  bool as_one_process = true;                       ///< whether the bits equal those of the same call in one process
   int64_t units = 0;                                ///< number of units of work, which run one after the other
-  int64_t heads_in_flight = 0;                      ///< kv heads per rank in the largest unit
+  int64_t heads_in_flight = 0;                      ///< KV heads per rank in the largest unit
   std::vector<int64_t> sent_bytes, received_bytes;  ///< bytes of the messages of one run (Transport::traffic)
-  /// The largest workspace for rows of other ranks and for sums.
+  /// The bytes of the largest workspace for rows of other ranks and for sums.
   std::vector<int64_t> staged_bytes;
   double seconds = 0;     ///< predicted time of one run
   double efficiency = 1;  ///< predicted time that ranks compute matrix products, as a fraction of all ranks' time

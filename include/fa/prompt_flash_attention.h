@@ -73,7 +73,7 @@ struct PromptAttentionArgs {
 struct PromptAttentionOptions {
   Layout layout = Layout::kBNSD;
   int64_t heads = 0;     ///< number of query heads, needed for BSH and SBH; with other layouts it is checked if > 0
-  int64_t heads_kv = 0;  ///< number of key heads: checked against the tensors if > 0
+  int64_t heads_kv = 0;  ///< number of KV heads: checked against the tensors if > 0
   std::optional<float> scale = {};  ///< default 1/sqrt(D + Drope); any finite value
   /// Any mask; a mask from Mask::FromSparseMode must have mode 0 to 4, and its band is aligned at the lengths in use.
   Mask mask = {};
@@ -83,8 +83,8 @@ struct PromptAttentionOptions {
 };
 
 /// Computes out = softmax(mask(scale * Q K^T + pse)) V over the rows in use. Masks that are aligned bottom-right are
-/// aligned at the lengths in use. FlashAttention gives the same bits. Its comment describes rows without keys, aliasing
-/// and non-finite inputs.
+/// aligned to the last query row and the last key in use. FlashAttention gives the same bits. Its comment describes
+/// rows without keys, aliasing and non-finite inputs.
 ///
 /// Each line has the types of q and out, the scales that a call with these types needs, and those that it refuses:
 ///   same type (f32, bf16, f16)   none; all five are refused

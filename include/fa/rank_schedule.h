@@ -36,7 +36,7 @@ struct RankMachines {
   int ranks = 1;                        ///< 1..4096
   int threads = 0;                      ///< threads per rank; 0: the context's number of threads
   double flops_per_thread = 0;          ///< FLOPs per second; 0: half the peak of a 2 GHz core of the context's level
-  double network_bytes_per_s = 12.5e9;  ///< bytes that a rank can send and, at the same time, receive
+  double network_bytes_per_s = 12.5e9;  ///< bytes per second that a rank can send and, at the same time, receive
   double latency_s = 5e-6;              ///< time that one message takes on top of the time for its bytes
 };
 

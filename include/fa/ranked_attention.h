@@ -34,15 +34,15 @@ namespace fa {
 /// process. So the bits do not depend on the number of ranks, the cut or the strategy. Ranks with different instruction
 /// sets use the lowest level.
 ///
-/// Masks, starts, dropout by seed and the prefix sums of TND describe the whole sequence. Sinks and slopes are whole on
-/// every rank. pse of types 0 and 1 and dense_mask have the rows of this rank's queries, in the order in which the rank
-/// holds them. Each row has all keys. With TND such a pse has one sequence after the other, with this rank's rows of
-/// each.
+/// Masks, q_start, kv_start, dropout by seed and the prefix sums of TND describe the whole sequence. Sinks and slopes
+/// are whole on every rank. pse of types 0 and 1 and dense_mask have the rows of this rank's queries, in the order in
+/// which the rank holds them. Each row has all keys. With TND, a pse of types 0 and 1 lists the sequences one after
+/// another, with this rank's rows of each.
 ///
 /// These tensors are whole on every rank: pse with one row for all queries, the dense mask [maxSq,maxSk] of TND, and
-/// compressed masks. A pse with 1024 rows is the compressed form, which is whole on every rank too. Only if all ranks
-/// hold 1024 rows does it have the rank's own rows. Rows of pse and dense_mask are not sent, so kHeads is refused if a
-/// tensor has the rows of this rank's queries. drop_mask is refused.
+/// compressed masks. A pse with 1024 rows counts as the compressed form, which is also whole on every rank. But if all
+/// ranks hold 1024 rows, it counts as the bias of the rank's own rows. Rows of pse and dense_mask are not sent, so
+/// kHeads is refused if a tensor has the rows of this rank's queries. drop_mask is refused.
 /// @return the errors of FlashAttention, and the same error on all ranks: "invalid argument: rank 3: k.shape[2]=5, want
 /// 7 (...)". If the ranks disagree, the error names what they disagree about. After these errors nothing was written.
 /// After an error of the transport, messages may be under way, and the workspace stays with the transport
@@ -51,8 +51,8 @@ namespace fa {
 FA_API Status FlashAttention(const AttentionArgs& args, const AttentionOptions& options, const SequenceShards& shards,
                              std::shared_ptr<Transport> transport, Context* context = nullptr);
 
-/// Plans a call of FlashAttention. Planning and Run are collective. Every rank must run its plan as often as the
-/// others, and may begin a Run only after the Run before has ended.
+/// Plans a call of FlashAttention. Planning and Run are collective. Every rank must run its plan equally often, and may
+/// begin a Run only after the previous Run has ended.
 FA_API Result<PlanFor<AttentionArgs>> PlanFlashAttention(const AttentionArgs& args, const AttentionOptions& options,
                                                          const SequenceShards& shards,
                                                          std::shared_ptr<Transport> transport,
@@ -60,15 +60,15 @@ FA_API Result<PlanFor<AttentionArgs>> PlanFlashAttention(const AttentionArgs& ar
 
 /// Runs FlashAttentionGrad over all ranks. What FlashAttention above says holds here too. Every rank passes its own
 /// rows of q, k, v, out, d_out and the statistics, and gets its own rows of dq, dk and dv. Every rank gets dsink and
-/// dslopes, summed over all rows. The bits equal the bits of one process. dpse has the rows that pse has. If the bias
-/// has one row for all queries, its dpse is whole on every rank, summed over all rows.
+/// dslopes, summed over all rows. The bits equal those of the same call in one process. dpse has the rows that pse has.
+/// If the bias has one row for all queries, its dpse is whole on every rank, summed over all rows.
 /// @return the errors of FlashAttention over ranks
 FA_API Status FlashAttentionGrad(const AttentionGradArgs& args, const AttentionOptions& options,
                                  const SequenceShards& shards, std::shared_ptr<Transport> transport,
                                  Context* context = nullptr);
 
-/// Plans a call of FlashAttentionGrad. Planning and Run are collective. Every rank must run its plan as often as the
-/// others, and may begin a Run only after the Run before has ended.
+/// Plans a call of FlashAttentionGrad. Planning and Run are collective. Every rank must run its plan equally often, and
+/// may begin a Run only after the previous Run has ended.
 FA_API Result<PlanFor<AttentionGradArgs>> PlanFlashAttentionGrad(const AttentionGradArgs& args,
                                                                  const AttentionOptions& options,
                                                                  const SequenceShards& shards,

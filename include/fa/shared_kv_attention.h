@@ -46,13 +46,14 @@ struct SharedKvArgs {
   /// -1. An entry at or above the token's limit is skipped. An entry that is listed twice counts twice. Without a list,
   /// a token attends to all keys that ori_mask or cmp_mask allows.
   TensorView ori_indices, cmp_indices;
-  TensorView ori_topk_length, cmp_topk_length;  ///< optional, i32 [B, S1, 1]: only that many entries of a list are read
-  /// The page numbers, i32 [B, n], for keys in pages. Only entries of pages with keys that a token may have are read.
+  TensorView ori_topk_length, cmp_topk_length;  ///< optional, i32 [B, S1, 1]: how many entries of a list are read
+  /// The page numbers, i32 [B, n], for keys in pages. An entry is read only if its page holds a key that some token may
+  /// attend to.
   TensorView ori_block_table, cmp_block_table;
   /// The sinks, optional, f32 [N]: for each head the score of a virtual key with value 0, which every row has.
   TensorView sink;
-  /// Only for TND, which needs these: the numbers of rows of the sequences, as inclusive prefix sums. Keys in pages
-  /// have none.
+  /// Inclusive prefix sums of the sequences' numbers of rows. TND needs them, and other layouts refuse them. For keys
+  /// in pages, cu_ori and cu_cmp must be empty.
   std::span<const int64_t> cu_q, cu_ori, cu_cmp;
   /// How many rows of each batch element or sequence are in use, from its first row on. Empty means all rows. Keys in
   /// pages need these numbers.
@@ -64,9 +65,9 @@ struct SharedKvArgs {
 };
 
 /// The bytes of a row of quantised keys: `rope` columns of q's type, then D - rope numbers of type f8e4m3, then one
-/// byte per `tile` of these numbers, and any bytes after that. A byte e is the scale 2^(e - 127), and 255 is NaN. The
-/// row stands for D columns: the numbers times their scales, and then the rope columns as they are. Where kernels
-/// multiply bf16, products are rounded to bf16.
+/// scale byte for every `tile` of these numbers, and then any padding. A scale byte e stands for 2^(e - 127), and 255
+/// for NaN. The row stands for D columns: the numbers times their scales, and then the rope columns as they are. Where
+/// kernels multiply bf16, products are rounded to bf16.
 /// @code{.cpp}
 /// // DeepSeek-V4's rows of 640 bytes, for D = 512: 64 bf16 columns of the rope part, 448 numbers, 7 scales, padding
 /// constexpr fa::SharedKvRowFormat format = {.rope = 64, .tile = 64};
@@ -84,11 +85,11 @@ struct SharedKvOptions {
   Layout layout = Layout::kBSND;    ///< layout of queries and results, BSND or TND, and of keys outside of pages
   std::optional<float> scale = {};  ///< default 1/sqrt(D); any finite value
   int64_t cmp_ratio = 1;            ///< tokens per compressed key, 1..2^30
-  /// The original keys that a token may have: all with kNone, [0, t) with kRightDownCausal, and [t - window_left - 1, t
-  /// + window_right) with kBand. The mask is kNone if ori_indices is given.
+  /// The original keys that a token may attend to: all with kNone, [0, t) with kRightDownCausal, and [t - window_left -
+  /// 1, t + window_right) with kBand. The mask is kNone if ori_indices is given.
   SparseMask ori_mask = SparseMask::kNone;
-  /// The compressed keys that a token may have: all with kNone, and the keys below t / cmp_ratio, rounded down, with
-  /// kRightDownCausal.
+  /// The compressed keys that a token may attend to: all with kNone, and the keys below t / cmp_ratio, rounded down,
+  /// with kRightDownCausal.
   SparseMask cmp_mask = SparseMask::kRightDownCausal;
   int64_t window_left = -1, window_right = -1;  ///< of kBand; -1: no limit on that side
   /// Whether entries of ori_indices are row numbers of the pages (block * block size + row) instead of key numbers.
@@ -106,12 +107,12 @@ struct SharedKvOptions {
 /// Computes out = softmax(scale * q K^T) K, where K are the token's original keys and then its compressed keys.
 ///
 /// A row without keys gives out = 0 and lse = lse_without_keys. With a sink, such a row has lse = sink, unless its
-/// batch element has no key at all. Rows that are not in use get 0, and lse = inf if lse_without_keys is inf. Sums run
-/// over original keys in ascending order, then over compressed keys in ascending order, in f32, and are rounded once.
-/// The bits do not depend on the number of threads, the other rows, the layout, pages, or the order of a list. With
-/// ori_indices_are_slots, sums run over original keys in the order of the list.
+/// batch element has no key at all. Rows that are not in use get out = 0. Their lse is inf if lse_without_keys is inf,
+/// and otherwise 0. Sums run over original keys in ascending order, then over compressed keys in ascending order, in
+/// f32, and are rounded once. The bits do not depend on the number of threads, the other rows, the layout, pages, or
+/// the order of a list. With ori_indices_are_slots, sums run over original keys in the order of the list.
 /// @return kInvalidArgument with the tensor's name, or kOutOfMemory. After an error nothing was written. The function
-/// is re-entrant. It follows SparseFlashMla of CANN and DeepSeek-V4, without limits of head sizes and counts.
+/// is re-entrant. It follows SparseFlashMla of CANN and DeepSeek-V4, but does not limit the sizes and number of heads.
 FA_API Status SharedKvAttention(const SharedKvArgs& args, const SharedKvOptions& options, Context* context = nullptr);
 
 /// Plans a call of SharedKvAttention: validates it, cuts it into tiles and lays out its workspace. The function reads

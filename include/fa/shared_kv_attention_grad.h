@@ -46,9 +46,10 @@ struct SharedKvGradArgs {
   MutableTensorView dq;
   MutableTensorView d_ori_kv, d_cmp_kv;  ///< optional, shapes and types of ori_kv and cmp_kv
   MutableTensorView dsink;               ///< optional, only with sink, f32 [N]
-  /// Optional, only with ori_kv or cmp_kv, f32 in the shape of that tensor's list: for each entry, the mean over the
-  /// heads of its key's probability, or 0 if the entry has no key. Without a list the shape is [B, S1, 1, C], column j
-  /// stands for key j of the sequence, and C is at least the most keys in use.
+  /// Optional; ori_l1_norm needs ori_kv, and cmp_l1_norm needs cmp_kv. f32 in the shape of ori_indices or cmp_indices:
+  /// for each entry, the mean over the heads of its key's probability, or 0 if the entry has no key. Without a list the
+  /// shape is [B, S1, 1, C], column j stands for key j of the sequence, and C is at least the largest number of keys in
+  /// use.
   MutableTensorView ori_l1_norm, cmp_l1_norm;
 };
 
@@ -56,7 +57,7 @@ struct SharedKvGradArgs {
 /// dq = scale dS K, and the rows of d_ori_kv and d_cmp_kv are scale dS^T q + P^T d_out. dsink is the sum over rows of
 /// -exp(sink - lse) * rowsum(d_out * out).
 ///
-/// The gradients of a key that no token has, and of a row without keys, are 0. Tokens add to a key's gradient in
+/// The gradients of a key that no token attends to, and of a row without keys, are 0. Tokens add to a key's gradient in
 /// ascending order, so the bits do not depend on the number of threads. dsink is accumulated in f64, in the order of
 /// the tokens. Everything else is accumulated in f32 and rounded once.
 /// @return kInvalidArgument with the tensor's name, or kOutOfMemory. After an error nothing was written. The function

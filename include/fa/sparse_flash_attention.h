@@ -28,8 +28,8 @@
 
 namespace fa {
 
-/// Tensors of sparse top-k attention. Every query token attends to its own list of keys, which all its heads share;
-/// there is one key head. Shapes are written for BSND; TND has [T, ...] for [B, S, ...]. A tensor with null data is
+/// Tensors of sparse top-k attention. Every query token attends to its own list of keys, which all its heads share.
+/// There is one KV head. Shapes are written for BSND; TND has [T, ...] for [B, S, ...]. A tensor with null data is
 /// absent.
 struct SparseAttentionArgs {
   TensorView q;  ///< [B, S1, N, D]; f32, bf16 or f16
@@ -57,8 +57,8 @@ struct SparseAttentionArgs {
   MutableTensorView softmax_max;  ///< optional, f32 [B, 1, S1, N] (TND [1, T, N]): largest scaled score, natural log
   MutableTensorView softmax_sum;  ///< optional, f32 in the shape of softmax_max: sum of exp(score - max)
   /// Optional, f32 [B, S1, K] (TND [T, K]), with block_size 1: for each entry, the mean over the heads of its key's
-  /// probability, or 0 if the entry has no key. SparseLightningIndexerGradKLLoss computes this mean again if it does
-  /// not get it.
+  /// probability, or 0 if the entry has no key. SparseLightningIndexerGradKLLoss computes this mean again if the caller
+  /// does not pass it.
   MutableTensorView p_head_mean;
 };
 
@@ -107,8 +107,8 @@ struct SparseAttentionOptions {
 /// order, in f32, and are rounded once. The bits do not depend on the number of threads, the other rows, the layout,
 /// pages, or the order of the list.
 /// @return kInvalidArgument with the tensor's name, or kOutOfMemory. After an error nothing was written. The function
-/// is re-entrant. It follows SparseFlashAttention of CANN and DeepSeek-V3.2 (2025), without limits of head sizes and
-/// counts.
+/// is re-entrant. It follows SparseFlashAttention of CANN and DeepSeek-V3.2 (2025), but does not limit the sizes and
+/// number of heads.
 FA_API Status SparseFlashAttention(const SparseAttentionArgs& args, const SparseAttentionOptions& options,
                                    Context* context = nullptr);
 

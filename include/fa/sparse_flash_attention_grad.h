@@ -43,7 +43,7 @@ struct SparseAttentionGradArgs {
   TensorView softmax_sum;  ///< result of the forward; rows whose sum is 0 are skipped
 
   MutableTensorView dq;       ///< shape and type of q
-  MutableTensorView dk;       ///< shape and type of k; without v, the gradient of v is added to its first Dv columns
+  MutableTensorView dk;       ///< shape and type of k; without v, the first Dv columns of dk include the gradient of v
   MutableTensorView dv;       ///< only if v is given: shape and type of v
   MutableTensorView dq_rope;  ///< gradient of q_rope, if q_rope is given
   MutableTensorView dk_rope;  ///< gradient of k_rope, if k_rope is given

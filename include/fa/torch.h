@@ -24,7 +24,8 @@ extern "C" {
 FA_TORCH_API int fa_torch_activate(void);
 
 /// Takes fa's kernels out of the dispatcher, even if Python's fa.torch or the variable FA_TORCH_ACTIVATE put them in.
-/// Meanwhile no thread may be inside a call of these kernels. Without an activation, the function does nothing.
+/// No thread may be inside one of these kernels while this function runs. Without an activation, the function does
+/// nothing.
 FA_TORCH_API void fa_torch_deactivate(void);
 
 /// Returns how many calls of an operator, such as "_scaled_dot_product_flash_attention_for_cpu", have reached fa's

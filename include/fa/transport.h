@@ -47,8 +47,8 @@ struct Traffic {
 /// exception of any function but Reserve, the call ends, and the transport is not used again. Messages of that call may
 /// still be under way, so its workspace stays with the transport (TakeKept).
 ///
-/// A transport may move messages only while it is called. Then a call to Test or Wait must move all messages that are
-/// under way, not only the message that it names. The reason is that a run tests one message at a time.
+/// A transport need not move messages between calls of its functions. In that case every call of Test or Wait must move
+/// all messages that are under way, because a run tests one message at a time.
 class FA_API Transport {
  public:
   /// The number of a message that is under way; >= 0.
@@ -68,8 +68,8 @@ class FA_API Transport {
   /// receives such messages without allocating more memory. So no rank runs short of memory in the middle of a run and
   /// leaves the others waiting. More or longer messages may allocate, or fail.
   ///
-  /// Reserve is called once per plan, before the ranks agree that no rank has an error. The room need only suffice for
-  /// the plan with the most need, since plans of one transport run one after the other. No call makes the room smaller.
+  /// Reserve is called once per plan, before the ranks agree that no rank has an error. Plans of one transport run one
+  /// after another, so the room need only suffice for the plan that needs the most. No call makes the room smaller.
   /// After an error, or std::bad_alloc, the transport is used as before.
   [[nodiscard]] virtual Status Reserve(int64_t /*requests*/, size_t /*bytes*/) { return Status::Ok(); }
   /// Starts to send `bytes`, which must stay unchanged until Wait or Test says that they have left. Send returns
@@ -81,9 +81,9 @@ class FA_API Transport {
   /// Returns when the message has left or arrived. Every request is ended once, by Wait or by Test.
   [[nodiscard]] virtual Status Wait(Request request) = 0;
   /// Tells without waiting whether the message has left or arrived. If so, Test has done what Wait does, and nobody
-  /// waits for the request again. If Wait would return an error, Test must return it too: the other rank has left, or
-  /// the transport's own time-out has passed. Nothing else ends a call that polls. A transport that can only wait
-  /// inherits this Test, which waits.
+  /// waits for the request again. If Wait would return an error, Test must return the same error, for example because
+  /// the other rank has left or a time-out has passed. Nothing else ends a call that polls. A transport that can only
+  /// wait inherits this Test, which waits.
   [[nodiscard]] virtual Status Test(Request request, bool* done) {
     *done = true;
     return Wait(request);

@@ -12,8 +12,7 @@
 #define FA_VERSION_PATCH 0
 #define FA_VERSION_STRING "0.2.0"
 
-// With an older C++ the headers would cause many errors. Including a file that does not exist ends the compilation at
-// once.
+// Before C++20 the headers would cause many errors. Including a file that does not exist ends the compilation at once.
 #if defined(__cplusplus) && __cplusplus < 201709L
 #error "fa needs C++20: compile with -std=c++20, in CMake target_compile_features(<target> PRIVATE cxx_std_20)"
 #include "fa needs C++20"

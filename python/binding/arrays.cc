@@ -72,8 +72,8 @@ void Grow(int64_t size, int64_t* step) {
   if (__builtin_mul_overflow(*step, size, step)) *step = std::numeric_limits<int64_t>::max();
 }
 
-// Reads an array's shape and strides. The stride of a dimension of size 1 may be any number, so FillDims writes the
-// stride of a dense array.
+// Reads an array's shape and strides. A dimension of size 1 may have any stride, so FillDims gives it the stride of a
+// dense array.
 template <typename AnyArray>
 void FillDims(const AnyArray& array, Dims* shape, Dims* stride) {
   for (size_t i = 0; i < array.ndim(); ++i) shape->push_back(static_cast<int64_t>(array.shape(i)));
@@ -94,7 +94,7 @@ View ViewOf(const char* name, const AnyArray& array) {
 /// Raises the error for an object that is not an array.
 [[noreturn]] void RaiseNoArray(const char* name, const nb::object& object) {
   if (nb::hasattr(object, "__dlpack__")) {
-    // The object's own error says more, for example about a tensor that requires a gradient.
+    // The error that the object itself raises says more, for example about a tensor that requires a gradient.
     try {
       object.attr("__dlpack__")();
     } catch (const nb::python_error& error) {

@@ -23,7 +23,7 @@ namespace fa::python {
 /// If the status is an error, throws ValueError, MemoryError or RuntimeError with its message. The exception has an
 /// attribute `parts`: the words of the message, and (name, member, index) for each argument in the message.
 void Raise(const Status& status);
-/// Throws a Python exception of this type. Its attribute `parts` is as Raise(status) sets it.
+/// Throws a Python exception of this type, with the attribute `parts` that Raise(status) describes.
 [[noreturn]] void Raise(PyObject* type, const ErrorText& error, std::string_view prefix = {});
 
 /// Returns the text by which an error mentions the argument `name`. `name` may be an element of a list, such as "k[1]".

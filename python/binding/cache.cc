@@ -40,7 +40,7 @@ MergeByLseOptions MergeLseOptions(bool positive) {
   return options;
 }
 
-/// Returns the cache `name`. If the call maps `codes` to "e4m3", the bytes of the cache are e4m3 floats.
+/// Returns the cache `name`. A cache of uint8 gets the type f8e4m3 if `arrays` maps the name `codes` to "e4m3".
 MutableTensorView Codes(CallArrays& arrays, const char* name, const char* codes) {
   MutableTensorView cache = arrays.Out(name);
   if (cache.dtype == DType::kU8 && arrays.Word(codes) == "e4m3") cache.dtype = DType::kF8E4M3;

@@ -16,7 +16,7 @@ using namespace nb::literals;
 namespace fa::python {
 namespace {
 
-/// The options of the scores, and the list of its arguments that other operators do not have.
+/// The options of MsaIndexScore, and start_loc, an argument that no other operator has.
 struct IndexScoreOptions : MsaIndexScoreOptions {
   Lengths start_loc;
 };

@@ -24,10 +24,10 @@ using namespace nb::literals;
 namespace fa::python {
 namespace {
 
-/// The most bytes of the slabs that `from_slabs` asks for, unless one tile row has more.
+/// The most bytes of the slabs that `from_slabs` asks for, unless a single row of tiles needs more.
 constexpr int64_t kSlabBytes = int64_t{16} << 20;
 
-/// An array of one name, in memory that the library reads.
+/// One array argument, copied if the library cannot read it in place.
 class OneArray {
  public:
   OneArray(const char* name, const nb::object& array) : arrays_(Named(name, array)) {
@@ -49,7 +49,7 @@ class OneArray {
   TensorView view_;
 };
 
-/// Returns what `make` makes without the interpreter's lock.
+/// Calls `make` without the interpreter's lock. Returns its mask or raises its error.
 template <typename Make>
 PairMask Made(const Make& make) {
   Result<PairMask> mask = [&] {
@@ -154,7 +154,7 @@ std::string TextOf(const PairMask& mask) {
          std::to_string(tiles.partial) + " partial, " + std::to_string(mask.bytes()) + " bytes)";
 }
 
-/// Copies a mask, whose contents do not change.
+/// Returns the mask itself as its copy, because masks are immutable.
 nb::object Itself(const nb::object& self) { return self; }
 
 /// Describes a mask to pickle as a call of `from_bits`.

@@ -77,8 +77,8 @@ class PlanCache {
  private:
   using Plans = std::list<std::pair<Signature, PlanFor<Args>>>;  // the plan that was used last comes first
 
-  // 64 plans are enough, because the layers of a model have few different signatures. The signatures of a decode change
-  // with every token.
+  // The layers of a model have few different signatures, so 64 plans are enough. In a decode every token has new
+  // signatures, which no number of kept plans would serve.
   static constexpr size_t kPlans = 64;
 
   void Drop(typename Plans::iterator place) {

@@ -79,8 +79,8 @@ constexpr auto PlanBackward = [](const AttentionGradArgs& args, const AttentionO
 /// The bytes of tensors that a run has sent and received, and then the bytes that its plan predicts for both.
 using MovedBytes = std::tuple<int64_t, int64_t, int64_t, int64_t>;
 
-/// Returns whether a sparse mode takes a compressed mask tensor, a triangle of fixed size. The rule of the mask
-/// replaces this tensor.
+/// Returns whether the mask's sparse mode takes a compressed mask tensor, which has a fixed size. Such a tensor is
+/// checked and then dropped, because `mask` itself says which keys each row keeps.
 bool IsCompressed(const Mask& mask) {
   return mask.sparse_mode() >= 2 && mask.sparse_mode() <= 8 && mask.sparse_mode() != 5;
 }

@@ -50,7 +50,7 @@ SparseAttentionOptions MakeAttentionOptions(const std::string& layout, std::opti
           .row_format = {.columns = columns, .rope = rope, .tile = tile}};
 }
 
-/// The options of the indexer, and the lists of its arguments that other operators do not have.
+/// The options of LightningIndexer, and those of its list arguments that only some operators have.
 struct IndexerOptions : LightningIndexerOptions {
   Lengths used_q, used_kv, residual_kv;
 };
@@ -83,7 +83,7 @@ DenseIndexerLossOptions MakeDenseLossOptions(const std::string& layout, std::opt
           .target = l1 ? IndexerTarget::kL1 : IndexerTarget::kHeadMean};
 }
 
-/// The options of the sparse loss, and the lists of its arguments that other operators do not have.
+/// The options of the sparse loss, and those of its list arguments that only some operators have.
 struct SparseLossOptions : SparseIndexerLossOptions {
   Lengths used_q, used_kv, residual_kv;
 };

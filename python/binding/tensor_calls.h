@@ -60,7 +60,8 @@ struct Sizes {
 /// Returns a view of a result's memory. Without a tensor the view has no data.
 [[nodiscard]] MutableTensorView Output(const nanobind::object& tensor);
 
-/// Returns the kept plans of calls with `Args`. The cache is never destroyed, because the library may end before it.
+/// Returns the kept plans of calls with `Args`. The cache is never destroyed, because the library's static objects may
+/// be destroyed earlier.
 template <typename Args>
 PlanCache<Args>& Plans() {
   static auto* plans = new PlanCache<Args>;

@@ -9,9 +9,9 @@
 
 namespace fa::python {
 
-/// These functions find the memory of PyTorch's tensors by DLPack's C exchange API. This is a table of C functions in
-/// the tensor class of PyTorch 2.10 and later. It needs no headers of PyTorch. A DLPack capsule costs ten times as
-/// much. Without the table, `ReadTensor` takes no tensor.
+/// These functions find the memory of PyTorch's tensors by DLPack's C exchange API. The API is a table of C functions,
+/// which the tensor class of PyTorch 2.10 and later holds. Using the table needs no headers of PyTorch. Reading a
+/// tensor through a DLPack capsule takes ten times as long. Without the table, `ReadTensor` takes no tensor.
 
 /// Returns a view of a tensor in the CPU's memory. The object's class must be exactly torch.Tensor or
 /// torch.nn.Parameter. Wrappers, negated views and tensors with lazy zeros are not taken, because their memory does not

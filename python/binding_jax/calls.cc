@@ -98,7 +98,7 @@ Status ReadAttributes(const ffi::Dictionary& given, Attributes* attributes) {
   return Status::Ok();
 }
 
-/// A call of XLA as calls of the library.
+/// One call from XLA, which runs one or more calls of the library.
 class Call {
  public:
   Call(ffi::RemainingArgs operands, ffi::RemainingRets results) : operands_(operands), results_(results) {}
@@ -189,7 +189,7 @@ class Call {
     return samples_->Add({static_cast<std::byte*>(buffer->untyped_data()), *dtype, {shape.begin(), shape.end()}}, full);
   }
 
-  // Returns the bias with one entry per head. Its batch has the size of its gradient's batch.
+  // Returns the bias, broadcast to one entry per head and to the batch size of its gradient.
   [[nodiscard]] MutableTensorView Bias(int64_t heads) const {
     MutableTensorView bias = samples_->ViewOfOne(bias_);
     if (bias.data == nullptr) return bias;
@@ -206,7 +206,7 @@ class Call {
     return std::clamp<int64_t>(static_cast<const int32_t*>(view.data)[b * view.stride[0]], 0, all);
   }
 
-  // Returns the rule of the window and the lengths. Row i looks at keys i - left to i + right.
+  // Returns the mask that keeps, for each row i in use, the keys in use among i - left to i + right.
   [[nodiscard]] Mask Rule() const {
     const int64_t reach = rows_ + keys_;
     const int64_t left = std::clamp(attributes_.left, -reach, reach);

@@ -40,7 +40,7 @@ void AddRow(const std::byte* row, DType dtype, std::vector<double>* sums) {
   for (size_t i = 0; i < sums->size(); ++i) (*sums)[i] += ReadNumber(row, dtype, static_cast<int64_t>(i));
 }
 
-// Calls visit(t) for each row in use of (b, n) without keys. fa/flash_attention.h says how statistics show it.
+// Calls visit(t) for each row in use of (b, n) without keys. fa/flash_attention.h says which statistics such a row has.
 template <typename Visit>
 void ForEachRowWithoutKeys(const TensorView& softmax_max, const TensorView& softmax_sum, int64_t b, int64_t n,
                            int64_t in_use, const Visit& visit) {

@@ -12,9 +12,9 @@ namespace fa::xla_calls {
 using RowsInUse = std::function<int64_t(int64_t b)>;
 
 /// jax.nn gives a masked score the lowest finite number, not -inf. So a row without keys has the same probability 1/S
-/// for each of its S keys. The library gives such a row the output 0 and no gradients. These functions add what is
-/// missing, for the rows in use. All tensors are [B, S, N, D]; softmax_max and softmax_sum are the library's, [B, N,
-/// T].
+/// for each of its S keys. The library gives such a row the output 0 and no gradients. For the rows in use, these
+/// functions change the library's results to those of jax.nn. All tensors are [B, S, N, D]; softmax_max and softmax_sum
+/// are the library's, [B, N, T].
 
 /// Writes the mean of all values into each row of `out` without keys.
 void WriteMeans(const TensorView& v, const TensorView& softmax_max, const TensorView& softmax_sum,

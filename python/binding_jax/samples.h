@@ -10,16 +10,16 @@
 namespace fa::xla_calls {
 
 /// A dense array of XLA. Its first dimensions are the axes of vmap and the batch, each of full size or 1. A dimension
-/// of size 1 repeats. The dimensions after these are the array's own.
+/// of size 1 repeats. The later dimensions are the array's own.
 struct Array {
   std::byte* data = nullptr;  ///< null: absent
   DType dtype = DType::kF32;
   std::vector<int64_t> shape;
 };
 
-/// The arrays of a call of XLA as tensors of calls of the library. As many of the axes of vmap as possible join the
-/// batch. The other axes cannot join, because the strides of some array do not allow it. The library is called once for
-/// each index of these axes.
+/// Splits the arrays of one call from XLA into the tensors of one or more calls of the library. As many of the axes of
+/// vmap as possible join the batch. The other axes cannot join, because the strides of some array do not allow it. The
+/// library is called once for each index of these axes.
 class Samples {
  public:
   /// @param axes  the number of axes of vmap
@@ -29,9 +29,10 @@ class Samples {
   /// Adds an array, and returns its number. A null array may be added.
   /// Its first `full` dimensions may not repeat.
   size_t Add(const Array& array, size_t full = 0);
-  /// Returns whether the first dimensions of all arrays have the sizes that they may have. Join() wants this.
+  /// Returns whether every array has, for each axis of vmap and for the batch, the full size, or 1 where it may repeat.
+  /// Join() requires this.
   [[nodiscard]] bool Agree() const;
-  /// Joins axes. All arrays have been added.
+  /// Joins axes of vmap with the batch. Every array must have been added before.
   void Join();
 
   /// Returns the size of the batch of each call.
@@ -41,7 +42,7 @@ class Samples {
 
   /// Returns an array as a tensor of the current call: [batch, own dimensions].
   [[nodiscard]] MutableTensorView View(size_t number) const;
-  /// Works like View. If the batch repeats, its size is 1.
+  /// Works like View, but the batch has size 1 if all its elements are the same memory.
   [[nodiscard]] MutableTensorView ViewOfOne(size_t number) const;
 
  private:

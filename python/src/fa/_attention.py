@@ -82,7 +82,7 @@ def flash_attention(
         k, v: [B, Nkv, Sk, D] and [B, Nkv, Sk, Dv], type of q; N a multiple of Nkv.
         head_num: N, which BSH and SBH need. Other layouts check it if it is > 0.
         scale: any finite number; None means 1 / sqrt(D + Drope).
-        mask: the rule that gives each row its keys; None means all keys.
+        mask: which keys each row sees; None means all keys.
         dense_mask: uint8 or bool, 1 = drop: [Sq,Sk], [1,1,Sq,Sk], [B,1,Sq,Sk], [B,N,Sq,Sk]; TND: [maxSq,maxSk].
         query_rope, key_rope: [B, N, Sq, Drope], [B, Nkv, Sk, Drope]. Scores are then Q K^T + Qr Kr^T.
         pse: position bias. Types 0 (scale * QK + pse) and 1 (scale * (QK + pse)) take [B|1, N, Sq|1, Sk], or compressed
@@ -136,8 +136,8 @@ def flash_attention_grad(
         need_dsink: whether to compute the gradient of sink.
 
     Returns:
-        The gradients. dk and dv are summed over the query heads that share a head of k and v. With the context's
-        default accumulation the bits do not depend on the number of threads.
+        The gradients. dk and dv are summed over the query heads that share a KV head. With the context's default
+        accumulation the bits do not depend on the number of threads.
 
     Raises:
         The same errors as `flash_attention`.
@@ -169,7 +169,8 @@ def ring_attention_update(
         head_num: N, for BSH and SBH. 0 takes it from the statistics.
 
     Returns:
-        Arrays of prev_out's kind. If a row has no keys in one result, the other's row is returned unchanged.
+        Arrays of prev_out's kind. If a row has no keys in one result, the row of the other result is returned
+        unchanged.
 
     Raises:
         The same errors as `flash_attention`.

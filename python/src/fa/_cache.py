@@ -76,9 +76,9 @@ def scatter_rows(
         source_rows: int32 or int64 [T]; slot_mapping[t] is the place of row source_rows[t] of key and value. None means
             that row t goes to slot_mapping[t].
         key_scale, value_scale: given scales, float32 [1] or [N], positive and finite.
-        key_scale_cache, value_scale_cache: float32 [pages, N, page size, 1] in every form and in any strides: the
-            scales of places. Each cache of 8 bits needs these or given scales.
-        kv_dtype: "e4m3" says that caches of uint8 hold such floats.
+        key_scale_cache, value_scale_cache: float32 [pages, N, page size, 1] in every form and in any strides: one scale
+            per place and head. Each cache of 8 bits needs these or given scales.
+        kv_dtype: "e4m3" says that caches of uint8 hold float8_e4m3fn numbers.
         form: "BnBsND" for [pages, page size, N, D], "BnNBsD" for [pages, N, page size, D], or "NZ" for [pages, N,
             D / L, page size, L] or [pages, N * D / L, page size, L].
 
@@ -182,7 +182,8 @@ def gather_rows(
 
 
 def _rows_and_cache(name: str, rows: Any, cache: Any, kv_dtype: str | None) -> dict[str, Any]:
-    """Returns key or value with its cache as the extension takes them: quantised, or moved as bytes."""
+    """Returns key or value and its cache in types that the extension takes. Rows of floats for a cache of codes stay
+    floats; the extension quantises them. Other rows get a type of the same element size."""
     into = f"{name}_cache"
     kind = "" if cache is None else dtype_name(cache.dtype)
     if kind and kv_dtype is not None:

@@ -171,7 +171,7 @@ def decode_attention(
             Q K^T + Qr Kr^T. int8 keys take none.
         head_num: N, which BSH and SBH need. Other layouts check it if it is > 0.
         scale: any finite number; None means 1 / sqrt(D + Drope).
-        mask: the rule that gives each row its keys. The last query in use is aligned to the last key in use.
+        mask: which keys each row sees. The last query in use is aligned to the last key in use.
         dense_mask: uint8, int8 or bool, 1 = drop: [B, >=S], [B, 1|Sq, >=S], [B, 1|N, 1|Sq, >=S].
         pse: bias, type of q or float32, [B|1, N, 1|Sq, >=S], added to scaled scores.
         softcap: c > 0 turns scale * QK into c * tanh(scale * QK / c), before pse; 0 means none.
@@ -180,13 +180,13 @@ def decode_attention(
             holds for all elements; None means all rows. Paged keys need lengths_kv. For TND, lengths_q holds inclusive
             prefix sums of the rows of B sequences. Rows of the output past the length or the last sum are 0.
         block_table: int32 [B, n]. Key j of element b is row j % page size of page block_table[b][j // page size].
-        kv_dtype: "e4m3" or "e5m2" says that uint8 keys and values hold such floats. "int4" says that they hold two
-            numbers of 4 bits, the first in the low bits, so that the last dimension is D / 2. Such arrays are copied if
-            a row does not begin at a multiple of 4 bytes.
+        kv_dtype: "e4m3" or "e5m2" says that uint8 keys and values hold 8-bit floats of this type. "int4" says that each
+            uint8 holds two numbers of 4 bits, the first in the low bits, so that the last dimension is D / 2. Such
+            arrays are copied if a row does not begin at a multiple of 4 bytes.
         k_scale, v_scale, k_offset, v_offset: scales and offsets of compressed keys and values, float32, float16 or
             bfloat16. An element x stands for (x + offset) * scale. The shape is [B|1, Nkv|1, S|1, groups|1] in every
             layout, where groups divides the columns of a head. With block_table and without antiquant_per_token it is
-            [pages|1, Nkv|1, page size|1, groups|1]. A dimension of 1 holds for all. An offset has the shape of its
+            [pages|1, Nkv|1, page size|1, groups|1]. A dimension of size 1 is broadcast. An offset has the shape of its
             scale.
         antiquant_scale, antiquant_offset: scales and offsets of keys and values in one array, instead of the four
             above. Entry 0 is for keys, entry 1 for values: [2], or per column [2, Nkv, D], [2, Nkv, 1, D] or [2, Nkv *

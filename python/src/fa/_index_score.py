@@ -43,13 +43,14 @@ def msa_index_score(
         k: [T2, 1, D], type of q, or int8 with k_scale. With block_table it is pages [blocks, block size, 1, D].
         lengths_q: inclusive prefix sums of the numbers of tokens.
         lengths_kv: prefix sums of the numbers of keys, or with block_table the numbers themselves.
-        k_scale: the scales of keys of int8, [T2] or [T2, 1], or pages of such numbers. Products are multiplied by them.
+        k_scale: the scales of keys of int8, [T2] or [T2, 1], or pages of such numbers. The product of q and a key is
+            multiplied by the key's scale.
         block_table: int32 [B, n]. Key j lies in page block_table[b][j // block size].
         start_loc: one number per sequence, the block that counts as the own block of all its tokens. By default each
-            token has its own.
+            token has the block that contains its own position among the keys.
         sparse_mode: 3 lets token t of a sequence see the keys below keys - tokens + t + 1, and 0 lets it see any key.
-        init_blocks: the scores of so many first blocks are 1e30.
-        local_blocks: the scores of so many blocks up to the own one are 1e29.
+        init_blocks: the number of first blocks, whose scores become 1e30.
+        local_blocks: the number of blocks, up to and including the own block, whose scores become 1e29.
         columns: the number of columns of the result, by default the number of blocks of the longest sequence.
 
     Returns:
@@ -79,7 +80,7 @@ def indexer_kl_loss(
     Args:
         target, probabilities: [..., K] of one shape; float32, bfloat16 or float16.
         eps: at least 0.
-        weight: w is "target", y, or "normalised", P.
+        weight: "target" makes w = y, and "normalised" makes w = P.
 
     Returns:
         The loss, float32, one element.

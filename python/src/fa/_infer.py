@@ -74,17 +74,18 @@ def infer_attention(
             be a list of one array per batch element. With block_table they are pages in any layout: [pages, page size,
             Nkv * D], [pages, Nkv, page size, D], [pages, page size, Nkv, D], or [pages, Nkv, D / D0, page size, D0],
             where D0 elements have 32 bytes.
-        head_num, head_num_kv: N and Nkv. Layouts with H need N. Other layouts check it if it is > 0.
+        head_num, head_num_kv: N and Nkv. Layouts with H need head_num. Otherwise each number is checked if it is > 0.
         sparse_mode: 0 keeps pairs within pre_tokens and next_tokens if there is a dense_mask, else all pairs. 1 uses
-            dense_mask alone; 2 is causal from the top left, 3 causal to the last key, 4 the band of pre_tokens and
-            next_tokens at the last key, 9 a tree over the last rows. A single row without query_rope, in a layout that
-            is not packed, keeps every key in modes 2 and 3, and has no band in mode 0.
+            dense_mask alone; 2 is causal, aligned top-left. 3 is causal, aligned to the last row and the last key. 4 is
+            the band of pre_tokens and next_tokens with that alignment. 9 is a tree of drafts: dense_mask says which of
+            the last Sq keys each row sees, and all earlier keys are seen. A single row without query_rope, in a layout
+            that is not packed, keeps every key in modes 2 and 3, and has no band in mode 0.
         dense_mask: uint8, int8 or bool, 1 = drop: [Sq, Sk], [B|1, Sq, Sk], [B|1, 1, Sq, Sk] or larger, for single rows
             also [B, Sk]. Modes 2, 3 and 4 take the triangle [2048, 2048], which is checked; mode 9 [B, Sq, Sq].
         lengths_q, lengths_kv: as in `decode_attention`. In packed layouts they are inclusive prefix sums, except for
             keys in pages.
-        query_padding, key_padding: int64, one number: the rows in use end that many rows before the end.
-        key_prefix, value_prefix: keys that come before those of each element, with B = 1.
+        query_padding, key_padding: int64, one number: how many rows of each tensor follow the last row in use.
+        key_prefix, value_prefix: keys and values that come before those of every batch element, with B = 1.
         block_size: the page size, which is checked if it is > 0.
         q_scale: float32, one number per row and head, in the shape of q without D. q, k and v are then all int8, or all
             e4m3 in a form that k and v may have. Probabilities are rounded to this type too; `fa/infer_attention.h` has

@@ -1,4 +1,5 @@
-"""Raises an error that says how to install JAX, or how to build fa for it, if one is missing. fa.jax imports this first."""
+"""Raises an error that says how to install JAX or to build fa for it, if JAX or that build is missing. fa.jax imports
+this first."""
 
 from ._extras import require
 

@@ -1,4 +1,5 @@
-"""Errors of the kernels. They are RuntimeErrors, as PyTorch's kernels raise them, in the operators' argument names."""
+"""Errors of the kernels. They are RuntimeErrors, as PyTorch's kernels raise them, and name arguments as PyTorch's
+operators do."""
 
 from __future__ import annotations
 

@@ -25,12 +25,14 @@ _SCALE = "_fa_scale"
 
 
 class GrowingCache(DynamicCache):
-    """A `transformers.DynamicCache` whose layers write new keys and values in place. Full tensors double.
+    """A `transformers.DynamicCache` whose layers write new keys and values in place. A full tensor is replaced by one
+    with twice the rows.
 
         model.generate(**inputs, past_key_values=fa.transformers.GrowingCache(model.config))
 
-    DynamicCache copies all keys and values in every step. Where gradients are recorded, and once after rows were cut,
-    this cache does so too. Layers of other kinds, such as linear attention, are those of DynamicCache.
+    DynamicCache copies all keys and values in every step. This cache does so where gradients are recorded, once after
+    rows were cut, and when a tensor is full. For layers of other kinds, such as linear attention, it uses
+    DynamicCache's own classes.
 
     config: the configuration of the model.
     """
@@ -115,13 +117,13 @@ def _tensors_of(layer: Any) -> list[Tensor]:
 class _Growing:
     """Replaces how a layer of transformers joins its tensors [.., S, D] with new ones."""
 
-    growth = 2.0  # a new tensor has so many times the rows that are needed
+    growth = 2.0  # a new tensor's number of rows, as a multiple of the rows that are needed now
     # The larger tensors, of which keys and values are parts, and the row after the last one that was returned.
     held: dict[str, tuple[Tensor, int]]
 
     def __reduce__(self) -> tuple:
-        """Makes a copy of the layer, also for pickle. A copy has no larger tensors, so that no two layers write the
-        same rows."""
+        """Describes the layer to copy and pickle. The copy gets no larger tensors, so that no two layers write the same
+        rows."""
         return _restored, type(self).__bases__, self.__dict__ | {"held": {}}
 
     def lazy_initialization(self, *args: Any, **keywords: Any) -> None:
@@ -145,7 +147,7 @@ class _Growing:
         return whole
 
     def with_room(self, name: str, old: Tensor, shape: torch.Size, dtype: torch.dtype) -> Tensor:
-        """Returns a tensor with the rows of `old`, after which there are rows without contents for `shape`."""
+        """Returns a tensor with the rows of `old`, followed by uninitialised rows for new ones of shape `shape`."""
         before = old.shape[-2] if old.dim() == len(shape) else 0
         rows = before + shape[-2]
         held, end = self.held.get(name, (None, 0))
@@ -329,5 +331,6 @@ def _first_row(part: Tensor, held: Tensor | None) -> int | None:
 
 
 def _is_frozen(held: Tensor) -> bool:
-    """Whether the tensor was made in inference mode and is to be written outside of it, which PyTorch refuses."""
+    """Whether the tensor was made in inference mode, and inference mode is now off. PyTorch refuses to write such a
+    tensor."""
     return held.is_inference() and not torch.is_inference_mode_enabled()

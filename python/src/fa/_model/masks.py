@@ -128,8 +128,9 @@ def _runs(names: Tensor, place: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _with_blocks(parts: tuple[Callable, ...], size: Size, place: Tensor, position: Tensor) -> _Interval:
-    """Returns, for each row, a rule's interval (the first part) joined with the row's block (the second part). Raises
-    Unlisted for any other parts, for a block that is not one run of positions, and for a gap between the two."""
+    """Returns, for each row, the union of two intervals: the one of the first mask function, and the row's block by the
+    second. Raises Unlisted if there are other parts, a block is not one run of positions, or the intervals have a gap
+    between them."""
     base, *blocks = parts
     if len(blocks) != 1:
         raise Unlisted
@@ -193,7 +194,8 @@ _BRANCHES = 64  # 4 rounds of a search with 64 branches find one of 2^24 keys
 
 
 def traced_rows(function: Callable, size: Size, padding: Tensor | None) -> Tensor:
-    """Returns what `listed_rows` returns, with rows cut to the ends of padding that may have gaps.
+    """Returns what `listed_rows` returns, but padding may have gaps: intervals are only cut to its first and last
+    token.
 
     It reads no closures and no values of tensors, so that a model can be compiled. For each row, it evaluates the
     function to search the ends of the interval around the row's own place. So the mask must keep one interval per row,

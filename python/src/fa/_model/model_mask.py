@@ -26,8 +26,8 @@ class ModelMask(Tensor):
     """A mask [B, H, Sq, Sk] in the type of the model's scores.
 
     `held` is int32 [B, 1, Sq, 2] or int64 [B, 1, Sq, ceil(Sk / 64)]. As int32, row i looks at keys held[..., 0] <= j <
-    held[..., 1], and both ends do not decrease with i. As int64, `held` has the words of the pairs. `padding` is None or,
-    with rows, words [B, 1, 1, ceil(Sk / 64)] of keys that all rows may look at.
+    held[..., 1], and both ends do not decrease with i. As int64, `held` has the words of the pairs. `padding` is None
+    or, with an int32 `held`, words [B, 1, 1, ceil(Sk / 64)] of keys that all rows may look at.
     """
 
     held: Tensor
@@ -114,7 +114,7 @@ def _scores(value: Any) -> Any:
 
 
 def _keys(held: Tensor, before: int, keys: int) -> Tensor:
-    """Returns `held`, which describes `before` keys, for the first `keys` of these keys."""
+    """Cuts `held` from `before` keys to the first `keys` keys."""
     if keys == before:
         return held
     return held[..., : -(-keys // words.BITS)] if held.dtype == torch.int64 else held.clamp(max=keys)

@@ -112,7 +112,7 @@ def npu_block_sparse_attention(
         block_sparse_mask: bool, int8 or uint8 [B|1,N|Nkv|1,ceil(Sq/x),ceil(Skv/y)], 0 = drop. In TND, Sq and Skv are
             those of the longest sequences. None keeps every block.
         block_shape: x and y; None means 128 and 128.
-        scale_value: the factor of the scores; 0.0 is a factor of 0.
+        scale_value: the factor of the scores; 0.0 does not stand for a default.
         inner_precise: not used.
         actual_seq_lengths, actual_seq_lengths_kv: lengths, one per batch element. TND needs both.
         softmax_lse_flag: with 1 the lse is returned too.

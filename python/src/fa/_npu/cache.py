@@ -25,7 +25,7 @@ def npu_attention_update(
     Args:
         lse: float32 [M] for every part. An infinite lse marks a row for which the part has no keys.
         local_out: [M,D] for every part; float32, bfloat16 or float16.
-        update_type: with 1 the lse of the merged result is returned too, with 0 None in its place.
+        update_type: 1 returns the lse of the merged result too; 0 returns None in its place.
 
     Returns:
         out, [M,D] of local_out's type, summed in float32 and rounded once, and lse, float32 [M]. A row without keys has
@@ -325,8 +325,8 @@ def npu_gather_selection_kv_cache_functional(
     *,
     selection_topk_block_size: int = 64,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Calls `npu_gather_selection_kv_cache` with copies of the first four tensors. Returns the copies and its result
-    [B*S*H].
+    """Calls `npu_gather_selection_kv_cache` with copies of the first four tensors. Returns the copies and the
+    function's result [B*S*H].
 
     Raises:
         ValueError: as `npu_gather_selection_kv_cache`.

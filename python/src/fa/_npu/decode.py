@@ -64,7 +64,7 @@ def npu_incre_flash_attention(
         quant_scale2, quant_offset2: scales and offsets of an int8 output.
         dequant_scale1, quant_scale1, dequant_scale2: scales that int8 queries need, one element each.
             `npu_prompt_flash_attention` calls them deq_scale1, quant_scale1 and deq_scale2.
-        kv_padding_size: int64 [1]. The keys in use end that many rows before the last.
+        kv_padding_size: int64 [1], how many rows follow the last key in use.
 
     Raises:
         ValueError: an argument is wrong or refused.
