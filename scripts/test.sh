@@ -29,11 +29,13 @@ for preset in $presets; do
 done
 
 # Tests wait for processes, downloads and the longest test. So while the tests of one preset run, the next one is built
-# with the CPU time that they leave. The build has a process group of its own, which ends with this script.
+# with the CPU time that they leave. `timeout 0` sets no limit, but gives the build a process group of its own and passes
+# signals on to it, so the build ends with this script. A session of its own (setsid) would not do: Linux shares CPU time
+# among sessions first (sched_autogroup), so `nice` would not count.
 build='cmake --preset "$0" -DFA_WERROR=ON && cmake --build --preset "$0"'
 job=""
-trap '[ -z "$job" ] || kill -- "-$job" 2>/dev/null || true' EXIT
-trap 'exit 130' INT TERM
+trap '[ -z "$job" ] || kill "$job" 2>/dev/null || true' EXIT
+trap 'exit 130' HUP INT TERM
 mkdir -p build
 # shellcheck disable=SC2086  # a list of words
 set -- $presets
@@ -43,7 +45,7 @@ while [ $# -gt 0 ]; do
   preset=$1
   shift
   if [ $# -gt 0 ]; then
-    setsid nice -n 19 sh -c "$build" "$1" >"build/$1.log" 2>&1 &
+    timeout 0 nice -n 19 sh -c "$build" "$1" >"build/$1.log" 2>&1 &
     job=$!
   fi
   status=unbuilt
@@ -55,9 +57,9 @@ while [ $# -gt 0 ]; do
   fi
   statuses="$statuses $preset=$status"
   if [ $# -gt 0 ]; then
+    echo "== $1: build, which writes build/$1.log"
     wait "$job" && built=yes || built=no
     job=""
-    echo "== $1: build"
     cat "build/$1.log"
   fi
 done

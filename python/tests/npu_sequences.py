@@ -87,7 +87,7 @@ def paged(sequences: list[Tensor], form: str, table: Tensor, pages: int, page: i
 
 
 def assert_sequences(outs: list[Tensor], lses: list[Tensor] | None, inputs: list[tuple], **features) -> None:
-    """Compares the results of each sequence with float64. `inputs` are (q, k, v), or (q, k, v, keep)."""
+    """Compares the results of each sequence with float64. Each entry of `inputs` is (q, k, v) or (q, k, v, keep)."""
     for b, (q, k, v, *keep) in enumerate(inputs):
         if q.shape[1] == 0:
             assert outs[b].shape == (*q.shape[:2], v.shape[2])
@@ -107,5 +107,5 @@ def assert_sequences(outs: list[Tensor], lses: list[Tensor] | None, inputs: list
 
 
 def causal(rows: int, keys: int) -> Tensor:
-    """Returns which keys the rows keep if the last row's place is the last key, [Sq, S]."""
+    """Returns the causal mask [Sq, S] in which the last row keeps all keys."""
     return torch.ones(rows, keys, dtype=torch.bool).tril(keys - rows)

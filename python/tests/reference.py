@@ -1,8 +1,9 @@
 """Attention in torch float64 by its definition, and bounds for the error of a computation in float32 or a 16-bit type.
 
-`attention` takes BNSD tensors and uses nothing of the library. Its gradients are those of autograd. In other types than
-float64 it is the naive computation: on large tensors an output may have at most twice its error, a gradient three
-times. `tolerances` takes tensors of any size, and bounds the rounding error of each element.
+`attention` takes BNSD tensors and uses nothing of the library. Autograd computes its gradients. In other types than
+float64, `attention` is the naive computation. On large tensors, the library's outputs may have at most twice the naive
+error, and its gradients three times the naive error. `tolerances` takes tensors of any size, and bounds the rounding
+error of each element.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ def attention(
         p = p[..., :-1]
     if drop is not None:
         p = p * drop / keep_prob
-    # P is rounded to the type of q, and P V is computed in float32, as on the device and in the library.
+    # P is rounded to the type of q, and P V is computed in float32, as on the NPU and in the library.
     out = p.to(q.dtype).to(accumulate) @ v.to(accumulate)
     return out.to(q.dtype), top.squeeze(-1), total.squeeze(-1)
 

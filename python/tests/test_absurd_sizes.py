@@ -1,5 +1,5 @@
-"""Every function refuses tensors that claim more elements than memory holds (by strides of 0), and lengths that exceed
-their tensor. The error states a number."""
+"""Every function refuses tensors that claim, by strides of 0, more elements than memory holds. It also refuses lengths
+that exceed their tensor. The error states a number."""
 
 import re
 

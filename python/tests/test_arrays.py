@@ -207,7 +207,7 @@ def test_an_innermost_dimension_of_2_to_the_45_is_refused(name, argument):
     array = CALLS[name][0][argument]
     changed = {a: torch.from_numpy(array) for a, array in CALLS[name][0].items()}
     changed[argument] = torch.from_numpy(array)[(0,) * array.ndim].expand(*array.shape[:-1], 2**45)
-    # Arguments of any size, such as lists or masks wider than the keys, are refused for lack of memory.
+    # Arguments that may have any size, such as lists or masks wider than the keys, are refused for lack of memory.
     with pytest.raises((ValueError, MemoryError), match="want|out of memory"):
         run(name, **changed)
 

@@ -86,7 +86,7 @@ def test_statistics_are_those_of_the_softmax():
     wide = [t.double() for t in inputs]
     _, want_top, want_total = attention(*wide, scale=SCALE)
     assert top.shape == (B, N, SQ) and top.dtype == torch.float32
-    # The maximum has the error of D products in float32. The sum also has that of SK exponentials.
+    # The maximum has the error of D products in float32. The sum also has the errors of SK exponentials.
     assert torch.allclose(top.double(), want_top, rtol=0, atol=D * 2**-23)
     assert torch.allclose(total.double(), want_total, rtol=(SK + D) * 2**-23)
 

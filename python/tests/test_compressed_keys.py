@@ -264,7 +264,7 @@ ROWS = 13
 
 
 def expected_codes(rows, kind, scale=None):
-    """Returns codes and scales of rows [T, N, D], by the formula."""
+    """Returns codes and scales of rows [T, N, D]. A code is row / scale, rounded and clamped."""
     rows = rows.float()
     largest = 127.0 if kind == "int8" else 448.0
     if scale is None:

@@ -1,5 +1,4 @@
-"""Errors that another package raises, such as PyTorch, pass through every function of fa unchanged and keep their
-cause."""
+"""fa passes errors of other packages, such as PyTorch, through every function unchanged and keeps their causes."""
 
 import pytest
 import torch

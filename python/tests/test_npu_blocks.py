@@ -105,7 +105,8 @@ def test_results_and_gradients(layout, dtype, planes):
         naive.append(computed(parts, d_part, keep))
         empty = ~keep.any(-1)
         assert (got[1][b][empty] == torch.inf).all() and (got[0][b][empty] == 0).all() and (got[2][b][empty] == 0).all()
-        # A score has a rounding per product and sum. The lse, the exponential and the logarithm have their own.
+        # A score has one rounding per product and per sum. The lse adds the roundings of the exponentials and of the
+        # logarithm.
         sizes = SCALE * parts[0].double().abs() @ parts[1].double().abs().repeat_interleave(N // NKV, 1).mT
         lse_of, want = got[1][b][..., 0], exact[b][1]
         bound = 2.0**-24 * (8 + want.abs() + D * sizes.masked_fill(~keep, 0).amax(-1))

@@ -145,7 +145,7 @@ def assert_near(out, query, key, value, keep):
     key, value = key.repeat_interleave(group, 0), value.repeat_interleave(group, 0)
     p = torch.softmax((query @ key.transpose(1, 2) * SCALE).masked_fill(~keep, -torch.inf), -1)
     size = (query.abs() @ key.abs().transpose(1, 2) * SCALE).masked_fill(~keep, 0).amax(-1, keepdim=True)
-    # Keys and values may be rounded to bfloat16, which has 8 bits: 2^-8 of each term.
+    # Keys and values may be rounded to bfloat16, which has 8 bits of precision. So each term may be off by 2^-8.
     bound = 2**-8 * (2 * size + 3) * (p @ value.abs())
     assert out.shape == bound.shape and ((out - p @ value).abs() <= bound).all()
 
@@ -212,7 +212,7 @@ def test_chunks_of_latent_attention_are_merged():
     keys = [torch.cat(pair, 1) for pair in zip(joined(before, before_rope), joined(own, own_rope), strict=True)]
     values = [torch.cat(pair, 1) for pair in zip(v_before, v, strict=True)]
     got = separated(out.view(-1, N, size), "TND", rows, N)
-    # Each chunk's output was rounded to bfloat16 before the merge, so the bound has one such rounding more.
+    # Each chunk's output was rounded to bfloat16 before the merge, so the bound allows one more rounding to bfloat16.
     for b, query in enumerate(joined(q, q_rope)):
         scores = query.double() @ keys[b].double().transpose(1, 2) * scale
         p = torch.softmax(scores.masked_fill(~causal(rows[b], keys[b].shape[1]), -torch.inf), -1)

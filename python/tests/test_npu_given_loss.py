@@ -11,7 +11,7 @@ ROWS, KEYS, HEADS, SIZE, ENTRIES = [6, 4], [9, 7], 3, 16, 5
 
 
 def make_call(layout: str, *, full: bool = False):
-    """Returns the tensors of two sequences, and their keywords. With `full`, all rows are in use."""
+    """Returns the tensors and the keywords of a call on two sequences. With `full`, all rows are in use."""
     torch.manual_seed(7)
     q, k, w = torch.randn(2, 6, HEADS, SIZE), torch.randn(2, 9, 1, SIZE), torch.randn(2, 6, HEADS)
     lists = torch.randint(0, 7, (2, 6, 1, ENTRIES), dtype=torch.int32)
@@ -66,8 +66,8 @@ def test_gradients_are_those_of_autograd(layout, mode, ratio):
         for result, reference, lengths in zip(got, want, (ROWS, KEYS, ROWS, ROWS), strict=True):
             n, first = lengths[b], sum(lengths[:b])
             part = result[b, :n] if layout == "BSND" else result[first : first + n]
-            # A score is a sum of SIZE * HEADS terms. Their sizes add up to less than 20. exp turns the error of a score
-            # into a relative error.
+            # A score is a sum of SIZE * HEADS terms, whose magnitudes add up to less than 20. exp turns the error of a
+            # score into a relative error.
             unit = 20 * SIZE * HEADS * 2**-24
             torch.testing.assert_close(part.double(), reference, rtol=0, atol=unit * reference.abs().max().item())
         nothing += int((want[3] == 0).sum())

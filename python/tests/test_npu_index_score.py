@@ -20,7 +20,8 @@ TABLE = 4
 
 
 def make_call(layout: str, dtype: torch.dtype, int8: bool = False):
-    """Returns query, packed keys with their scales, and the arguments of the call. Unused pages are poisoned."""
+    """Returns query, packed keys, their scales, and the arguments of the call. Unused pages hold 99, and their scales
+    NaN."""
     torch.manual_seed(5)
     query, keys = torch.randn(sum(ROWS), N, D).to(dtype), torch.randn(sum(KEYS), 1, D)
     keys = (40 * keys).round().clamp(-127, 127).to(torch.int8) if int8 else keys.to(dtype)
@@ -47,7 +48,7 @@ def make_call(layout: str, dtype: torch.dtype, int8: bool = False):
 
 
 def expected(query, keys, start_loc, columns, sparse_mode=3, init=0, local=1):
-    """Returns the scores of keys that are multiplied by their scales already, in the type of `keys`."""
+    """Returns the scores of keys in the type of `keys`. The keys must be multiplied by their scales already."""
     score = torch.full((N, sum(ROWS), columns), -torch.inf, dtype=keys.dtype)
     token = first = 0
     for b, (rows, length) in enumerate(zip(ROWS, KEYS, strict=True)):
@@ -79,7 +80,8 @@ def test_scores_are_their_definition(layout, dtype, int8):
         assert got.shape == (N, sum(ROWS), 16) and got.dtype == torch.float32
         scaled = keys.double() * (scale.double()[:, None] if int8 else 1)
         want = expected(query, scaled, start_loc.tolist(), 16, sparse_mode, init, local)
-        # A float32 sum of D products in any order is off by D units of their sizes, and a scale adds one.
+        # A float32 sum of D products, in any order, is off by at most D 2^-24 of the magnitudes. A scale adds one
+        # rounding.
         most = (query.double().abs().amax() * scaled.abs().amax() * D).item()
         torch.testing.assert_close(got.double(), want, rtol=1e-7, atol=(D + 1) * 2**-24 * most)
         assert torch.equal(got, CANN_OPS["msa_index_score"](

@@ -1,5 +1,5 @@
-"""Calls with sparse_mode but without atten_mask. Inference refuses them where the mode has a rule, and training
-computes all pairs."""
+"""Calls with sparse_mode 2, 3 or 4 but without atten_mask. Inference refuses most of them, and training computes all
+pairs."""
 
 import pytest
 import torch

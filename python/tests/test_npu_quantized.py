@@ -35,8 +35,8 @@ def formulas(s, v, factor, dtype):
         zeros = s.new_zeros(s.shape[0], v.shape[1])
         return zeros, s.new_full(s.shape[:1], float("inf")), zeros
     p = torch.exp(s - s.amax(1, keepdim=True))
-    # The error is relative: random roundings of sums of up to 600 products are sqrt(600) 2^-24 = 1.5e-6, and exp adds 2
-    # ulp.
+    # The error is relative. Sums of up to 600 products have random roundings of sqrt(600) 2^-24 = 1.5e-6, and exp adds
+    # 2 ulp.
     error = 2e-6 * (1 + s.abs().amax())
     total = p.sum(1, keepdim=True)
     step = rounded(factor * p * (1 + error), dtype) - rounded(factor * p * (1 - error), dtype)
@@ -47,14 +47,16 @@ def formulas(s, v, factor, dtype):
 
 
 def check(out, lse, want, heads):
-    """Compares rows [heads] of each batch element: out [B, heads, D], lse [B, heads]."""
+    """Compares the results of all batch elements: out [B, heads, D] and lse [B, heads]."""
     unit = {torch.float32: 2.0**-24, torch.float16: 2.0**-11, torch.bfloat16: 2.0**-8}[out.dtype]
     for b, (wanted, wanted_lse, allowed) in enumerate(want):
         difference = (out[b].double() - wanted).abs()
-        # The result is rounded to its type, whose smallest number is at least 2^-24.
+        # The result is rounded to its type, whose smallest positive number is at most 2^-24. So 2^-25 allows for
+        # subnormals.
         assert (difference <= allowed + unit * wanted.abs() + 2.0**-25).all(), difference.max()
         assert lse[b].shape == (heads,)
-        # A score and the logarithm of a sum have the error of `formulas` each, so 1e-5 is 2.5 times both.
+        # The score and the logarithm of the sum each have the relative error of `formulas`, 2e-6. The bound is 2.5
+        # times their sum.
         torch.testing.assert_close(lse[b].double(), wanted_lse, rtol=1e-5, atol=1e-5)
 
 

@@ -48,7 +48,7 @@ def attend(query, keys, lists, columns, scale, limits, sinks=None):
 
 
 def call_of_vllm(query, pages, lists, table, lengths_q, lengths_kv, scale):
-    """The call of vllm-ascend's sfa_v1.py, in which keys are values."""
+    """Returns the arguments of the call in vllm-ascend's sfa_v1.py, which reads the values from the keys."""
     return {
         "query": query,
         "key": pages,
@@ -88,9 +88,9 @@ def test_the_calls_of_vllm_and_of_torch_npu(codes, dtype):
     given = call_of_vllm(query, pages, lists[:, None], table, *lengths, scale)
     out, top, total = C_ASCEND["npu_kv_quant_sparse_flash_attention"](**given, return_softmax_lse=True)
     assert out.dtype == dtype and out.shape == (5, heads, 512) and top.shape == total.shape == (1, 5, heads)
-    # Keys of 16 bits are rounded once. In float32 only sums are. The 576 terms of a score have both signs, so its k-th
-    # partial sum is some sqrt(k) / 576 of the terms' magnitude. Such roundings of 2**-24, at random, add up to half of
-    # 2**-24 of the magnitude; 2**-22 is eight times as much.
+    # 16-bit keys are rounded once. In float32 only sums are rounded. The 576 terms of a score have both signs, so the
+    # k-th partial sum is about sqrt(k) / 576 of the sum of magnitudes. Random roundings of 2**-24 then add up to half
+    # of 2**-24 of the sum of magnitudes. The bound 2**-22 is eight times as large.
     unit = {torch.bfloat16: 2**-8, torch.float16: 2**-11, torch.float32: 2**-22}[dtype]
     for b, (first, count) in enumerate([(0, 3), (3, 2)]):
         keys = numbers.view(9, block, 576)[table[b, :4].long()].flatten(0, 1)[: sk[b]]
@@ -204,7 +204,8 @@ def check_selection(indices, values, scores, limits, unit=1e-5):
     """Compares chosen keys, and their scores, with scores in float64.
 
     Scores are sums of up to 512 products, whose random roundings are sqrt(512) 2^-24 = 1.3e-6 of the magnitudes of the
-    terms. The default of `unit` lets these be seven times the largest score. Scores of bfloat16 have 2^-9 of their own.
+    terms. The default of `unit` allows magnitudes up to seven times the largest score. bfloat16 scores also have a
+    relative rounding error of 2^-9.
     """
     for t, limit in enumerate(limits):
         used = min(indices.shape[-1], limit)

@@ -194,7 +194,7 @@ def test_vllm_calls_without_compressed_keys():
     want, _ = reference(q.double(), ori.double(), None, None, sinks.double())
     without = {"cmp_kv": None, "cmp_sparse_indices": None, "cmp_block_table": None, "cmp_ratio": 1}
     close(of_vllm(**without), want)
-    # The draft model also gives the prefix sums of the keys, which pages do not have.
+    # The draft model also passes prefix sums of the key lengths, which calls with pages ignore.
     close(of_vllm(**without, cu_seqlens_ori_kv=torch.tensor([0, S1, 2 * S1]).int()), want)
 
 

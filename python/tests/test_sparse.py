@@ -173,8 +173,8 @@ def test_sinks_of_arrays_and_of_the_loss():
     of_sinks = torch_npu.npu_sparse_lightning_indexer_grad_kl_loss(*inputs, SCALE, **rope, sinks=own[8])
     want = fa.sparse_lightning_indexer_grad_kl_loss(*inputs, scale=SCALE, **rope, sink=own[8])
     assert all(torch.equal(a, b) for a, b in zip(of_sinks, want, strict=True))
-    # The statistics count the sinks and belong to these lists. So the target adds up to 1, as that of "l1" does. Both
-    # sums of K N probabilities are off by rounding.
+    # The statistics include the sinks and belong to the same lists as the loss. So the target adds up to 1, like the
+    # target of "l1". Each of the two losses has rounding errors of K N probabilities.
     of_l1 = fa.sparse_lightning_indexer_grad_kl_loss(*inputs, scale=SCALE, **rope, target="l1")
     ignored = fa.sparse_lightning_indexer_grad_kl_loss(*inputs, scale=SCALE, **rope)
     bound = B * S1 * K * N * 2.0**-20

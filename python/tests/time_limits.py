@@ -17,7 +17,7 @@ def emulated() -> bool:
         return False
 
 
-# Under qemu, a forked child ends if a new thread of it gets the number of a thread of the parent.
+# Under qemu, a forked child ends if one of its new threads gets the thread id of a thread of the parent.
 starts_threads_in_a_forked_child = pytest.mark.skipif(emulated(), reason="threads of forked children under qemu")
 
 

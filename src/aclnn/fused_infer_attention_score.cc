@@ -65,7 +65,7 @@ using fa::aclnn::PrepareInfer;
 #define FA_SET_NUMBERS_4 FA_SET_NUMBERS_3, .query_quant_mode = queryQuantMode
 #define FA_SET_NUMBERS_5 FA_SET_NUMBERS_4, .pse_type = pseType
 
-// Defines the first phase of version `number` with the workspace that its name says.
+// Defines the first phase of version `number`. `workspace` is the InferWorkspace that the phase reports.
 #define FA_DEFINE_PREPARE(function, number, workspace)                                                             \
   aclnnStatus function(FA_TENSORS_##number, FA_NUMBERS_##number, FA_OUTPUTS) {                                     \
     return PrepareInfer({FA_SET_TENSORS_##number}, {FA_SET_NUMBERS_##number}, workspace, workspaceSize, executor); \

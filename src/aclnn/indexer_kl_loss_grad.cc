@@ -18,7 +18,7 @@ std::vector<Rename> KLGradNames(bool packed) {
           {"k_index", "k"},
           {"weights", "w"},
           {"p_head_mean", "attnSoftmaxL1Norm"},
-          // Prefix sums have a leading 0, which the library does not get.
+          // Prefix sums have a leading 0, which is not passed to the library.
           {"lengths_q", packed ? "cuSeqLensQ" : "seqUsedQ", packed ? 1 : 0},
           {"lengths_kv", packed ? "cuSeqLensK" : "seqUsedK", packed ? 1 : 0},
           {"used_q", "seqUsedQ"},

@@ -34,7 +34,7 @@ void PutRowsFirst(TensorView& pages) {
   std::swap(pages.stride[1], pages.stride[2]);
 }
 
-/// Gives pages of keys, and the scales of such pages, the library's form.
+/// Converts pages of keys and their scales to the library's order of dimensions.
 void TakePages(MsaIndexScoreArgs& args, KeyForm form) {
   if (form == KeyForm::kPacked) return;
   if (form == KeyForm::kHeadsFirst && args.k.shape.rank() == 4) PutRowsFirst(args.k);
@@ -69,7 +69,7 @@ Status CheckPageScales(const aclTensor* scale, const aclTensor* key, KeyForm for
   return Status::InvalidArgument("scale.shape: want " + first + "1," + size + "] or " + first + size + ",1] (key)");
 }
 
-/// Checks that pages have one key head, in the dimension that the program knows.
+/// Checks that pages [blocks,heads,rows,...] have one key head. The error names dimension 1 of the caller's tensor.
 Status CheckOneHead(const aclTensor* key, KeyForm form) {
   const auto found = FindTensor(key);
   if (form != KeyForm::kHeadsFirst || found == nullptr || found->shape.rank() != 4 || found->shape[1] == 1) {
@@ -106,7 +106,7 @@ aclnnStatus aclnnMsaIndexScoreGetWorkspaceSize(
       if (!status.ok()) return Report(status);
     }
     const bool packed = *form == KeyForm::kPacked;
-    // Prefix sums have a leading 0, which the library does not get.
+    // Prefix sums have a leading 0, which is not passed to the library.
     const Rename sums[] = {{"lengths_q", "actualSeqQlen", 1}, {"lengths_kv", "actualSeqKlen", packed ? 1 : 0}};
     auto operation = std::make_shared<SparseOperation<Args, fa::MsaIndexScoreOptions>>(fa::PlanMsaIndexScore,
                                                                                        Names::kIndexScore, sums);

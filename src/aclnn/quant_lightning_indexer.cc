@@ -19,7 +19,7 @@ constexpr Rename kQuantIndexerNames[] = {
     {"sparse_indices", "out"}, {"q_scale", "queryDequantScale"}, {"k_scale", "keyDequantScale"}};
 
 // The names of the second versions. BSND, TND and pages each have parameters of their own for lengths_q and lengths_kv.
-// Prefix sums have a leading 0, which the library does not get.
+// Prefix sums have a leading 0, which is not passed to the library.
 #define FA_SECOND_NAMES(...)                                                                                 \
   {                                                                                                          \
     __VA_ARGS__, {"q", "q"}, {"k", "k"}, {"weights", "w"}, {"q_scale", "qDescale"}, {"k_scale", "kDescale"}, \
@@ -38,8 +38,8 @@ std::span<const Rename> SecondNames(const SparseLayouts& layouts) {
   return layouts.paged ? std::span<const Rename>(kPackedPagesNames) : kPackedNames;
 }
 
-/// The parameters that aclnnLightningIndexerV2 and aclnnQuantLightningIndexerV2 share, and the scales, which only the
-/// second has.
+/// The parameters that aclnnLightningIndexerV2 and aclnnQuantLightningIndexerV2 share, and the scales, which only
+/// aclnnQuantLightningIndexerV2 has.
 struct SecondVersion {
   const aclTensor *q, *k, *w, *q_descale, *k_descale, *cu_q, *cu_k, *used_q, *used_k, *residual, *table, *offset;
   const aclTensor* metadata;

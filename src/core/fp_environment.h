@@ -11,7 +11,7 @@
 
 namespace fa::core {
 
-/// While such an object lives, its thread computes as the library does everywhere: it rounds to nearest, keeps
+/// While an object of this class lives, its thread computes as the library does everywhere: it rounds to nearest, keeps
 /// denormals and masks floating-point exceptions. The destructor restores the caller's settings and exception flags
 /// exactly. The exception flags that the library's own arithmetic sets are dropped, because they would depend on which
 /// thread ran which task.

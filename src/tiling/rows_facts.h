@@ -9,12 +9,12 @@
 
 namespace fa::tiling {
 
-/// What an operator whose rows do not depend on one another says about itself.
+/// The description of an operator whose rows do not depend on one another.
 struct RowsFacts {
   const char* op;
   const char* kernel;
   const char* reason;  ///< why a task has so many rows
-  double flops = 0;    ///< floating-point operations, all of which a run does
+  double flops = 0;    ///< number of floating-point operations of one run
   std::string problem;
 };
 

@@ -9,8 +9,8 @@
 
 namespace fa::tiling {
 
-/// The most tasks of a simulation. With this number a simulation takes 20 ms (forward) to 40 ms. Larger graphs are not
-/// simulated: workers wait at the end of a run, which is a small part of so long a run.
+/// The most tasks of a simulation. A simulation of this many tasks takes 20 ms for a forward, and at most 40 ms. Larger
+/// graphs are not simulated, because workers wait mainly at the end of a run, which is a small part of a long run.
 inline constexpr int32_t kMaxSimulatedTasks = 200'000;
 
 struct Simulated {
@@ -20,9 +20,9 @@ struct Simulated {
 };
 
 /// Simulates a run of the graph. Every worker claims tasks as core/run/executor.h describes, and task t takes
-/// durations[t]. When a worker completes the last predecessor of claimed tasks, it runs the first of them next and
-/// queues the others. Workers take queued tasks before they claim new ones: the earliest in claim order with
-/// TaskGraph::earliest_first, otherwise the last one queued.
+/// durations[t]. The end of a task may free claimed tasks. The worker then runs the first freed task next, and queues
+/// the other freed tasks. Workers take queued tasks before they claim new tasks. With TaskGraph::earliest_first they
+/// take the queued task that is earliest in claim order, otherwise the task that was queued last.
 [[nodiscard]] Simulated Simulate(const core::TaskGraph& graph, std::span<const int64_t> durations);
 
 [[nodiscard]] inline int64_t SimulateMakespan(const core::TaskGraph& graph, std::span<const int64_t> durations) {

@@ -47,7 +47,7 @@ int64_t ChooseBlockK(const AttentionProblem& problem, const Machine& machine) {
 struct TileCount {
   int64_t tiles = 0;
   int64_t rows = 0;      // rows of all tiles together
-  int64_t max_rows = 0;  // number of folded rows of the largest tile
+  int64_t max_rows = 0;  // number of rows of the largest tile, over all of the tile's heads
 };
 
 TileCount CountTiles(const AttentionProblem& problem, int64_t block_q, int64_t strip_rows) {
@@ -70,8 +70,8 @@ double KeptPairs(const AttentionProblem& problem) {
   return pairs * static_cast<double>(problem.heads);
 }
 
-// Returns the number of pairs of the heaviest tile. With every mask, the heaviest tile is the first or the last tile of
-// a head. If the last tile has few rows, the last tile but one may be the heaviest.
+// Returns the number of (row, key) pairs of the heaviest tile. With every mask, the heaviest tile of a head is its
+// first tile or one of its last two tiles. The last tile may have too few rows to be the heaviest.
 double HeaviestTile(const AttentionProblem& problem, int64_t block_q, int64_t strip_rows) {
   double heaviest = 0;
   for (const Sequence& sequence : problem.sequences) {
@@ -89,7 +89,7 @@ double HeaviestTile(const AttentionProblem& problem, int64_t block_q, int64_t st
 // Predicts, by a model, the share of the workers' time that goes into matrix products.
 double PredictedUse(const TileCount& count, double pairs, double heaviest_pairs, int workers) {
   const auto tiles = static_cast<double>(count.tiles);
-  // The pairs of the heaviest tile, relative to the mean tile.
+  // The number of pairs of the heaviest tile, relative to the mean over all tiles.
   const double heaviest = heaviest_pairs > 0 ? heaviest_pairs * tiles / pairs : 1;
   double makespan = 0;
   if (heaviest < 1.25) {
@@ -142,7 +142,8 @@ RowChoice ChooseBlockQ(const AttentionProblem& problem, const Machine& machine) 
     }
   }
   if (chosen) {
-    // Fewer rows may fill a tile better.
+    // A chosen block_q stays as it is even if the largest tile has fewer rows. Only sequences that have fewer rows in
+    // total reduce block_q.
     for (const Sequence& sequence : problem.sequences) {
       best.count.max_rows = std::max(best.count.max_rows, core::SaturatedProduct(problem.group(), sequence.sq));
     }

@@ -8,12 +8,13 @@
 
 namespace fa::tiling {
 
-/// The rows of a tile, rounded up to whole strips. In a forward, these rows reuse a key block from L2 often enough that
-/// reading the block into L2 hardly takes time. More rows would only take more memory. In a backward, K, V, dK and dV
-/// of a column are read from L2 once per tile. dK and dV are summed over all rows of the tile before they are stored.
+/// The number of rows of a full tile, before it is rounded up to whole strips. In a forward, 128 rows reuse a key block
+/// from L2 often enough that reading the block into L2 hardly takes time. More rows would only take more memory. In a
+/// backward, K, V, dK and dV of a key block are read from L2 once per tile. dK and dV are summed over all rows of the
+/// tile before they are stored.
 inline constexpr int64_t kFullBlockQ = 128;
-/// The same number for calls that the tile unit computes. A forward whose keys are packed as tiles runs from strip to
-/// strip, and has to start and to end once per tile. Heads that do not fit L2 are read once per eight strips. In a
+/// The same number for calls that the tile unit computes. With packed keys, a forward's loop runs over all strips of a
+/// tile, and starts and ends once per tile. Keys and values that do not fit L2 are read once per eight strips. In a
 /// backward, sums of dK and dV over 256 rows reach more of the unit's rate than sums over 128 rows.
 inline constexpr int64_t kFullBlockQOfTiles = 256;
 /// @param tiles  whether kernels of the tile unit compute the call

@@ -21,7 +21,7 @@ bool IsServed(const Tensor& query) {
          (query.dim() == 0 || query.size(query.dim() - 1) <= kLargestHead);
 }
 
-/// Returns whether the operator computes nothing.
+/// Returns whether the operator has nothing to compute.
 bool IsEmpty(const Tensor& query, const Tensor& key) { return query.numel() == 0 || key.numel() == 0; }
 
 void CheckDense(const char* op, const Tensor& query, const Tensor& key, const Tensor& value, double dropout_p,

@@ -42,8 +42,7 @@ Activation& Active() {
   return *activation;
 }
 
-/// Shares the threads of an OpenMP runtime (ShareOpenMpThreads): of the first runtime below that the process has
-/// loaded.
+/// Shares the threads of the first OpenMP runtime below that the process has loaded (ShareOpenMpThreads).
 void ShareThreads() {
   const char* share = std::getenv("FA_SHARE_OPENMP");
   if (share != nullptr && std::string_view(share) == "0") return;

@@ -78,7 +78,7 @@ Mask WindowOf(int64_t left, int64_t right) {
   return Mask::Band(left < 0 ? Mask::kUnlimited : left, right < 0 ? Mask::kUnlimited : right);
 }
 
-/// Returns the mask of a window over the keys in use.
+/// Returns the mask of the window, limited to the keys in use. The last query row lies at the last key in use.
 Mask RowsInUse(const Call& call) {
   const auto rows = static_cast<size_t>(call.query.size(0));
   std::vector<int64_t> begin(rows, 0), end(rows, 0);
@@ -150,8 +150,8 @@ void Attend(const Call& call, const Tensor& out, const Tensor& lse) {
     options.q_start = call.key.size(1) - call.query.size(1);
     return Check(call.op, FlashAttention(args, options, context));
   }
-  // ALiBi aligns each sequence's last row with its last key, but a call has one q_start. So each sequence is a call of
-  // its own.
+  // ALiBi aligns each sequence's last row with the sequence's last key, but all sequences of a call have one q_start.
+  // So the library is called once per sequence.
   options.layout = Layout::kBSND;
   options.mask = WindowOf(call.left, call.right);
   for (size_t b = 0; b < call.sequences(); ++b) {
@@ -273,7 +273,7 @@ void ClearRest(const Call& call, const Tensor& written, const Tensor& lse) {
   }
 }
 
-/// Writes the output into `written`, and returns the logsumexp: [N, T], or [B, N, S] of whole batches.
+/// Writes the output into `written`, and returns the logsumexp: [N, T] if packed, otherwise [B, N, S].
 Tensor ForwardInto(Call& call, const Tensor& written) {
   call.query = Readable(call.query);
   const int64_t heads = call.query.size(call.query.dim() - 2), total = call.query.size(0);
@@ -333,8 +333,8 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> Forward(Tensor query, Tensor 
   Tensor seed = NewTensor({2}, {1}, ScalarType::UInt64), offset = NewTensor({}, {}, ScalarType::UInt64);
   ::torch::stable::zero_(seed);
   ::torch::stable::zero_(offset);
-  // The backward gets the seed, but not seqused_k, alibi_slopes and block_table. The backward refuses a seed other than
-  // 0.
+  // The backward gets the seed, but does not get seqused_k, alibi_slopes and block_table. So a forward with one of
+  // these arguments returns the seed 1, and the backward refuses seeds other than 0.
   if (seqused_k || alibi_slopes || block_table) *static_cast<uint64_t*>(seed.data_ptr()) = 1;
   return {out.Finished(), lse, seed, offset, NewTensor({0}, {1}, query.scalar_type())};
 }

@@ -31,7 +31,7 @@ void Check(const char* op, const Status& status);
 
 /// Throws an error unless dropout_p is 0.
 void CheckNoDropout(const char* op, double dropout_p);
-/// Forgets a tensor that PyTorch's autograd passes in place of None.
+/// Resets the optional if it holds an undefined tensor, which PyTorch's autograd passes in place of None.
 void DropUndefined(OptionalTensor& tensor);
 
 /// Returns whether fa computes this type: f32, bf16 or f16.

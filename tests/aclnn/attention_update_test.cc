@@ -18,7 +18,7 @@ using ::testing::HasSubstr;
 class AttentionUpdate : public ::testing::Test {
  protected:
   aclError Run(int64_t update_type = 1) {
-    // Destroying a list destroys its tensors.
+    // The tensors are made without handles_, because destroying a list also destroys its tensors.
     const auto tensor = [](std::vector<float>& values, const std::vector<int64_t>& shape) {
       return aclCreateTensor(shape.data(), shape.size(), ACL_FLOAT, nullptr, 0, ACL_FORMAT_ND, shape.data(),
                              shape.size(), values.data());

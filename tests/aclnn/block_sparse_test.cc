@@ -90,7 +90,7 @@ class Call {
         aclnnBlockSparseAttentionGrad);
   }
 
-  /// Computes the same in C++.
+  /// Computes the same results by the C++ interface.
   void Expect() {
     const std::vector<int64_t> shape = block_shape.empty() ? std::vector<int64_t>{128, 128} : block_shape;
     const PairLists sizes{

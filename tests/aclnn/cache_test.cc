@@ -142,7 +142,7 @@ TEST_F(ScatterPaKvCache, SceneSixCountsBothCachesAsOutputs) {
 }
 
 TEST_F(ScatterPaKvCache, EmptyTensorsNeedNoAddress) {
-  // The first call has no rows. The second has no pages, so every place is negative.
+  // The first call has no rows. The second call has no pages, so every slot is negative.
   const auto run = [&](int64_t rows, int64_t pages, int64_t* slots) {
     const auto cache = [&](std::vector<uint16_t>& values) {
       return handles_.Tensor(pages > 0 ? values.data() : nullptr, dtype_, {pages, 2, 2, 4});

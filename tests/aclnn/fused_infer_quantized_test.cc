@@ -21,7 +21,7 @@ struct Granularity {
   Dims own, device;
 };
 
-/// Returns the granularity of a mode. Scales per token of sequences have two more numbers than a sequence has tokens.
+/// Returns the granularity of a mode. In modes 1 and 3, the scales are for two tokens more than a sequence has keys.
 Granularity GranularityOf(int64_t mode, bool columns) {
   const int64_t tokens = kKeys + 2;
   switch (mode) {
@@ -318,7 +318,7 @@ TEST(FusedInferCallers, ChunksOverACacheOfE4M3) {
   ExpectBitsWithScales(problem, problem.Floats({kPages, 1, kPage, 1}), {kPages, kPage}, 4);
 }
 
-// The encoder of images of vllm-ascend: packed, without a mask.
+// The image encoder of vllm-ascend: packed sequences without a mask.
 TEST(FusedInferCallers, Encoders) {
   Problem problem(Layout::kTND);
   problem.lengths_kv = problem.lengths_q;

@@ -208,7 +208,7 @@ TEST(FusedInfer, Int8Results) {
   EXPECT_EQ(got, want);
 }
 
-// A prefill of int8: the products of bytes are scaled, and the result has 16 bits.
+// A prefill with int8 queries, keys and values: the int8 products are scaled, and the output has 16 bits.
 TEST(FusedInfer, Int8Queries) {
   Problem problem(Layout::kBSND);
   std::vector<uint16_t> want(problem.out.size()), got(problem.out.size());
@@ -264,7 +264,7 @@ TEST(FusedInferCallers, ChunksOverACache) {
   ExpectBitsOfCpp(problem, InferVersion::kV4);
 }
 
-// The decode of latent attention: one head of keys, which are the values too, and ropes in pages.
+// The decode of latent attention: one KV head, whose keys are also its values, and ropes in pages.
 TEST(FusedInferCallers, DecodeOfLatentAttention) {
   const auto check = [](Layout layout, bool fractal) {
     Problem problem(layout, 1, 32);
@@ -299,7 +299,7 @@ TEST(FusedInferCallers, ModelsOfImages) {
   }
 }
 
-// The size of ...GetMaxWorkspaceSize suffices whatever the arrays hold, and its executor can run.
+// The size from ...GetMaxWorkspaceSize suffices for all contents of the length arrays, and the executor can run.
 TEST(FusedInferWorkspace, OfAnyLengths) {
   for (const InferVersion version :
        {InferVersion::kV2Max, InferVersion::kV3Max, InferVersion::kV4Max, InferVersion::kV5Max}) {

@@ -20,7 +20,7 @@ using ::testing::HasSubstr;
 
 alignas(64) std::byte memory[1 << 12];
 
-/// Returns a view of any shape that has a few bytes of memory: all strides except the innermost are 0.
+/// Returns a view that claims `shape` but has a few bytes of memory: all strides except the innermost are 0.
 TensorView Claim(const Dims& shape, DType dtype = DType::kF32, int64_t innermost = 1) {
   Dims stride;
   for (int i = 0; i < shape.rank(); ++i) stride.push_back(i + 1 == shape.rank() ? innermost : 0);
@@ -69,8 +69,8 @@ TEST(AclnnLimits, ABatchOfPaddedKeysIsNotWalkedBeforeItIsKnownToFit) {
 TEST(AclnnLimits, CopiesBeyondAllMemoryAreRefusedAndNotAddedUpModulo2To64) {
   const HangAlarm alarm;
   Handles handles;
-  // Keys and values whose innermost stride is not 1 are copied into the workspace, which needs 2^62 bytes per copy. The
-  // first phase only returns this size, because there are no queries.
+  // Keys and values whose innermost stride is not 1 are copied into the workspace. Each copy needs 2^62 bytes, so the
+  // sum of both exceeds 63 bits. There are no queries, so the call is not refused for its amount of work.
   const int64_t heads = int64_t{1} << 20;
   const Dims keys{1, heads, int64_t{1} << 30, 1024}, queries{1, heads, 0, 1024}, statistics{1, heads, 0, 8};
   aclOpExecutor* executor = nullptr;

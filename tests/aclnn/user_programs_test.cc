@@ -19,8 +19,8 @@ constexpr int64_t kRows = 4, kSize = 16;
 constexpr size_t kElements = kRows * kSize, kStatistics = kRows * 8;
 constexpr uint16_t kHalfOne = 0x3C00;
 
-/// A call with one head of f16 in device memory, as published programs make it. They compute strides by hand, and give
-/// the storage the shape of the view.
+/// A call with one head of f16 in device memory, as published programs make it. The programs compute strides by
+/// hand, and give the storage the shape of the view.
 class Program {
  public:
   template <typename T>

@@ -1,6 +1,6 @@
-// Computes the calls of the vendor's case table that the device accepts, in both directions and on every level.
-// Compares them with the double-precision reference. The interface must give the same bits. The features are those of
-// the table, but heads, batch elements and rows are fewer. pre, next and prefix shrink with the rows.
+// Computes the calls of the vendor's case table that the device accepts, forward and backward, on every level. Compares
+// the results of C++ with the double-precision reference. The interface must give the bits of C++. The features are
+// those of the table, but with fewer heads, batch elements and rows. pre, next and prefix shrink with the rows.
 #include <gtest/gtest.h>
 
 #include <string>

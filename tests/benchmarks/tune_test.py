@@ -1,5 +1,5 @@
 """Tests of the sweeps. Equal tiles are tried once, the best calls count, and each variant of
-libfa has the change in its name."""
+libfa has the change that its name states."""
 
 import ctypes
 import os

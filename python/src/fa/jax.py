@@ -219,24 +219,44 @@ def _with_values_per_row(
     """Applies a bias or mask that all keys of a row share (S = 1) to the results, because the handlers repeat all
     dimensions but the last one. Such a bias changes no probability, so its gradient is 0. Its -inf, like the mask's
     False, hides all keys."""
-    whole = [x is None or x.shape[3] == key.shape[1] for x in (bias, mask)]
-    if all(whole):
+    per_row = [x for x in (bias, mask) if _is_per_row(x, key)]
+    if not per_row:
         return _attention(rule, query, key, value, bias, mask, *lengths)
-    seen, added = jnp.ones((1, 1, 1, 1), bool), jnp.zeros((1, 1, 1, 1))
-    if not whole[0]:
-        added, bias = jax.lax.stop_gradient(bias).astype(jnp.float32).swapaxes(1, 2), None
-        seen = added != -jnp.inf
-    if not whole[1]:
-        seen, mask = seen & mask.swapaxes(1, 2), None
+    if _is_per_row(bias, key):
+        bias = per_row[0] = jax.lax.stop_gradient(bias)
+    seen, added = jax.lax.platform_dependent(*per_row, cpu=_values_per_row, default=_no_values_per_row)
     # Rows that look at no key may hold any numbers.
     out, residual = _attention(rule, jnp.where(seen, query, 0), key, value, bias, mask, *lengths)
     with_keys = (residual != _HIDDEN)[..., None]
     out *= jnp.where(with_keys & ~(added < jnp.inf), jnp.nan, 1).astype(out.dtype)
     means = jnp.repeat(value.mean(1, jnp.float32, keepdims=True), query.shape[2] // key.shape[2], 2)
     if lengths[0] is not None:
-        means *= jnp.arange(query.shape[1])[:, None, None] < lengths[0].reshape(-1, 1, 1, 1)
+        in_use = jnp.arange(query.shape[1])[:, None, None] < lengths[0].reshape(-1, 1, 1, 1)
+        means = jnp.where(in_use, means, 0)
     out = jnp.where(seen, out, means.astype(out.dtype))
     return out, jnp.where(seen & with_keys, residual[..., None] + added, _HIDDEN)[..., 0]
+
+
+def _is_per_row(x: Array | None, key: Array) -> bool:
+    return x is not None and x.shape[3] != key.shape[1]
+
+
+def _values_per_row(*per_row: Array) -> tuple[Array, Array]:
+    """Returns [B|1, T|1, N|1, 1]: whether a row looks at keys, and what is added to its scores."""
+    seen, added = jnp.ones((1, 1, 1, 1), bool), jnp.zeros((1, 1, 1, 1))
+    for x in (x.swapaxes(1, 2) for x in per_row):
+        if x.dtype == bool:
+            seen = seen & x
+        else:
+            added = x.astype(jnp.float32)
+            seen = seen & (added != -jnp.inf)
+    return seen, added
+
+
+def _no_values_per_row(*per_row: Array) -> tuple[Array, Array]:
+    """Returns what changes nothing, for jax.nn, which gets the arrays themselves."""
+    seen, added = _values_per_row(*per_row)
+    return jnp.ones_like(seen), jnp.zeros_like(added)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
@@ -295,8 +315,10 @@ def _sharded_like(given: Array, result: Array) -> Array:
 
 
 def _call(name: str, results: Sequence[tuple], rule: _Rule, arrays: Sequence[Array | None], *more: Array) -> tuple:
-    """Calls a handler. `results` are shapes and types, `more` the operands after those of the forward."""
-    bias, mask, query_seq_lengths, key_value_seq_lengths = arrays[3:]
+    """Calls a handler. `results` are shapes and types, `more` the operands after those of the forward. Values per row
+    are no operands."""
+    bias, mask = (None if _is_per_row(x, arrays[1]) else x for x in arrays[3:5])
+    query_seq_lengths, key_value_seq_lengths = arrays[5:]
     left, right = (_NO_BOUND, _NO_BOUND) if rule.window is None else rule.window
     right = min(right, 0) if rule.causal else right
     drop = None if mask is None else ~mask

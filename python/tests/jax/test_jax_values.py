@@ -108,6 +108,27 @@ def test_gradients_on_other_platforms(name):
         np.testing.assert_allclose(mine, jaxs, rtol=1e-6, atol=1e-6)
 
 
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
+def test_values_per_row_on_other_platforms(dtype, monkeypatch):
+    """jax.nn gets biases and masks with S = 1 as they are."""
+    monkeypatch.setattr(jax.lax, "platform_dependent", lambda *given, default, **_: default(*given))
+    bias = random(B, 1, T, 1, dtype=dtype).at[:, :, :4, 0].set(jnp.array([-jnp.inf, jnp.inf, jnp.nan, -3e38], dtype))
+    mask, of = keep(B, N, T, 2)[..., 1:], {"local_window_size": (-2, 6)}
+    given = *inputs(dtype), bias, mask
+    rule = fa.jax._rule_of(H, None, False, of["local_window_size"])
+    got = fa.jax._attend.__wrapped__(rule, *given, None, None)
+    for mine, jaxs in zip(got, jax.nn.dot_product_attention(*given, **of, return_residual=True), strict=True):
+        np.testing.assert_array_equal(np.asarray(mine, np.float32), np.asarray(jaxs, np.float32))
+
+
+def test_nan_behind_lengths_reaches_no_row_that_a_mask_hides():
+    query, key, value = inputs()
+    seen = jnp.ones((B, 1, T, 1), bool).at[:, :, 30:].set(False)
+    of = {"query_seq_lengths": lengths(30, 30), "key_value_seq_lengths": lengths(20, 20), "mask": seen}
+    out = attention(query, key, value.at[:, 20:].set(jnp.nan), **of)
+    assert jnp.isfinite(out).all() and (out[:, 30:] == 0).all()
+
+
 def test_nan_behind_lengths_and_masks_reaches_no_result():
     query, key, value = inputs()
     key, value, query = key.at[:, 20:].set(jnp.nan), value.at[:, 20:].set(jnp.nan), query.at[:, 30:].set(jnp.nan)

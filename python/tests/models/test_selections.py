@@ -9,12 +9,13 @@ import torch
 from hf_models import reference_attention
 from torch import Tensor
 
+from fa._model import ops
 from fa._model.ops import ModelCall, attention_of_layer
 from fa.transformers import attention_forward, mask_of_model
 
 BLOCK = 8
 HEADS, HEADS_KV, SIZE, SIZE_V = 4, 2, 16, 24
-# (rows, keys, listed keys). In the second, third, fourth and seventh case, fa gathers the listed keys.
+# (rows, keys, listed keys). In the second, third, fourth and seventh case, fa reads the listed keys alone.
 SIZES = [(40, 40, 8), (1, 100, 20), (3, 200, 10), (16, 1100, 16), (16, 100, 60), (300, 333, 200), (9, 50, 0), (0, 50, 5)]
 
 
@@ -141,6 +142,33 @@ def test_listed_keys_of_16_bits_are_as_exact_as_eager(kind, rows, keys, listed):
         eager = reference_attention(_module(), *tensors, seen, scaling=0.3, **lists)[0]
         exact = reference_attention(_module(), *(t.double() for t in tensors), seen, scaling=0.3, **lists)[0]
     assert (got - exact).norm() <= 2 * (eager - exact).norm()
+
+
+@pytest.mark.parametrize(("rows", "listed"), [(1, 49), (1, 50), (3, 16), (3, 17)])
+def test_rows_that_list_fewer_than_half_of_all_keys_read_them_in_place(rows, listed, monkeypatch):
+    tensors, lists = _tensors(rows, 100), _lists("indices", rows, 100, listed)["indices"]
+    calls = []
+
+    def computed(function, inputs, *others):
+        if "block_table" in inputs:
+            calls.append(inputs)
+        return compute(function, inputs, *others)
+
+    compute = ops.compute
+    monkeypatch.setattr(ops, "compute", computed)
+    with torch.no_grad():
+        attention_forward(_module(), *tensors, _last_rows_of_a_causal_mask(rows, 100), indices=lists)
+    assert len(calls) == (2 if 2 * rows * listed < 100 else 0)
+    for i, call in enumerate(calls):
+        assert [call["k"].data_ptr(), call["v"].data_ptr()] == [t[i].data_ptr() for t in tensors[1:]]
+        assert torch.equal(call["block_table"], lists[i].sort(-1).values)
+
+
+def test_an_empty_batch_may_have_lists():
+    tensors = [t[:0] for t in _tensors(1, 100)]
+    with torch.no_grad():
+        out = attention_forward(_module(), *tensors, None, indices=torch.empty(0, 1, 20, dtype=torch.int32))[0]
+    assert out.shape == (0, 1, HEADS, SIZE_V)
 
 
 def test_lists_for_more_groups_than_heads_of_keys():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from hf_models import greedy, model_of, tokens, with_attention
@@ -121,10 +123,14 @@ def test_continuous_batching_gives_the_tokens_of_each_request_alone(name):
 
 
 class _GatheringCache:
-    """The part of a PagedAttentionCache of transformers 5.16 and 5.17 that attention sees. It holds one layer."""
+    """The part of a PagedAttentionCache of transformers 5.16 to 5.18 that attention sees. It holds one layer."""
 
-    def __init__(self, window: int):
-        self.sliding_windows = {0: window}  # 1 stands for none
+    def __init__(self, window: int, has_allocators: bool):
+        if has_allocators:  # as 5.18 has
+            allocator = SimpleNamespace() if window == 1 else SimpleNamespace(sliding_window=window)
+            self.layer_to_allocator = {0: allocator}
+        else:
+            self.sliding_windows = {0: window}  # 1 stands for none
         self.key, self.value = (torch.randn(64, 2, 16) for _ in range(2))
 
     def update(self, key_states, value_states, layer_idx, read_index, write_index):
@@ -133,10 +139,11 @@ class _GatheringCache:
         return self.key[read_index[0]], self.value[read_index[0]]
 
 
+@pytest.mark.parametrize("has_allocators", [False, True])
 @pytest.mark.parametrize("window", [1, 8])
-def test_caches_that_gather_keys_are_those_of_transformers_5_16(window):
+def test_caches_that_gather_keys_are_those_of_transformers_5_16_to_5_18(window, has_allocators):
     """Two requests, of three tokens after 17 keys and of one token after 9 keys."""
-    cache = _GatheringCache(window)
+    cache = _GatheringCache(window, has_allocators)
     places = torch.randperm(64)[:30]
     layer_type = "full_attention" if window == 1 else "sliding_attention"
     batch = {"cu_seq_lens_q": torch.tensor([0, 3, 4]), "cu_seq_lens_k": {layer_type: torch.tensor([0, 20, 30])}}

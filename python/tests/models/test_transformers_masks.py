@@ -55,7 +55,7 @@ PADDINGS = {
 
 
 def _of_rows(rows: Tensor, keys: int) -> Tensor:
-    """Returns the bool mask whose rows look at these intervals of keys."""
+    """Returns the bool mask in which each row keeps the keys of its interval [begin, end)."""
     places = torch.arange(keys)
     return (rows[..., :1] <= places) & (places < rows[..., 1:])
 
@@ -166,8 +166,8 @@ def test_search_cuts_rows_to_the_ends_of_padding_with_gaps():
 
 
 class Sizes(TorchDispatchMode):
-    """Notes the most bytes that one operation allocates. A result that shares the memory of an argument does not
-    count."""
+    """Records the largest number of bytes that one operation allocates. Results that share memory with an argument do
+    not count."""
 
     def __init__(self):
         super().__init__()
@@ -255,7 +255,8 @@ def test_prefix_sums_alone_pack_sequences(window):
 
 
 def test_masks_may_be_made_by_compiled_code():
-    """As transformers' own test of bidirectional masks: of an encoder and of cross-attention, with and without padding."""
+    """Repeats transformers' own test of bidirectional masks, for an encoder and for cross-attention, with and without
+    padding."""
     config = model_of("llama").config
     made = torch.compile(utils.create_bidirectional_mask, backend="aot_eager")
     rows, keys = (torch.ones(2, n, 1, dtype=torch.float16) for n in (10, 5))

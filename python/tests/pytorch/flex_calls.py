@@ -120,7 +120,7 @@ def random_qkv(dtype=torch.float32, heads_kv=HEADS, batch_kv=BATCH, size_v=SIZE,
 
 
 def naive(query, key, value, score_mod=None, keep=None, scale=None):
-    """Returns the output and the log-sum-exp, computed from all scores. The row maximum is a constant."""
+    """Returns the output and the log-sum-exp, computed from all scores. The row maximum has no gradient."""
     batch, heads, rows, size = query.shape
     key, value = (t.expand(batch, -1, -1, -1).repeat_interleave(heads // t.shape[1], 1) for t in (key, value))
     work = torch.promote_types(query.dtype, torch.float32)
@@ -150,7 +150,7 @@ def doubled(tensors):
 
 def check(query, key, value, keep=None, bias=None, softcap=0.0, extra_scale=1.0, **keywords):
     """Compares the output and the gradients of query, key and value with float64, within the bounds of reference.py.
-    keep, bias, softcap and extra_scale say what score_mod and block_mask mean."""
+    keep, bias, softcap and extra_scale must describe the score_mod and the block_mask of `keywords`."""
     out = flex_attention(query, key, value, **keywords)
     d_out = torch.randn(out.shape).to(query.dtype)
     got = [out, *gradients([out], [query, key, value], [d_out])]
@@ -172,7 +172,8 @@ def check(query, key, value, keep=None, bias=None, softcap=0.0, extra_scale=1.0,
 
 
 def no_worse(got, tensors, score_mod, keep, captured=()):
-    """Checks results and gradients, those of the log-sum-exp included, against float64 and the naive errors."""
+    """Checks results and gradients against float64, including gradients of the log-sum-exp. The bounds are multiples of
+    the errors of `naive`."""
     d_results = [torch.randn(t.shape) for t in got]
     got += gradients(got, [*tensors, *captured], d_results)
     leaves = doubled(tensors)

@@ -32,7 +32,7 @@ def kept(rows, keys, window):
 
 
 class Packed:
-    """Random packed sequences, and what each of them gives in float64."""
+    """Random packed sequences: query, key and value, the prefix sums of their lengths, and their largest lengths."""
 
     def __init__(self, dtype=torch.float32, heads_kv=N, rest=0):
         self.lengths_q, self.lengths_k = [7, 0, 20, 1, 33], [9, 4, 13, 1, 33]
@@ -297,7 +297,7 @@ def test_opcheck(calls):
     torch.library.opcheck(operators._varlen_attn, (*leaves, *case.places, True))
     out, lse, state = operators._varlen_attn(*case.tensors, *case.places, True)
     given = (t.detach() for t in (torch.randn_like(out), *case.tensors, out, lse))
-    # There is no second derivative.
+    # The backward operator has no derivative, so opcheck does not test autograd.
     parts = ["test_schema", "test_faketensor"]
     torch.library.opcheck(operators._varlen_attn_backward, (*given, *case.places, True, state), test_utils=parts)
     if varlen_attn_out is not None:

@@ -107,7 +107,8 @@ NEEDS_OF = {  # (which of query, key, value and a table require gradients, numbe
 
 @pytest.mark.parametrize("case", NEEDS_OF)
 def test_results_without_gradients(case):
-    """The operator's results require gradients, also those that depend on no tensor that requires one."""
+    """The operator marks all its results as requiring gradients, even an lse whose inputs require none. Gradients must
+    equal eager ones all the same."""
     need, keys, score_mod = NEEDS_OF[case]
     query, key, value = (t.detach() for t in random_qkv(keys=keys))
     table = torch.randn(HEADS, requires_grad=True)
@@ -127,7 +128,8 @@ def test_results_without_gradients(case):
 
 
 def test_no_gradient_without_a_function_of_it():
-    """Only a table that score_mod detaches requires a gradient. Eager results require none, compiled ones have 0."""
+    """Only the table requires a gradient, and score_mod detaches it. Eager results then require no gradient. Compiled
+    results may require one, which must be 0."""
     tensors = [t.detach() for t in random_qkv()]
     table = torch.randn(HEADS, requires_grad=True)
     layer = compiled_of(lambda *t: flex_attention(*t, lambda s, b, h, i, j: s + table.detach()[h]))
@@ -168,8 +170,8 @@ def test_inductor():
 
 
 def test_changes_between_calls():
-    """A compiled call sees other tensors and functions of the same code, and another BlockMask. It evaluates the pairs
-    of one BlockMask once."""
+    """A compiled call takes new tensors, another score_mod with the same code, and another BlockMask. It evaluates the
+    pairs of each BlockMask once."""
     names = torch.arange(KEYS) % 4
     tensors = random_qkv()
 
@@ -213,8 +215,8 @@ def test_lengths_that_change():
 
 
 def test_what_a_process_keeps():
-    """Compiled again, functions of the same code stay the same. The tensors that mask_mod captures go with the
-    BlockMask."""
+    """Compiling again adds no entry to the table of functions if their code is the same. The tensors that mask_mod
+    captures are freed with the BlockMask."""
     tensors = random_qkv()
 
     def call():
@@ -255,7 +257,8 @@ for name in NAMES:
 
 
 def test_another_process_has_other_functions():
-    """The operator knows functions by numbers. In another process, a number means the same functions or none."""
+    """The operator gets each function as a number. In another process, a number stands for the same function or for
+    none."""
     numbers = {}
     for names in (["halved"], ["causal", "halved"]):
         program = _NUMBERS.replace("NAMES", repr(names))
@@ -300,7 +303,8 @@ def test_float64_in_slabs():
 
 
 def test_functions_that_dynamo_cannot_trace_break_the_graph():
-    """Such a call is computed outside of the graph. With fullgraph=True, torch.compile refuses it."""
+    """A call with an untraceable score_mod is computed outside of the graph. With fullgraph=True, torch.compile refuses
+    the call."""
 
     @torch.compiler.disable
     def opaque(s, b, h, i, j):

@@ -56,7 +56,8 @@ def test_options_of_block_masks(options):
     same_block_masks(create_block_mask(*given, **options), host.create_block_mask(*given, device="cpu", **options))
 
 
-# Lists of blocks: rows of blocks 0 and 1 keep block 1 whole, and block 0 where mask_mod keeps a pair.
+# Returns a BlockMask from lists of blocks. All rows keep all pairs of key block 1, and those pairs of key block 0 that
+# mask_mod keeps.
 def lists(mask_mod):
     one = torch.ones((1, 1, 2), dtype=torch.int32)
     columns = torch.tensor([[0, 1], [0, 1]], dtype=torch.int32)[None, None]

@@ -165,14 +165,16 @@ def test_results_are_those_of_pytorch():
         for name, (score_mod, slope) in given.items():
             mask = create_block_mask(AS_INTERVALS["causal documents"], None, None, ROWS, KEYS)
             tensors = [t.detach().double() for t in random_qkv()]
-            # score_mod multiplies the error of a score by at most `slope`, as the sum of slope * score and a bias does.
+            # score_mod multiplies the error of a score by at most `slope`. The sum slope * score + bias does the same,
+            # so its bounds serve here.
             score = slope * SIZE**-0.5 * (tensors[0] @ tensors[1].transpose(2, 3))
             bias = score_mod(score / slope, *indices()) - score
             bounds = tolerances(*tensors, torch.zeros_like(tensors[0]), torch.float32, scale=slope * SIZE**-0.5, bias=bias,
                                 keep=pairs(AS_INTERVALS["causal documents"]))
             request = {"return_aux": AuxRequest(lse=True)}
             (want, aux), (got, own) = (f(*tensors, score_mod, mask, **request) for f in (host_flex, flex_attention))
-            # The bounds are proportional to the unit roundoff, which is that of float64 here. Both functions have errors.
+            # The bounds are proportional to the unit roundoff, which is float64's here. They are doubled because both
+            # functions have errors.
             both = 2 * (torch.finfo(torch.float64).eps / 2 / ROUNDOFF)
             for part, mine, theirs in (("out", got, want), ("lse", own.lse, aux.lse)):
                 assert mine.dtype == theirs.dtype == torch.float64
@@ -251,6 +253,24 @@ def test_the_gradient_of_a_bias_that_heads_share_has_one_head(by_name, monkeypat
     monkeypatch.setattr(attention, "compute", recording)
     flex_attention(*random_qkv(), lambda s, b, h, i, j: s + table[i, j if by_name else 1 * j]).sum().backward()
     assert shapes == [(1, 1, ROWS, KEYS)] and table.grad.shape == (ROWS, KEYS)
+
+
+@pytest.mark.parametrize("shape", [(ROWS, KEYS), (HEADS,)])
+def test_the_gradient_of_a_bias_does_not_have_the_default_type(shape):
+    captured = torch.randn(shape, requires_grad=True)
+    score_mod = (lambda s, b, h, i, j: s + captured[i, j]) if len(shape) == 2 else (
+        lambda s, b, h, i, j: s - captured[h] * (i - j).abs())
+    tensors = random_qkv()
+
+    def gradient():
+        return torch.autograd.grad(flex_attention(*tensors, score_mod).sum(), captured)[0]
+
+    want = gradient()
+    torch.set_default_dtype(torch.float64)
+    try:
+        assert torch.equal(gradient(), want)
+    finally:
+        torch.set_default_dtype(torch.float32)
 
 
 CHANGED = {  # score_mod and mask_mod of a captured tensor t [KEYS]

@@ -49,7 +49,7 @@ def test_causal_biases_that_do_not_fit_are_refused():
 
 
 class Negated(torch.Tensor):
-    """A tensor class that overrides scaled_dot_product_attention with the negated result for plain tensors."""
+    """A tensor class whose scaled_dot_product_attention returns the negated result of plain tensors."""
 
     @classmethod
     def __torch_function__(cls, function, types, arguments=(), keywords=None):

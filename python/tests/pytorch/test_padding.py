@@ -1,5 +1,5 @@
-"""The forward turns boolean masks of padding into intervals of keys. This computes fewer pairs, with the same bits as
-the mask in memory."""
+"""The forward turns boolean masks of padding into intervals of keys. Calls with intervals compute fewer pairs than
+calls with the mask in memory, and give the same bits."""
 
 import pytest
 import torch
@@ -25,7 +25,7 @@ def mask_of(side, lengths=(S, 300, 0)):
 
 
 def masks_in_memory(monkeypatch):
-    """Returns a list to which each later forward call appends its mask, or None if the mask became a rule."""
+    """Returns a list to which each later forward call appends its mask, or None if the mask became intervals."""
     seen, attend = [], direct.attend
     monkeypatch.setattr(direct, "attend", lambda *given: (seen.append(given[3]), attend(*given))[1])
     return seen
@@ -81,8 +81,8 @@ def test_other_masks_stay_in_memory(monkeypatch):
 
 
 def test_a_sequence_has_its_bits_whatever_the_others_are(monkeypatch):
-    """A sequence has the same bits alone and in a batch. Alone, its mask may be too small to become a rule. In a batch,
-    gaps in another sequence keep the mask in memory."""
+    """A sequence has the same bits alone and in a batch. Alone, its mask may be too small to become intervals. In a
+    batch, gaps in another sequence keep the mask in memory."""
     (q, k, v), mask = qkv(), mask_of("right")
     gaps = mask.clone()
     gaps[0, ..., 9] = False

@@ -1,8 +1,8 @@
-"""Runs a small model in vLLM and prints what it gives, as JSON. The tests start this program, once per configuration.
+"""Runs a small model in vLLM and prints the results as JSON. The tests start this program, once per configuration.
 
     small_engine.py MODEL [--register | --eager] [--options JSON]
 
-MODEL is a name of `CONFIGS`. FA_VLLM decides who computes attention. With --register, a second engine starts after
+MODEL is a key of `CONFIGS`. FA_VLLM decides who computes attention. With --register, a second engine starts after
 `fa.vllm.register()`. With --eager, transformers' "eager" runs first, and the engine loads its weights from the disk.
 Weights are random, the same in every run, and large enough that attention decides which tokens come.
 """
@@ -95,7 +95,7 @@ CONFIGS = {
 
 
 def folder_of(model: str) -> str:
-    """Returns a folder with the model's config.json, and with what vLLM needs besides."""
+    """Returns a folder with the model's config.json, and with the tokenizer and the processor if vLLM needs them."""
     kind, members, architecture = CONFIGS[model]
     config = getattr(transformers, kind)(**members)
     config.architectures = [architecture]
@@ -112,7 +112,8 @@ def folder_of(model: str) -> str:
 
 
 def save_processor(folder: str) -> None:
-    """Writes a tokenizer without merges, and what makes 150 encoder positions of 3 seconds of sound."""
+    """Writes a tokenizer without merges, and a feature extractor that turns 3 seconds of sound into 150 encoder
+    positions."""
     words = {"<|endoftext|>": 0, "<|startoftranscript|>": 1, **{f"w{i}": i for i in range(2, 512)}}
     Path(folder, "vocab.json").write_text(json.dumps(words), encoding="utf-8")
     Path(folder, "merges.txt").write_text("#version: 0.2\n", encoding="utf-8")
@@ -134,7 +135,7 @@ def prompts_of(lengths: list[int], shared: int) -> list[dict]:
 
 
 def sounds_of(prompts: list[dict]) -> list[dict]:
-    """Returns prompts of a decoder behind an encoder that gets a second or more of noise."""
+    """Returns prompts for an encoder-decoder model. Each encoder gets at least a second of noise."""
     noise = torch.Generator().manual_seed(1)
     sounds = [(torch.randn(RATE + 4000 * i, generator=noise).numpy(), RATE) for i in range(len(prompts))]
     encoders = [{"prompt": "", "multi_modal_data": {"audio": sound}} for sound in sounds]

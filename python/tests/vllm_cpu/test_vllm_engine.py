@@ -76,7 +76,7 @@ def assert_same(got: dict, want: dict) -> None:
 
 
 def assert_first_tokens(got: dict, want: dict, bound: float) -> None:
-    """Compares the first tokens of prompts, of which one may differ, and the logarithms of their probabilities."""
+    """Compares the first token of each prompt, and the logarithm of its probability. One of the tokens may differ."""
     pairs = list(zip(got["results"][0], want["results"][0], strict=True))
     assert sum(mine["tokens"][0] != theirs["tokens"][0] for mine, theirs in pairs) <= 1
     assert all(abs(mine["logprobs"][0] - theirs["logprobs"][0]) <= bound for mine, theirs in pairs), pairs
@@ -98,7 +98,7 @@ def test_same_tokens(model):
 
 @pytest.mark.parametrize("model", ["llama", pytest.param("gemma2", marks=only_all)])
 def test_prompts_in_chunks_and_shared_prefixes(model):
-    """Serves prompts in chunks of 64 tokens. In the second round, all prompts find the blocks of their first tokens."""
+    """Serves prompts in chunks of 64 tokens. The second round finds the blocks of the first tokens in the cache."""
     theirs, ours = both(model, *SHARED)
     assert_same(ours, theirs)
     assert set(ours["calls"]) == {"decode", "prefill"}
@@ -149,8 +149,9 @@ def test_latent_attention_in_chunks_and_from_shared_prefixes_needs_the_platform(
 
 @only_all
 def test_an_int8_cache():
-    """Codes differ from keys by up to a 254th of a row's largest number. In each of two layers, logits below 2.5 move by
-    no more than that share. Where two first tokens are nearly alike, the other one may come. Later tokens may differ."""
+    """An int8 code differs from its key by at most 1/254 of the row's largest magnitude. In each of two layers, logits
+    below 2.5 change by at most this share. If two candidates for the first token are nearly equal, the other one may
+    win. Later tokens may differ."""
     (theirs,), _ = start("llama")
     (ours,), _ = start("llama", "--options", json.dumps({"kv_cache_dtype": "int8_per_token_head"}), FA_VLLM="1")
     assert_first_tokens(ours, theirs, 2 * 2.5 / 254)
@@ -159,7 +160,7 @@ def test_an_int8_cache():
 
 @only_all
 def test_the_compiled_path_needs_nothing_of_ours(monkeypatch):
-    """VLLM_CPU_CI_ENV traces the model and compiles no code, so no compiler is needed."""
+    """With VLLM_CPU_CI_ENV, vLLM traces the model but compiles no code, so no compiler is needed."""
     monkeypatch.setenv("VLLM_CPU_CI_ENV", "1")
     theirs, ours = both("llama", "--options", json.dumps({"enforce_eager": False}))
     assert_same(ours, theirs)
@@ -168,8 +169,8 @@ def test_the_compiled_path_needs_nothing_of_ours(monkeypatch):
 
 @only_all
 def test_bf16():
-    """The first tokens' logits, below 8, differ by some roundings of 2^-9 in each of two layers. Later tokens may be
-    others."""
+    """The first tokens' logits, below 8, differ by some roundings of 2^-9 in each of two layers. Later tokens may
+    differ."""
     theirs, ours = both("llama", "--options", json.dumps({"dtype": "bfloat16"}))
     for mine, of_host in zip(ours["results"][0], theirs["results"][0], strict=True):
         assert abs(mine["logprobs"][0] - of_host["logprobs"][0]) <= 2 * 16 * 2.0**-9 * 8
@@ -187,7 +188,8 @@ def test_an_fp8_cache_is_vllms():
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="this machine has one CPU")
 def test_a_worker_whose_threads_are_pinned_uses_all_of_them():
-    """vLLM's default: `register` reaches the worker, whose main thread may run on one of the two CPUs."""
+    """By default, vLLM runs the model in a worker whose main thread may be pinned to one of two CPUs. `register`
+    reaches the worker."""
     cpus = ",".join(map(str, sorted(os.sched_getaffinity(0))[:2]))
     two = {"VLLM_ENABLE_V1_MULTIPROCESSING": "1", "VLLM_CPU_OMP_THREADS_BIND": cpus}
     (theirs, ours), written = start("llama", "--register", **two, FA_VERBOSE="1")

@@ -89,7 +89,7 @@ def test_requests_of_different_rows_and_rows_of_padding():
 
 
 def test_context_parallelism_is_left_to_the_hosts_check():
-    """The host refuses it by name for implementations without this flag."""
+    """Without can_return_lse_for_decode, vLLM refuses context parallelism and names the implementation."""
     assert not _latent.MLAImpl.can_return_lse_for_decode
 
 

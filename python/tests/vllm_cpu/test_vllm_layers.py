@@ -1,4 +1,4 @@
-"""Single layers of fa.vllm, dense attention, against attention in float64."""
+"""Single layers of dense attention in fa.vllm, compared with attention in float64."""
 
 from __future__ import annotations
 
@@ -215,8 +215,8 @@ def test_a_prompt_in_chunks_is_the_whole_prompt(options):
 
 @pytest.mark.parametrize("sinks", [None, SINKS], ids=["", "sinks"])
 def test_biases_of_a_long_prompt_are_as_exact_as_those_of_a_short_one(sinks):
-    """With the steepest slope of 12 heads, keys far back do not count. Measured from the end of the prompt, biases of
-    the first rows would be 6000 and have errors of 2^-12."""
+    """With the steepest slope of 12 heads, distant keys have no weight. If biases counted from the end of the prompt,
+    those of the first rows would be 6000 with errors of 2^-12."""
     step = Step([(8192, 8192)], heads=2, heads_kv=1, size=16, size_v=16, padding=0)
     impl = step.impl(alibi_slopes=[0.75, 0.7071], sinks=None if sinks is None else sinks[:2])
     step.run(impl)
@@ -324,7 +324,7 @@ def test_a_kv_connector_is_refused(monkeypatch):
 
 
 def handed_back(monkeypatch, impl, step, reason):
-    """Checks that vLLM's own class gets the calls of a layer, and that its builder makes the metadata."""
+    """Checks that fa.vllm hands the layer's calls to vLLM's own class, and that vLLM's builder makes the metadata."""
     seen = []
     host = fa.vllm.AttentionBackend.get_impl_cls().__mro__[1]
     hosts_builder = fa.vllm.AttentionBackend.get_builder_cls().__mro__[1]
@@ -346,7 +346,7 @@ def handed_back(monkeypatch, impl, step, reason):
 
 @pytest.fixture
 def written(monkeypatch):
-    """Returns a list that gets the warnings of fa.vllm."""
+    """Returns a list to which fa.vllm appends its warnings."""
     words = []
     log = types.SimpleNamespace(warning_once=lambda *given: words.append(given[0] % given[1:]))
     monkeypatch.setattr(vllm_steps.dense, "init_logger", lambda name: log)

@@ -1,4 +1,4 @@
-"""Positions of latent attention: all heads of a query are rotated."""
+"""Rotary positions in latent attention: all heads of a query are rotated."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def rotated(rows, positions, rope):
 
 @pytest.fixture(params=[DEFAULT, YARN], ids=["default", "yarn"])
 def rope(request):
-    """vLLM's module of positions below 64."""
+    """Returns vLLM's rotary module for positions below 64."""
     current_platform.import_kernels()
     kernels = CompilationConfig(custom_ops=["all"])  # vLLM sets this with enforce_eager
     with set_current_vllm_config(VllmConfig(compilation_config=kernels)):
@@ -41,13 +41,15 @@ def test_every_head_of_a_part_of_a_projection_is_rotated(rope, key_heads, tokens
     got = _rotary.EveryHead(rope)(positions, query, key)
     for mine, right in zip(got, want, strict=True):
         assert mine.shape == right.shape
-        # Two products and their difference round numbers below 8 once each.
+        # A result is the difference of two products. Each of the three operations rounds once, and all numbers are
+        # below 8.
         assert ((mine - right).abs() <= 4 * 2.0**-24 * 8).all()
 
 
 @pytest.mark.parametrize("rope", [DEFAULT], ids=["default"], indirect=True)
 def test_vllms_kernel_still_needs_it(rope):
-    """When this test fails, vLLM's kernel rotates all heads and `_rotary.py` may go."""
+    """vLLM's kernel does not rotate all heads. When this test fails, the kernel does, and `_rotary.py` can be
+    removed."""
     query, key = torch.randn(TOKENS, HEADS, SIZE), torch.randn(TOKENS, 1, SIZE)
     positions = torch.arange(1, TOKENS + 1)
     want = rotated(query, positions, rope)

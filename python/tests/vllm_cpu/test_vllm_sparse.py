@@ -104,7 +104,7 @@ def test_the_indexer_writes_its_keys_and_chooses_the_best(monkeypatch, dtype):
         listed = chosen[token][: min(LISTED, visible)].long()
         assert listed.unique().numel() == len(listed)
         assert (chosen[token][len(listed) :] == -1).all()
-        # Scores are sums of 16 products of 128 terms in float32. Two that are closer than their errors may change places.
+        # Scores are sums of 16 products of 128 terms in float32. Near ties may swap places.
         sizes = q[token].double().abs() @ rows[request][:visible].double().abs().t()
         error = 2 * 160 * 2.0**-24 * (weights[token].double().abs()[:, None] * sizes).sum(0).max()
         assert scores[listed].min() >= scores.topk(len(listed)).values[-1] - error

@@ -14,7 +14,7 @@ import fa.vllm._dense as dense
 
 
 def use_config(monkeypatch, **members) -> None:
-    """Provides the configuration for which layers ask while a model is built."""
+    """Sets the configuration that layers read while a model is built."""
     model = types.SimpleNamespace(dtype=torch.float32, is_mm_prefix_lm=False, rswa_window=None)
     config = types.SimpleNamespace(**{"kv_transfer_config": None, "model_config": model, **members})
     for module in (dense, dense.CPUAttentionBackendImpl.forward.__globals__):
@@ -25,7 +25,7 @@ def use_config(monkeypatch, **members) -> None:
 @dataclass
 class Step:
     """Requests (tokens, keys), and everything that a layer gets. Keys before the requests' tokens lie in the cache.
-    What no request owns, and what lies past its keys, is NaN."""
+    Rows of the cache that belong to no key of a request are NaN."""
 
     requests: list[tuple[int, int]]
     dtype: torch.dtype = torch.float32
@@ -44,7 +44,7 @@ class Step:
         self.starts = [0, *torch.tensor(tokens).cumsum(0).tolist()]
         self.lengths = [keys for _, keys in self.requests]
         total = self.starts[-1] + self.padding
-        # As vLLM's models do, the step's tensors are parts of one projection.
+        # As in vLLM's models, the step's tensors are parts of one projection.
         sizes = [self.heads * self.size, self.heads_kv * self.size, self.heads_kv * self.size_v]
         q, k, v = torch.randn(total, sum(sizes)).to(self.dtype).split(sizes, -1)
         self.query = q.unflatten(-1, (self.heads, -1))

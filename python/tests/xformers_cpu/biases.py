@@ -21,7 +21,8 @@ LATER = GAPPY | {"kv_seqstarts": [3, 21, 39, 48, 64]}  # each begins in one of i
 
 
 class Case(NamedTuple):
-    """A bias, the number of keys of a call with it, and whether it divides packed tensors into sequences."""
+    """A bias, the number of keys of a call with the bias, and whether the bias divides packed tensors into
+    sequences."""
 
     make: Callable[[], Any]
     keys: int = N
@@ -128,7 +129,7 @@ class Exact:
         self.lse = (top + total.log()).detach()
 
     def bounds(self, d_out: Tensor, dtype: torch.dtype | None = None) -> dict[str, Tensor]:
-        """Returns bounds in BMHK, of "lse" in BHM, and of "dbias" for every pair."""
+        """Returns error bounds by name: gradients in BMHK, "lse" in BHM, and "dbias" for every pair."""
         found = reference.tolerances(
             *self.inputs, d_out.transpose(1, 2), dtype or self.dtype, scale=self.scale, bias=self.bias
         )

@@ -57,7 +57,7 @@ def test_without_a_gradient(kind, dtype):
 @names
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_partial(kind, dtype):
-    """The output of the partial call is float32. The inputs of 16 bits are computed in float32 then."""
+    """The output of the partial call is float32, so 16-bit inputs are computed in float32."""
     case = CASES[kind]
     bias, tensors = case.make(), inputs(case, dtype)
     out, lse = fmha.memory_efficient_attention_partial(*tensors, attn_bias=bias)

@@ -63,7 +63,7 @@ def test_five_dimensions(kind, expand):
 
 @pytest.fixture
 def operands(monkeypatch):
-    """Returns a list that gets the tensors of each call of an operator."""
+    """Returns a list to which each call of an operator appends its tensors."""
     from fa.xformers import _attend
 
     seen, real = [], _attend.call
@@ -99,7 +99,8 @@ def test_a_bias_of_five_dimensions():
 @pytest.mark.parametrize("wide", [True, False])
 @pytest.mark.parametrize("causal", [True, False])
 def test_the_gradient_of_a_bias(causal, dtype, wide, only_bias):
-    """The package's autograd function sees no bias within an object, and is not called if only the bias is recorded."""
+    """xformers' autograd function does not see a bias inside a mask object. If only the bias requires a gradient, that
+    function is not called."""
     tensors = [t.requires_grad_(not only_bias) for t in inputs(DENSE, dtype)]
     shape = biases.B, biases.H, biases.M, biases.N
     bias = torch.randn(shape).to(torch.float32 if wide else dtype).requires_grad_()
@@ -193,7 +194,8 @@ def test_a_broadcast_bias_is_read_where_it_lies(operands):
     "kind", [type(None), fmha.attn_bias.BlockDiagonalMask, fmha.attn_bias.BlockDiagonalPaddedKeysMask]
 )
 def test_dropout(kind):
-    """The mean over many seeds is the output without dropout, and gradients belong to the pairs that were kept."""
+    """The mean over random masks is the output without dropout. Gradients must use the same kept pairs as the
+    output."""
     case = CASES[kind]
     bias, tensors = case.make(), [t.requires_grad_() for t in inputs(case)]
     p = 0.25
@@ -203,13 +205,14 @@ def test_dropout(kind):
     detached = [t.detach() for t in tensors]
     assert torch.equal(attention(*detached, attn_bias=bias, p=p), out)
     assert not torch.equal(attention(*detached, attn_bias=bias, p=p), out)
-    # The output is linear in the values, so the gradient of the values gives the output back.
+    # The output is linear in the values. So the inner product of dV and V equals that of the output and its gradient.
     ones = torch.randn_like(out)
     (dv,) = torch.autograd.grad(out, tensors[2], ones, retain_graph=True)
     both = [(out.double() * ones).sum(), (dv.double() * tensors[2]).sum()]
     terms = (out.double() * ones).abs().sum() + (dv.double() * tensors[2]).abs().sum()
     assert abs(both[0] - both[1]) <= 64 * reference.ROUNDOFF * terms
-    # Of each row's probabilities, the share p is dropped: with equal scores and one value, rows have a binomial mean.
+    # Dropout drops the share p of each row's probabilities. With equal scores and values of 1, a row's output is a
+    # binomial mean.
     zero = [torch.zeros_like(t) for t in detached[:2]]
     rows = attention(*zero, torch.ones_like(detached[2]), attn_bias=bias, p=p)[..., 0].double()
     counts = (materialized(bias, rows.shape[0], biases.M, case.keys) == 0).sum(-1).transpose(1, 2)
@@ -327,7 +330,8 @@ def test_what_a_merge_refuses():
 
 
 def test_a_partial_result_has_no_gradient():
-    """Without an error, a loss of merged parts would have no gradient, silently."""
+    """A backward through a partial result raises an error. Otherwise training on merged parts would silently lack
+    gradients."""
     tensors = [t.requires_grad_() for t in inputs(DENSE)]
     out, lse = fmha.memory_efficient_attention_partial(*tensors)
     for result in (out, lse):
@@ -343,7 +347,8 @@ def test_a_partial_result_has_no_gradient():
 
 
 def test_training_on_parts():
-    """merge_training's functions compute the backward of each part from the output and the lse of the whole."""
+    """merge_training's functions compute the backward of each part from the output and the lse of the merged
+    attention."""
     query, key, value = (t.requires_grad_() for t in inputs(DENSE))
     spans = slice(0, 20), slice(20, None)
     parts = [memory_efficient_attention_partial_autograd(query, key[:, s], value[:, s]) for s in spans]
@@ -390,7 +395,7 @@ def test_what_is_refused():
 def test_packed_sequences_are_one_batch(kind):
     case = CASES[kind]
     tensors = [t.expand(2, -1, -1, -1) for t in inputs(case)]
-    # The package itself refuses its BlockDiagonalMask.
+    # xformers itself refuses a BlockDiagonalMask with a batch of two. fa refuses the other biases.
     for call in (attention, fmha.memory_efficient_attention_partial):
         with pytest.raises(ValueError, match="(?i)query.shape.0.=2, want 1|batch"):
             call(*tensors, attn_bias=case.make())

@@ -1,4 +1,4 @@
-"""The import of fa.xformers adds an operator to the package, and uninstall takes it out."""
+"""The import of fa.xformers adds an operator to xformers, and uninstall removes the operator."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def test_checkpoint(use_reentrant):
 @pytest.mark.parametrize("made_inside", [True, False])
 @pytest.mark.parametrize("packed", [True, False])
 def test_compiled(packed, made_inside):
-    """Making a bias breaks the graph, in the package's own code."""
+    """If the compiled function makes the bias, xformers' own code breaks the graph."""
 
     def make():
         return fmha.attn_bias.BlockDiagonalCausalMask.from_seqlens([2, 3]) if packed else xops.LowerTriangularMask()

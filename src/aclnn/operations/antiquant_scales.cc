@@ -15,7 +15,7 @@ std::string TextOf(const Dims& shape) {
   return text + "]";
 }
 
-// Drops leading dimensions of size 1 until `rank` dimensions are left, or the first is longer.
+// Drops leading dimensions of size 1 until `rank` dimensions are left, or the first dimension has another size.
 void DropLeadingOnes(int rank, Dims* shape, Dims* stride) {
   while (shape->rank() > rank && (*shape)[0] == 1) {
     Dims shorter, strides;
@@ -28,7 +28,7 @@ void DropLeadingOnes(int rank, Dims* shape, Dims* stride) {
   }
 }
 
-// A scale as the library takes it, and the shape that its mode wants, as an error prints it.
+// A scale in the form for the library, and the text of an error for the shape that the mode requires.
 struct Candidate {
   std::optional<TensorView> view;  ///< absent if the shape does not fit
   std::string want;

@@ -22,8 +22,8 @@ struct KeySizes {
 
 /// Returns a scale or offset of keys or values as [B|1, Nkv|1, S|1, D|1], with pages [pages|1, Nkv|1, rows|1, D|1]. An
 /// absent tensor stays absent. There may be numbers for more rows than the keys have. The modes are the device's: 0 per
-/// tensor or column, 1 per token, 2 per head, 3 per token and head, in pages 4 per row, 5 per row and head.
-/// With pages, modes 1 and 3 count the tokens of each sequence.
+/// tensor or column, 1 per token, 2 per head, 3 per token and head. With pages, mode 4 means per row of a page, and
+/// mode 5 per row and head. Modes 1 and 3 then count the tokens of each sequence.
 /// @return kInvalidArgument for a mode that the keys do not have, or a shape that does not fit the mode
 [[nodiscard]] Result<TensorView> ScaleOfMode(const char* name, const TensorView& scale, const char* mode_name,
                                              int64_t mode, const KeySizes& keys);
@@ -33,7 +33,7 @@ struct KeySizes {
 
 /// Returns the scales of query rows in the shape of the query without its last dimension. The scales may be given as
 /// one dimension of all numbers. Dimensions of size 1 may be left out or added.
-/// @param heads  the number of heads, which a query of layouts that begin with BSH does not say
+/// @param heads  the number of heads, which the shape of a query in BSH does not show
 /// @return kInvalidArgument for another shape
 [[nodiscard]] Result<TensorView> ScaleOfQuery(const char* name, const TensorView& scale, const TensorView& query,
                                               Layout layout, int64_t heads);

@@ -62,8 +62,8 @@ struct AttentionSettings {
 /// sequence. The layout "same_as_input" means the order [T,N,8].
 [[nodiscard]] Result<bool> StatisticsBySequence(const AttentionCall& call);
 
-/// Returns the form in which the library gets the position bias. In TND a bias of any shape is passed as one dimension,
-/// unless it is compressed.
+/// Returns the form in which the library gets the position bias. In TND, a bias that is not compressed is passed as one
+/// dimension, whatever its shape is.
 [[nodiscard]] Operands::Form PseForm(const AttentionCall& call, const aclTensor* pse);
 
 /// Returns the number that preTokens or nextTokens of an operator for inference means. For "no bound" the device's

@@ -30,7 +30,7 @@ struct BlockSparseCall {
 
   [[nodiscard]] bool packed() const { return layout == Layout::kTND; }
 
-  /// Returns the rule by which the gradient leaves out rows and keys past a length.
+  /// Returns the mask with which the gradient leaves out rows and keys past a length.
   [[nodiscard]] Mask Rule() const;
   /// Checks the shape of softmaxLse.
   [[nodiscard]] Status CheckLse(const Dims& shape) const;

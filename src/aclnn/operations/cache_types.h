@@ -16,7 +16,7 @@ namespace fa::aclnn {
   return form == CacheForm::kNZ ? Operands::Form::kChunks : Operands::Form::kBytes;
 }
 
-/// Checks that two tensors have the same aclDataType, unless DType has both types. Then the library compares them.
+/// Checks that two tensors have the same aclDataType. If DType has both types, the library compares them instead.
 [[nodiscard]] Status CheckSameType(const char* name, const aclTensor* tensor, const char* other_name,
                                    const aclTensor* other);
 

@@ -166,7 +166,7 @@ class DecodeOperation final : public PlannedOperation<DecodeAttentionArgs> {
   // numKeyValueHeads must be the number of key heads that the tensors have.
   [[nodiscard]] Status CheckHeads() const {
     const TensorView q = operands_.In(slots_.q, nullptr);
-    // The plan refuses these q or k.
+    // If q has a wrong number of dimensions or k has no tensors, the plan refuses the call.
     if (slots_.k.empty() || q.shape.rank() != (heads_beside() ? 3 : 4)) return Status::Ok();
     const Dims shape = operands_.In(slots_.k[0], nullptr).shape;
     int64_t heads = settings_.heads_kv;
@@ -235,8 +235,8 @@ class DecodeOperation final : public PlannedOperation<DecodeAttentionArgs> {
     return Status::Ok();
   }
 
-  // Checks the call with all keys in one tensor. Later each batch element gets a tensor of its own, so too many batch
-  // elements must be refused before.
+  // Checks the call with all keys in one tensor. KeysOf then makes one tensor per batch element, so CheckBatch must
+  // refuse too many batch elements first.
   [[nodiscard]] Status CheckBatch() const {
     if (!padded()) return Status::Ok();
     Keys one{{operands_.In(slots_.k[0], nullptr)}, {operands_.In(slots_.v[0], nullptr)}};

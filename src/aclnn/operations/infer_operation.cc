@@ -88,8 +88,8 @@ Result<InferSlots> AddOperands(const InferTensors& tensors, bool wants_lse, Oper
   return slots;
 }
 
-// Checks the modes of queries of 8 bits. Mode 3 has two forms: keys and values with one scale each, and keys with a
-// scale per token and head.
+// Checks the modes of 8-bit queries. With queryQuantMode 3, keys and values both have mode 0, or keys have a scale per
+// token and head (mode 3) and values a scale per head (mode 2).
 Status CheckQueryMode(const InferTensors& tensors, const InferCall& call) {
   const std::string mode = "queryQuantMode=" + std::to_string(call.query_quant_mode);
   const bool given = tensors.dequant_scale_query != nullptr;
@@ -277,8 +277,8 @@ class InferOperation final : public PlannedOperation<InferAttentionArgs> {
   }
   [[nodiscard]] bool separate() const { return slots_.k_scale != Operands::kAbsent; }
 
-  // Checks what the library's errors could not name as the device does. Keys and values both have offsets, or neither
-  // has.
+  // Checks scales and offsets where the library's errors could not use the device's parameter names. Keys and values
+  // must both have offsets, or neither.
   [[nodiscard]] Status CheckScales() const {
     const auto both = [](Slot key, Slot value, const std::string& key_name, const std::string& value_name) {
       if ((key == Operands::kAbsent) == (value == Operands::kAbsent)) return Status::Ok();

@@ -21,7 +21,7 @@ enum class Names : uint8_t {
 /// An argument of the library, and the name of the parameter that stands for it.
 struct Rename {
   std::string_view from, to;
-  int64_t first = 0;  ///< the parameter's entry that is entry 0 of the library's argument
+  int64_t first = 0;  ///< index of the parameter's entry that is entry 0 of the library's argument
 };
 
 /// Returns the operator's parameter that stands for an argument of the library, without the endings Optional and Out.

@@ -17,7 +17,7 @@ namespace fa::aclnn {
 /// Returns the number of rows per sequence. If the shape does not fit its layout, returns 0, and the library refuses
 /// the call.
 [[nodiscard]] int64_t RowsPerSequence(const Dims& shape, Layout layout);
-/// Returns the most keys that a sequence has in pages. If a shape is no shape of pages, returns 0.
+/// Returns the most keys that a sequence has in pages. If a shape has too few dimensions, returns 0.
 [[nodiscard]] int64_t MostPagedKeys(const Dims& pages, const Dims& table);
 
 /// Removes the first entry of prefix sums, which must be 0. If there are rows, more entries must follow.

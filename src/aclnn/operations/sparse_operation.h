@@ -33,7 +33,7 @@ struct SparseLayouts {
                                                     const char* key, const char* pages = "PA_BSND");
 /// Returns the mask that a sparseMode means. `name` is the name of the parameter in errors.
 [[nodiscard]] Result<SparseMask> SparseMaskOf(int64_t sparse_mode, const char* name = "sparseMode");
-/// Checks that a count is the number of entries per list of a tensor.
+/// Checks that `count` is the number of entries of each list in `tensor`.
 [[nodiscard]] Status CheckCountOfEntries(const char* count_name, int64_t count, const char* name,
                                          const aclTensor* tensor);
 
@@ -81,7 +81,7 @@ class SparseOperation final : public MemberwiseOperation<Args, Options> {
   void LengthsQ(const char* name, const aclIntArray* array) { lengths_q_ = {name, array}; }
   void LengthsKv(const char* name, const aclIntArray* array) { lengths_kv_ = {name, array}; }
 
-  /// Adds prefix sums with a leading 0, which the library does not get.
+  /// Adds prefix sums with a leading 0, which is not passed to the library.
   void SumsQ(const char* name, const aclTensor* tensor) { SetSums(name, tensor, lengths_q_, sums_q_); }
   void SumsKv(const char* name, const aclTensor* tensor) { SetSums(name, tensor, lengths_kv_, sums_kv_); }
   /// Adds a tensor of integers, one per sequence. The first phase plans without them.
@@ -89,8 +89,8 @@ class SparseOperation final : public MemberwiseOperation<Args, Options> {
     integers_.push_back({name, SequenceLengths(name, tensor, operands_), member});
   }
 
-  /// Adds the tensors of lengths. The layouts decide which arguments of the library they become: only packed rows have
-  /// prefix sums.
+  /// Adds the tensors of lengths. The layouts decide which argument of the library each tensor becomes. Only packed
+  /// rows have prefix sums.
   void Sequences(const SequenceLists& of, const SparseLayouts& layouts) {
     const bool sums_q = layouts.layout == Layout::kTND, sums_kv = sums_q && !layouts.paged;
     if (sums_q) SumsQ(of.cu_q.name, of.cu_q.tensor);

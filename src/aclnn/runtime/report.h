@@ -47,7 +47,7 @@ aclError Guarded(const Body& body, aclError no_memory = ACL_ERROR_BAD_ALLOC) noe
   }
 }
 
-/// Works like Guarded, for the two phases of an operator, which report a lack of memory by another code.
+/// Works like Guarded for the two phases of an operator, which report a lack of memory with another code.
 template <typename Body>
 aclnnStatus GuardedOperator(const Body& body) noexcept {
   return Guarded(body, ACLNN_ERR_RUNTIME_ERROR);

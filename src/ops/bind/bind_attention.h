@@ -38,6 +38,7 @@ struct PairRows {
 struct PseRows : PairRows {
   bool shared_batch = false;  ///< whether all batch elements share one bias, so that dpse is a sum over b
   bool shared_rows = false;   ///< whether all rows share one row of bias, so that dpse is a sum over i
+  bool shared_heads = false;  ///< for a gradient: whether it has one head for all heads, so that it is a sum over n
   /// Whether the bias has its compressed form, in which only the last 1024 rows are stored. A row i < sq - 1024 reads
   /// the stored row m = i mod 1024, shifted by sk - 1024 + m - i columns. So a pair reads the stored value at the same
   /// distance from the diagonal.
@@ -45,7 +46,7 @@ struct PseRows : PairRows {
   bool sums = false;  ///< for a gradient: whether tiles add to f32 sums that the caller of the run provides
 
   /// For a gradient: returns whether tiles add to f32 sums instead of writing values.
-  [[nodiscard]] bool adds() const { return shared_batch || shared_rows || sums; }
+  [[nodiscard]] bool adds() const { return shared_batch || shared_rows || shared_heads || sums; }
 };
 
 /// The numbers that change scores and probabilities.

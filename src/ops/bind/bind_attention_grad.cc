@@ -98,9 +98,7 @@ Status BindDPse(const AttentionGradArgs& args, BoundAttentionGrad& bound) {
   FA_RETURN_IF_ERROR(CheckWritten({"dpse", args.dpse, "pse", pse}));
   bound.has_dpse = true;
   bound.dpse = GradPseRows(bound.forward.pse, args.dpse);
-  if (shared_heads) {
-    for (PairRows::PerSequence& sequence : bound.dpse.sequences) sequence.head = 0;
-  }
+  bound.dpse.shared_heads = shared_heads;
   bound.forward.problem.one_pair_at_a_time = (bound.dpse.shared_batch || shared_heads) && !bound.dpse.shared_rows;
   return Status::Ok();
 }

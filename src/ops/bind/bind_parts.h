@@ -136,7 +136,7 @@ struct PairSources {
 /// Returns the layout of a checked sink or of its gradient: [N], [B|1,N,Sq] or packed [T,N].
 [[nodiscard]] layout::Stats SinkStats(const TensorView& tensor, bool packed);
 
-/// Returns the layout of dpse, a checked tensor with the shape of the bound `pse`.
+/// Returns the layout of dpse, a checked tensor with the sizes of the bound `pse`, or one head.
 [[nodiscard]] PseRows GradPseRows(const PseRows& pse, const TensorView& dpse);
 
 /// Checks, for BindMask, that the device would accept a mask from Mask::FromSparseMode.

@@ -115,11 +115,18 @@ void StreamTensor(const PlainRows rows, std::span<const Slot> slots, const Place
   }
 }
 
+// Rows of at most this many bytes are streamed only if they have whole lines alone. Most of the other rows have at most
+// one whole line, and the lines at their ends must be read anyway. On a Zen 4, usual stores take 0.75 times as long for
+// 64 bytes, and 0.9 times as long for 128 bytes.
+constexpr int64_t kUsualBytes = 2 * kLineOfMemory;
+
 template <typename Slot>
 void StreamRowsOf(std::span<const PlainRows> tensors, std::span<const Slot> slots, const PlaceShare& share) {
   for (const PlainRows& rows : tensors) {
     if (rows.HasWholeLines()) {
       StreamTensor<true>(rows, slots, share);
+    } else if (rows.bytes <= kUsualBytes) {
+      ScatterRowsOf(std::span(&rows, 1), slots, share);
     } else {
       StreamTensor<false>(rows, slots, share);
     }

@@ -52,11 +52,10 @@ bool DenseF32(const layout::Rows& rows, int64_t columns) { return rows.dtype == 
 PairBiasSizes::PairBiasSizes(const BoundAttentionGrad& bound) {
   const std::vector<tiling::Sequence>& sequences = bound.forward.problem.sequences;
   const PseRows& dpse = bound.dpse;
-  if (!bound.has_dpse || dpse.shared_rows || dpse.sums || sequences.empty()) return;
-  const bool shared_heads = SharesHeads(dpse);
-  if (!dpse.shared_batch && !shared_heads) return;
+  const bool shared = (dpse.shared_batch || dpse.shared_heads) && !dpse.shared_rows && !dpse.sums;
+  if (!bound.has_dpse || !shared || sequences.empty()) return;
   batch = dpse.shared_batch ? 1 : std::ssize(sequences);
-  heads = shared_heads ? 1 : bound.forward.problem.heads;
+  heads = dpse.shared_heads ? 1 : bound.forward.problem.heads;
   rows = sequences.front().sq;
   keys = sequences.front().sk;
 }

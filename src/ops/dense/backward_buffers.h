@@ -60,11 +60,6 @@ struct BackwardScratch {
   char* loop = nullptr;     ///< memory for GradientColumn::memory
 };
 
-/// Returns whether dpse is a sum over heads, which share the bias.
-[[nodiscard]] inline bool SharesHeads(const PseRows& dpse) {
-  return !dpse.sequences.empty() && dpse.sequences[0].head == 0;
-}
-
 /// The sizes of the sums of a bias gradient that batch elements or heads share.
 struct PairBiasSizes {
   int64_t batch = 0, heads = 0, rows = 0, keys = 0;

@@ -180,7 +180,7 @@ void BackwardTile::OpenRows(Tile& tile) const {
   if (float* slopes = buffers_.RowSlope(workspace_); slopes != nullptr) {
     std::fill_n(slopes + buffers_.RowBase(item.sequence) + row_base, tile.rows(), 0.0f);
   }
-  if (has_dpse() && !adds_bias()) {
+  if (has_dpse() && !rows_.dpse.where->adds()) {
     const layout::MutableRowsView dpse = rows_.dpse.Of(item.sequence);
     for (int64_t row = item.row_begin; row < item.row_end; ++row) dpse.Clear(0, item.head, row, tile.sequence.sk);
   }
@@ -487,8 +487,8 @@ void BackwardTile::BiasGradient(const Tile& tile, const ColumnStrip& strip) cons
     rows[i] = pairs != nullptr ? static_cast<void*>(pairs + sizes.Offset(b, head, row) + strip.keys.begin)
                                : dpse.At(0, head, row, strip.keys.begin);
   }
-  strip.kernels->passes.bias_gradient(ds, strip.keys.size(), factor, adds_bias(), rows,
-                                      adds_bias() ? DType::kF32 : where.dtype, strip.lanes.count);
+  strip.kernels->passes.bias_gradient(ds, strip.keys.size(), factor, where.adds(), rows,
+                                      where.adds() ? DType::kF32 : where.dtype, strip.lanes.count);
 }
 
 /// dV += P^T dO and dK += dS^T Q over all strips. Strips visit different intervals of keys, whose begins and ends do

@@ -61,8 +61,6 @@ class BackwardTile {
   [[nodiscard]] bool KeysFinite(Tile& tile) const;
   [[nodiscard]] bool QueryPanelsFinite(Tile& tile) const;
   [[nodiscard]] bool has_dpse() const { return rows_.dpse.data != nullptr; }
-  /// Returns whether tiles add to f32 sums of the bias gradient instead of writing its values.
-  [[nodiscard]] bool adds_bias() const { return rows_.dpse.where->adds() || buffers_.PairBias(workspace_) != nullptr; }
   /// Returns whether dS is also read as f32, and not only by the products.
   [[nodiscard]] bool reads_ds() const { return has_dpse() || rows_.dslopes.data != nullptr || rows_.scores.caps(); }
   void OptionalGradients(const Tile& tile, const ColumnStrip& strip) const;

@@ -80,7 +80,7 @@ void WriteSlopeGradient(const tiling::AttentionProblem& problem, const GradRows&
 /// are added up first, then batch elements.
 void WriteKeyBias(const tiling::AttentionProblem& problem, const core::kernels::KernelTable& table,
                   const MutablePseView& dpse, float* keys, const BackwardBuffers& buffers) {
-  const bool shared_batch = dpse.where->shared_batch, shared_heads = SharesHeads(*dpse.where);
+  const bool shared_batch = dpse.where->shared_batch, shared_heads = dpse.where->shared_heads;
   const auto count = static_cast<int64_t>(problem.sequences.size());
   const int64_t heads = shared_heads ? 1 : problem.heads;
   const auto add = [](float* to, const float* from, int64_t size) {

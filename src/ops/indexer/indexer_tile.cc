@@ -38,10 +38,12 @@ void ScaleScores(const float* scales, int64_t count, float* scores) {
   for (int64_t i = 0; i < count; ++i) scores[i] *= scales[i];
 }
 
-/// Returns whether the kernels have the loop for an indexer of this shape. The loop adds the heads of each key.
+/// Returns whether the loop of the tile unit scores keys in this call. The loop adds the heads of each key.
 bool Loops(const IndexerShape& shape, const core::kernels::KernelTable& table) {
-  return table.rows->attends_tiles && table.pairs() && shape.score_block == 0 && shape.heads > 0 && shape.d > 0 &&
-         shape.heads % TileHeadArgs::kHeads == 0 && shape.d % TileAttendArgs::kColumns == 0;
+  const auto many = [](const tiling::SparseSequence& sequence) { return sequence.sq >= kManyTokens; };
+  return std::ranges::any_of(shape.sequences.list, many) && table.rows->attends_tiles && table.pairs() &&
+         shape.score_block == 0 && shape.heads > 0 && shape.d > 0 && shape.heads % TileHeadArgs::kHeads == 0 &&
+         shape.d % TileAttendArgs::kColumns == 0;
 }
 
 /// Returns the floats of a token's queries as tiles.

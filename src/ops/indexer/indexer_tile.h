@@ -45,7 +45,7 @@ struct IndexerProgram {
   HeadStrips strips;
   bool widens;    ///< whether queries are converted to `operand`, because the kernels cannot read their type
   DType operand;  ///< the type of widened queries
-  bool loops;     ///< whether the kernels' loop `head_tiles` scores keys for many tokens
+  bool loops;     ///< whether the tile unit's loop `head_tiles` scores keys, for many tokens
   GatherShape gather;
   tiling::IndexerPlan plan;
   int64_t row_floats;                ///< number of floats from one token's scores to the next token's

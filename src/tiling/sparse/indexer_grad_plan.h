@@ -28,7 +28,7 @@ struct IndexerGradProblem {
 /// of keys at a time.
 struct IndexerGradPlan {
   const char* op = "";
-  int64_t block_k = 0;             ///< keys that a task multiplies and differentiates at a time
+  int64_t block_k = 0;             ///< number of keys of a block
   int64_t tokens_per_task = 1;     ///< most tokens of a task
   std::vector<TokenGroup> groups;  ///< tokens that go through the keys together, as one task; empty: one token per task
   int64_t units = 0;               ///< number of tasks of tokens

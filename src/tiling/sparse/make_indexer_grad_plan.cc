@@ -5,8 +5,9 @@
 namespace fa::tiling {
 namespace {
 
-// Keys of a block. With 64 heads of 128, the rows and scores of a block take 100 KB of L2. A dense loss takes 130 KB,
-// which includes the probabilities of 32 tokens. An attention of 128 heads of 576 takes 500 KB.
+// The number of keys of a block. With 64 heads of 128, the rows and scores of a block take 100 KB of L2. A dense loss
+// takes 130 KB, which includes the probabilities of 32 tokens. A loss over attention with 128 heads of 576 columns
+// takes 500 KB.
 constexpr int64_t kBlockKeys = 128;
 
 /// Returns the flops of a (token, key) pair: for the indexer's scores, dq and dk, and for the attention's scores.

@@ -18,8 +18,8 @@ constexpr int64_t kTasksPerWorker = 4;
 // The fewest keys of a part when keys are cut. The task of a shorter part would be nearly all overhead.
 constexpr int64_t kLeastKeys = 512;
 
-// The cost of selecting from one score, relative to one product of a key with a head. A selection reads each score ten
-// times.
+// The cost that a selection has for each score. The unit is the cost of one product of a key with one head's query. A
+// selection reads each score ten times.
 constexpr double kRowCost = 10;
 
 // Loads are scaled to a sum below this, so that sums and products with worker counts stay in 64 bits.
@@ -31,7 +31,8 @@ int64_t Groups(const SparseSequences& sequences, int64_t group) {
   return groups;
 }
 
-/// Adds groups of tokens with all keys that they may see, cut into `parts` parts that begin at multiples of `width`.
+/// Adds the items of all groups of tokens. The keys that a group may see are cut into at most `parts` parts, which
+/// begin at multiples of `width`.
 void AddItems(const SparseSequences& sequences, int64_t group, int64_t parts, int64_t width, IndexerPlan& plan) {
   for (size_t b = 0; b < sequences.list.size(); ++b) {
     const SparseSequence& sequence = sequences.list[b];

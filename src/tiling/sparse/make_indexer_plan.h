@@ -9,8 +9,8 @@
 
 namespace fa::tiling {
 
-/// Plans the forward of an indexer. @param width  keys along the lanes of a strip; intervals of keys begin at its
-///               multiples
+/// Plans the forward of an indexer. @param width  keys along the lanes of a strip; intervals of keys begin at
+///               multiples of `width`
 [[nodiscard]] IndexerPlan MakeIndexerPlan(const SparseSequences& sequences, int64_t heads, int64_t d, int64_t width,
                                           const Machine& machine);
 

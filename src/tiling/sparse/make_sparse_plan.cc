@@ -85,7 +85,7 @@ SparsePlan MakeSparseBackwardPlan(const SparseProblem& sparse, const Machine& ma
   SparsePlan plan = Begin(sparse.shared != nullptr ? "shared kv backward" : "sparse backward", sparse);
   if (in_place) plan.reason = InPlace(sparse);
   const AttentionProblem& problem = sparse.attention;
-  // The products are Q K^T, dO V^T, dS K, dS^T Q and P^T dO. Without gradients it is Q K^T alone.
+  // The products are Q K^T, dO V^T, dS K, dS^T Q and P^T dO. Without gradients, Q K^T is the only product.
   const int64_t d = problem.d + problem.d_rope;
   plan.flops = 2 * sparse.Pairs() * static_cast<double>(gradients ? 3 * d + 2 * problem.dv : d);
   CheckWork(plan.flops, machine.workers);

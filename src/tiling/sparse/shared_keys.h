@@ -14,7 +14,7 @@ namespace fa::tiling {
 /// keys of the first tensor, then the keys of the second tensor.
 struct SharedKeys {
   SparseMask first_mask = SparseMask::kNone, second_mask = SparseMask::kRightDownCausal;
-  int64_t left = -1, right = -1;  ///< the band of first_mask kBand; -1: no limit on that side
+  int64_t left = -1, right = -1;  ///< limits of the band if first_mask is kBand; -1: no limit on that side
   int64_t ratio = 1;              ///< positions per key of the second tensor
   /// Lengths of a token's lists; -1: there is no list, and a token has all keys that the mask allows.
   int64_t first_entries = -1, second_entries = -1;

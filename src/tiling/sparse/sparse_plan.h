@@ -13,13 +13,13 @@ namespace fa::tiling {
 /// lanes, and the Q and O of 144 heads stay in L2.
 inline constexpr int64_t kMaxTileHeads = 144;
 
-/// The tasks into which a sparse call is cut. All workers claim from the front of one list. The reason is that the cost
-/// of a token depends on the length of its list, which is known only in Run.
+/// The tasks into which a sparse call is cut. The cost of a token depends on the token's number of keys, which is known
+/// only in Run. So a plan cannot balance the load, and all workers claim tasks from the front of one list.
 struct SparsePlan {
   const char* op = "";
-  int64_t block_k = 0;     ///< keys gathered at a time, a constant
+  int64_t block_k = 0;     ///< number of keys gathered at a time, the same for all calls
   int64_t tile_heads = 0;  ///< number of heads that go through a token's keys together
-  /// If few heads read the keys in place: how many rows ahead values are prefetched into L1; 0: no prefetch.
+  /// How many rows ahead values are prefetched into L1 when few heads read the keys in place; 0: no prefetch.
   int64_t values_ahead = 0;
   int64_t tokens_per_task = 1;  ///< number of consecutive tokens, which may belong to several sequences
   int64_t heads_per_task = 0;

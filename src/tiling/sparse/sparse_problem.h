@@ -12,7 +12,7 @@ namespace fa::tiling {
 
 /// A validated sparse call as the planner sees it: sizes, and where tokens may find their keys.
 struct SparseProblem {
-  const AttentionProblem& attention;  ///< the equivalent dense call with one key head
+  const AttentionProblem& attention;  ///< the equivalent dense call with one KV head
   const SparseSequences& sequences;
   int64_t entries = 0;     ///< length of the list of a token
   int64_t block_size = 1;  ///< number of keys that an entry stands for

@@ -10,15 +10,15 @@
 
 namespace fa::tiling {
 
-/// One batch element or one packed sequence: its rows that are in use.
+/// The rows in use of one batch element or one packed sequence.
 struct SparseSequence {
   int64_t sq = 0, sk = 0;
   int64_t q_offset = 0, k_offset = 0;  ///< TND: first rows of the sequence in the tensors; otherwise 0
   int64_t first_token = 0;             ///< number of tokens of all sequences before it
   /// A key stands for `ratio` tokens. After the tokens of the last key follow `residual` tokens, fewer than `ratio`.
   int64_t ratio = 1, residual = 0;
-  /// How many of the sk keys lie in a second tensor, behind the other keys. In TND, second_offset is the sequence's
-  /// first row in that tensor.
+  /// How many of the sk keys lie in the second tensor. They are numbered after the keys of the first tensor. In TND,
+  /// second_offset is the sequence's first row in the second tensor.
   int64_t second = 0, second_offset = 0;
   int64_t positions = 0;  ///< with SharedKeys: the position of the last query token
 
@@ -47,7 +47,7 @@ struct SparseSequences {
   int64_t tokens = 0;
   int64_t max_sk = 0;
   bool packed = false;             ///< whether the layout is TND
-  int64_t q_rows = 0, k_rows = 0;  ///< rows of the tensors: S1 and S2, or T; in pages: rows that the table can name
+  int64_t q_rows = 0, k_rows = 0;  ///< rows of the tensors: S1 and S2, or T; paged keys: rows that the table can name
   int64_t second_rows = 0;         ///< rows of the second tensor of keys
   std::vector<int64_t> lengths_q, lengths_kv, used_q, used_kv, residual_kv;  ///< the lists as the caller gave them
 
@@ -63,8 +63,8 @@ struct SparseSequences {
     return list[static_cast<size_t>(token.sequence)].q_offset + token.row;
   }
 
-  /// Calls visit(batch element, rows) for the rows of queries that no sequence uses. ForUnusedKeys and
-  /// ForUnusedSecondKeys do the same for both tensors of keys.
+  /// Calls visit(batch element, rows) for the rows of queries that no sequence uses. ForUnusedKeys does the same for
+  /// the first tensor of keys, and ForUnusedSecondKeys for the second tensor of keys.
   template <typename Visit>
   void ForUnusedQueries(const Visit& visit) const {
     ForUnused(

@@ -6,7 +6,7 @@ namespace fa::tiling {
 namespace {
 
 // The most and the fewest tokens of a group. Each token has a state of 100 KB with 64 heads of 128 columns. Reading and
-// writing it once per block of keys takes a thirtieth of the time of the block's products.
+// writing the states once per block of keys takes a thirtieth of the time of the block's products.
 constexpr int64_t kMostTokens = 32;
 constexpr int64_t kLeastTokens = 8;
 

@@ -16,7 +16,7 @@ struct TokenGroup {
   int64_t first_group = 0;  ///< number of the sequence's first group
 };
 
-/// Returns the number of tokens per group. If there are few tokens per worker, groups are smaller.
+/// Returns the number of tokens per group. With few tokens per worker, groups are smaller than the largest size.
 [[nodiscard]] int64_t TokensOfAGroup(const SparseSequences& sequences, int workers);
 /// Returns all tokens in order, in groups of at most `tokens` of one sequence.
 [[nodiscard]] std::vector<TokenGroup> MakeTokenGroups(const SparseSequences& sequences, int64_t tokens);

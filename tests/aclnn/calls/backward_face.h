@@ -11,8 +11,8 @@
 
 namespace fa::test {
 
-/// A case of the backward as a program calls the interface. The tensors are those of a BackwardProblem. This object
-/// makes the statistics itself.
+/// The call of a backward case through the interface. The tensors are those of a BackwardProblem, except the
+/// statistics, which this object makes itself.
 class BackwardFace {
  public:
   explicit BackwardFace(const BackwardCase& c, const std::string& softmax_layout = "");
@@ -31,7 +31,7 @@ class BackwardFace {
 };
 
 /// Runs the case through C++ and through the interface. Both must give equal bits in every gradient, or both must
-/// refuse the case. The interface then returns 161002.
+/// refuse the case. The interface refuses with the code 161002.
 [[nodiscard]] ::testing::AssertionResult SameAsCpp(const BackwardCase& c, BackwardVersion version,
                                                    const std::string& softmax_layout = "");
 

@@ -23,7 +23,8 @@ class Handles {
 
   /// Returns a descriptor of the view, or null for a view without data.
   aclTensor* Tensor(const TensorView& view);
-  /// Returns a descriptor of a dense tensor. Its strides and its storage are written as published programs write them.
+  /// Returns a descriptor of a dense tensor with explicit strides. As in published programs, the descriptor's storage
+  /// has the shape of the tensor.
   aclTensor* Tensor(void* data, aclDataType dtype, const std::vector<int64_t>& shape);
   aclIntArray* Array(const std::vector<int64_t>& values);
   /// Returns device memory filled with zeros, which is freed with this object.
@@ -36,7 +37,7 @@ class Handles {
 };
 
 [[nodiscard]] aclDataType AclTypeOf(DType dtype);
-/// Returns the compressed mask of a sparse mode, in bytes.
+/// Returns the compressed mask of a sparse mode, with one byte per element.
 [[nodiscard]] const std::vector<uint8_t>& CompressedMask(int64_t sparse_mode);
 
 /// All parameters of all versions of the dense operators, except their tensors.

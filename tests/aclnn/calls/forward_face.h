@@ -44,8 +44,8 @@ class Statistics {
   std::vector<float> values_;
 };
 
-/// A case of the forward as a program calls the interface. The tensors are those of a ForwardProblem. This object makes
-/// the statistics itself.
+/// The call of a forward case through the interface. The tensors are those of a ForwardProblem, except the statistics,
+/// which this object makes itself.
 class ForwardFace {
  public:
   explicit ForwardFace(const ForwardCase& c, const std::string& softmax_layout = "");
@@ -66,7 +66,7 @@ class ForwardFace {
 };
 
 /// Runs the case through C++ and through the interface. Both must give equal bits in every output, or both must refuse
-/// the case. The interface then returns 161002.
+/// the case. The interface refuses with the code 161002.
 [[nodiscard]] ::testing::AssertionResult SameAsCpp(const ForwardCase& c, ForwardVersion version,
                                                    const std::string& softmax_layout = "");
 

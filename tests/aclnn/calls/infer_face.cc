@@ -10,7 +10,7 @@ namespace fa::test {
 
 aclnnStatus GetWorkspaceSize(InferVersion version, const InferParameters& p, uint64_t* size, aclOpExecutor** executor) {
   char* layout = const_cast<char*>(p.layout.c_str());
-  // Both functions of a version have the same parameters.
+  // GetWorkspaceSize and GetMaxWorkspaceSize of a version have the same parameters.
   const auto choose = [&](auto of_these_lengths, auto of_any_lengths) {
     return version < InferVersion::kV2Max ? of_these_lengths : of_any_lengths;
   };

@@ -19,7 +19,8 @@
 #include "fa/mask.h"
 #include "fa/view.h"
 
-/// The small calls of fused inference with which tests compare the C interface.
+/// Small calls of fused inference. Tests run each call through C++ and through the C interface, and compare the
+/// results.
 namespace fa::test::infer {
 
 inline constexpr int64_t kBatch = 2, kRows = 3, kKeys = 9, kHeads = 4, kHeadsKv = 2, kSize = 16, kPage = 4, kPages = 7;
@@ -54,7 +55,7 @@ class Problem {
     for (float& value : memory) value = std::sin(0.7F * static_cast<float>(++count_));
     return {memory.data(), DType::kF32, shape, {}};
   }
-  /// Returns a dense tensor with codes of one byte. With f8e4m3, all of them are numbers.
+  /// Returns a dense tensor with codes of one byte. With f8e4m3, none of the codes is NaN.
   TensorView Codes(const Dims& shape, DType dtype) {
     int64_t elements = 1;
     for (const int64_t size : shape) elements *= size;
@@ -71,7 +72,7 @@ class Problem {
     return view;
   }
   TensorView Integer(int64_t value) { return {&integers_.emplace_back(value), DType::kI64, {1}, {}}; }
-  /// Returns the triangle that modes 2, 3 and 4 take.
+  /// Returns the compressed triangular mask that sparse modes 2, 3 and 4 take.
   static TensorView Triangle() { return {CompressedMask(3).data(), DType::kU8, {2048, 2048}, {}}; }
 
   /// Replaces the keys by pages of this shape.
@@ -150,7 +151,8 @@ inline void ExpectBitsOfCpp(Problem& problem, InferVersion version, const Change
   }
 }
 
-/// Runs a call whose keys have separate scales. `shape` is the device's shape of `view`, the library's form of a scale.
+/// Runs a call whose keys have separate scales. `view` has the scales in the library's shape, and `shape` is the
+/// device's shape of the same scales.
 inline void ExpectBitsWithScales(Problem& problem, const TensorView& view, const Dims& shape, int64_t mode) {
   problem.args.k_scale = problem.args.v_scale = view;
   TensorView scale = view;

@@ -199,7 +199,7 @@ void OperatorCall::AddMerge(bool packed) {
   Out("softmaxSum", statistics);
 }
 
-// Adds the parameters of sparse attention with one key head.
+// Adds the parameters of sparse attention with one KV head.
 void OperatorCall::AddSparse() {
   const bool backward = family_ == Family::kSparseBackward;
   const std::vector<int64_t> q = {1, kQueries, kHeads, kSize}, k = {1, kKeys, 1, kSize};

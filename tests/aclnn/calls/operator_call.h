@@ -31,8 +31,8 @@ std::ostream& operator<<(std::ostream& os, Family family);
 /// workspace.
 enum class Spacing : uint8_t { kDense, kSpread };
 
-/// Sizes that are not true: every dimension of size `size` claims to have the size `claimed`. Inputs then have strides
-/// of 0, and outputs have no memory. Such a call runs its first phase only.
+/// False sizes: every dimension of size `size` claims to have the size `claimed`. The inputs of a call with false sizes
+/// have strides of 0, the outputs have no memory, and only the first phase runs.
 struct ClaimedSize {
   int64_t size = 0, claimed = 0;
 };
@@ -42,7 +42,7 @@ struct ClaimedSize {
 class OperatorCall {
  public:
   struct Tensor {
-    std::string name;  ///< the operator's name in the interface
+    std::string name;  ///< the tensor's name in the interface
     bool output = false;
     aclDataType dtype = ACL_FLOAT;
     std::vector<int64_t> shape, stride;
@@ -94,7 +94,7 @@ class OperatorCall {
   }
   const aclTensor* Indices(const char* name = "sparseIndices");
   const aclTensor* PrefixSums();
-  /// Adds an int32 input of one row of these integers.
+  /// Adds an int32 input whose elements are `values`.
   const aclTensor* Integers(const std::string& name, const std::vector<int64_t>& shape,
                             const std::vector<int32_t>& values);
   [[nodiscard]] const aclTensor* Handle(const char* name) const;

@@ -28,7 +28,7 @@ class ShapedForward {
   aclTensor* Tensor(aclDataType dtype, const std::vector<int64_t>& shape);
   [[nodiscard]] Handles& handles() { return handles_; }
 
-  /// Runs the first phase of the version with all parameters, and returns its code.
+  /// Runs the first phase of version 3, or of version 5 for variable lengths if the layout is TND. Returns its code.
   [[nodiscard]] aclnnStatus Plan() const;
   [[nodiscard]] aclnnStatus Plan(ForwardVersion version) const;
 

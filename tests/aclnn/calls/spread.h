@@ -13,8 +13,8 @@
 
 namespace fa::test {
 
-/// A copy of an f32 tensor, whose first element is element 5 of the memory. Within a row, neighbouring elements lie
-/// three apart.
+/// A copy of an f32 tensor. The first element of the copy is element 5 of the copy's memory. Within a row, neighbouring
+/// elements lie three apart.
 class Spread {
  public:
   explicit Spread(const TensorView& dense) : shape_(dense.shape.begin(), dense.shape.end()) {

@@ -90,7 +90,7 @@ TEST(Runtime, ContextsAreCurrentInTheThreadThatSetThem) {
   EXPECT_EQ(aclrtDestroyContext(second), ACL_SUCCESS);
 }
 
-/// Makes a call that fails and a call that succeeds. Returns what both print to standard output.
+/// Makes a call that fails and a call that succeeds. Returns what both calls print to standard output.
 std::string PrintedByTwoCalls() {
   ::testing::internal::CaptureStdout();
   EXPECT_EQ(aclFinalize(), ACL_ERROR_UNINITIALIZE);
@@ -350,7 +350,7 @@ TEST(Half, RoundsToNearestEven) {
   const auto check = [](float value) {
     EXPECT_EQ(aclFloatToFloat16(value), reference::Encode16(Format::kF16, static_cast<double>(value))) << value;
   };
-  for (uint16_t bits = 0; bits < 0x7C00; ++bits) {  // every tie between two numbers, and its neighbours
+  for (uint16_t bits = 0; bits < 0x7C00; ++bits) {  // every tie between two f16 numbers, and the tie's neighbours
     const double above = bits == 0x7BFF ? 65536 : reference::Decode16(Format::kF16, static_cast<uint16_t>(bits + 1));
     const auto tie = static_cast<float>((reference::Decode16(Format::kF16, bits) + above) / 2);
     for (const float value : {std::nextafterf(tie, 0), tie, std::nextafterf(tie, 1e9F)}) {

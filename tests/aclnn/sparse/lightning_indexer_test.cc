@@ -1,5 +1,5 @@
 // Tests aclnnLightningIndexer, its gradients and the KL losses. They give the bits of the C++ functions, and an error
-// code for each refused call. Contents are read only when the stream runs the operator.
+// code for each refused call. Tensor contents are read only when the stream runs the operator.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -425,7 +425,7 @@ TEST(AclnnQuantLightningIndexerV2, MistakesAreNamedInTheFirstPhase) {
   ExpectRefusals(kSecondMistakes, IndexerCall(UsualIndexer(DType::kI8)));
 }
 
-// The first phase knows how many entries each tensor has, so it finds these mistakes.
+// The first phase knows how many entries each tensor has, so it finds wrong numbers of entries.
 const Mistake<Indexer> kPackedMistakes[] = {
     {"UsedOfOtherSequences", ACLNN_ERR_PARAM_INVALID, "sequsedQ has 3 entries, want 2 (batch)",
      [](auto* p, Handles* h) { p->used_q = h->Tensor(Anything(), ACL_INT32, {3}); }},

@@ -1,5 +1,5 @@
 // Tests aclnnSparseFlashAttention and its gradients. They give the bits of the C++ functions, and an error code for
-// each refused call. Contents are read only when the stream runs the operator.
+// each refused call. Tensor contents are read only when the stream runs the operator.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -200,8 +200,8 @@ TEST(AclnnSparseFlashAttention, DescriptorsMayGoBeforeTheRun) {
   EXPECT_TRUE(SameBits(face.Outputs(), cpp.Outputs()));
 }
 
-// The stream reads the lengths when it runs the operator. The size of the workspace is chosen before, so it suffices
-// for any lengths.
+// The stream reads the lengths when it runs the operator. The first phase chooses the workspace size earlier, so the
+// size must suffice for any lengths.
 TEST(AclnnSparseFlashAttention, LengthsAreReadWhenTheStreamReachesTheOperator) {
   SparseCase c = Usual();
   c.tokens.layout = Layout::kTND;

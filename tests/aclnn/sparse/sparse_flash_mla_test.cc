@@ -1,5 +1,5 @@
 // Tests aclnnSparseFlashMla, its gradients and its L1 norm. They give the bits of the C++ functions, and an error code
-// for each refused call. Contents are read only when the stream runs the operator.
+// for each refused call. Tensor contents are read only when the stream runs the operator.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -219,7 +219,7 @@ TEST(AclnnSparseFlashMlaSoftmaxL1Norm, WithoutAListHasTheBitsOfCppForEveryKey) {
   }
 }
 
-// In TND, sequsedQ and the others say how many rows of a sequence are in use.
+// In TND, sequsedQ, sequsedOriKv and sequsedCmpKv say how many rows of a sequence are in use.
 TEST(AclnnSparseFlashMla, RowsInUseOfPackedSequencesAreThoseOfBsnd) {
   SharedKvCase c = UsualMla();
   const SharedKvCall bsnd(c);

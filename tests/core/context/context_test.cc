@@ -127,7 +127,7 @@ TEST(ContextImpl, LendsEachBorrowerItsOwnExecutorAndWorkspaceAndLendsThemAgain) 
   {
     const auto a = impl.BorrowExecutor(), b = impl.BorrowExecutor();
     EXPECT_NE(&*a, &*b);
-    first = &*a;  // the workspace that is returned to the pool last
+    first = &*a;  // the executor that is returned to the pool last
     const auto workspace = impl.BorrowWorkspace(), other = impl.BorrowWorkspace();
     EXPECT_NE(&*workspace, &*other);
     first_workspace = &*workspace;

@@ -67,7 +67,7 @@ TEST_P(BackwardKernelsTest, OuterProductEqualsDoubleForEveryTail) {
         [&](int64_t key, int64_t column) { return accumulate ? before.at(key, column) : 0.0; },
         [&](int64_t key, int64_t column, int64_t row) { return double{a.at(key, row)} * b.at(row, column); });
   };
-  ForEachCase(check, Axis{"keys", {1, 2, 5, 6, 7, 8, 9, 13, 16, 19}},
+  ForEachCase(check, Axis{"keys", {1, 2, 3, 4, 5, 6, 7, 8, 9, 13, 16, 19}},
               Axis{"columns", {1, 3, 4, 8, 15, 16, 17, 31, 32, 33, 48, 67, 80, 144}},
               Axis{"rows", {int64_t{1}, width() - 1, width(), 2 * width() + 3}}, Axis{"accumulate", {false, true}});
 }

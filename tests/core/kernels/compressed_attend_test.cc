@@ -1,5 +1,5 @@
-// Compares `attend_compressed` and its forms on 16-bit words, the loops of few rows over compressed keys and values,
-// with computations in double.
+// Compares `attend_compressed` and its variants on 16-bit words with computations in double. These kernels compute the
+// attention of few rows over compressed keys and values.
 
 #include <algorithm>
 #include <bit>
@@ -7,25 +7,23 @@
 #include <cstddef>
 #include <cstring>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/kernels/compressed/group_order.h"
+#include "core/kernels/compressed_rows.h"
 #include "core/kernels/kernel_fixture.h"
 #include "core/kernels/kernel_set.h"
-#include "support/compressed_number.h"
 #include "support/guarded_buffer.h"
 
 namespace fa::core::kernels {
 
-// The loops for CPUs without AVX512_VBMI. Builds without the level lack it.
+// Sets the loops for CPUs without AVX512_VBMI. Builds without the level avx512_bf16 lack this function.
 namespace avx512_bf16 {
 [[gnu::weak]] void SetByteFloatWords(KernelSet& set) noexcept;
 }
 
 namespace {
-
-using test::CompressedNumber;
-using test::StoreCode;
 
 constexpr DType kFormats[] = {DType::kI8, DType::kF8E4M3, DType::kF8E5M2, DType::kI4x8};
 constexpr float kFactor = 0.125f * 1.44269504f;
@@ -71,107 +69,6 @@ std::vector<Attending> AllAttending() {
   }
   return all;
 }
-
-/// Rows of random codes with poison between and around them. The poison of 8-bit floats is NaN.
-struct CodeRows {
-  CodeRows(DType of, int64_t rows, int64_t columns, int64_t gap_bytes, uint32_t seed, uint8_t poison = 0x7f)
-      : format(of),
-        row_bytes(of == DType::kI4x8 ? columns / 2 : columns),
-        stride_bytes(row_bytes + gap_bytes),
-        bytes(static_cast<size_t>(rows * stride_bytes + 64), std::byte{poison}) {
-    std::mt19937 random(seed);
-    for (int64_t r = 0; r < rows; ++r) {
-      for (int64_t c = 0; c < columns; ++c) {
-        auto code = static_cast<uint8_t>(random());
-        // Codes of 8-bit floats stand for zeros and for numbers from 2^-9 to 2, also for subnormal numbers of e4m3.
-        if (format == DType::kF8E4M3) code &= 0xbf;
-        if (format == DType::kF8E5M2) code = (code & 3) == 0 ? code & 0x80 : (code & 0x9f) + 0x20;
-        Set(r, c, code);
-      }
-    }
-  }
-  void Set(int64_t row, int64_t column, uint8_t code) {
-    StoreCode(format, bytes.data() + row * stride_bytes, column, code);
-  }
-  [[nodiscard]] double at(int64_t row, int64_t column) const {
-    const std::byte* from = bytes.data() + row * stride_bytes;
-    if (format != DType::kI4x8) return CompressedNumber(format, static_cast<uint8_t>(from[column]));
-    return CompressedNumber(format, static_cast<uint8_t>(from[column / 2] >> (column % 2 * 4)));
-  }
-  [[nodiscard]] const std::byte* row(int64_t row) const { return bytes.data() + row * stride_bytes; }
-  [[nodiscard]] int64_t Stride() const { return stride_bytes / static_cast<int64_t>(SizeOf(format)); }
-  [[nodiscard]] RowBlock From(int64_t first) const { return {row(first), format, Stride()}; }
-
-  DType format;
-  int64_t row_bytes, stride_bytes;
-  std::vector<std::byte> bytes;
-};
-
-/// The scales and offsets of K or V, with NaN behind them.
-struct Numbers {
-  enum class Per : uint8_t { kTensor, kRow, kColumn, kRowAndGroup };
-
-  /// @param of_group  the columns of a group
-  Numbers(Per of, int64_t all_rows, int64_t columns, double size, bool with_offset, uint32_t seed,
-          int64_t of_group = 32)
-      : per(of), rows(all_rows), group(of_group) {
-    const int64_t count = per == Per::kTensor   ? 1
-                          : per == Per::kRow    ? rows
-                          : per == Per::kColumn ? columns
-                                                : rows * columns / group;
-    std::mt19937 random(seed);
-    std::uniform_real_distribution<float> near_one(0.5f, 1.5f);
-    for (int64_t i = 0; i < count; ++i) {
-      scale.push_back(near_one(random) * static_cast<float>(size));
-      if (with_offset) offset.push_back(2 * near_one(random));
-    }
-    scale.insert(scale.end(), 32, kNan);
-    if (with_offset) offset.insert(offset.end(), 32, kNan);
-  }
-  [[nodiscard]] Antiquantization From(int64_t first) const {
-    const bool of_rows = per == Per::kRow || per == Per::kRowAndGroup;
-    const int64_t at = of_rows ? first : 0;
-    return {.scale = scale.data() + at,
-            .offset = offset.empty() ? nullptr : offset.data() + at,
-            .row_step = of_rows ? 1 : 0,
-            .group = per == Per::kColumn        ? 1
-                     : per == Per::kRowAndGroup ? group
-                                                : 0,
-            .group_step = per == Per::kRowAndGroup ? rows : 1};
-  }
-  [[nodiscard]] size_t Of(int64_t row, int64_t column) const {
-    switch (per) {
-      case Per::kTensor: return 0;
-      case Per::kRow: return static_cast<size_t>(row);
-      case Per::kColumn: return static_cast<size_t>(column);
-      case Per::kRowAndGroup: break;
-    }
-    return static_cast<size_t>(column / group * rows + row);
-  }
-  [[nodiscard]] double Scale(int64_t row, int64_t column) const { return scale[Of(row, column)]; }
-  [[nodiscard]] double Offset(int64_t row, int64_t column) const {
-    return offset.empty() ? 0 : offset[Of(row, column)];
-  }
-
-  Per per;
-  int64_t rows, group;
-  std::vector<float> scale, offset;
-};
-
-/// The state of online-softmax rows.
-struct State {
-  State(const StripKernels& kernels, int64_t dv)
-      : row_max(static_cast<size_t>(kernels.width), kMaskedScore),
-        row_sum(static_cast<size_t>(kernels.width), 0.0f),
-        o(kernels.rows, dv, dv, 1) {}
-  bool operator==(const State& other) const {
-    return std::memcmp(row_max.data(), other.row_max.data(), row_max.size() * sizeof(float)) == 0 &&
-           std::memcmp(row_sum.data(), other.row_sum.data(), row_sum.size() * sizeof(float)) == 0 &&
-           SameBits(o, other.o);
-  }
-  std::vector<float> row_max, row_sum;
-  Matrix o;
-};
 
 class CompressedAttendTest : public testing::TestWithParam<Attending> {
  protected:
@@ -326,7 +223,8 @@ void CompressedAttendTest::ExpectSoftmax(const State& state, const Matrix& q, co
   }
 }
 
-/// Columns of heads. Some have a loop written for them. Rows of V are as long as rows of K, longer or shorter.
+/// Numbers of columns of a head. Kernels have specialised loops for some of the pairs. Rows of V are as long as rows of
+/// K, longer or shorter.
 struct HeadColumns {
   int64_t d, dv;
 };
@@ -434,34 +332,20 @@ TEST_P(CompressedAttendTest, TheBitsDependOnNothingButTheRows) {
   }
 }
 
-// Numbers behind those of the last key may hold anything. Reading the number after the last one would be a fault.
 TEST_P(CompressedAttendTest, TheBitsDependOnNoOrderOfTheGroups) {
-  for (const int64_t d : {128, 256}) {
-    for (const int64_t group : {32, 64}) {
-      if (!TakesGroupsOfRows(kernels().few_rows, format(), GetParam().queries, d, group)) continue;
-      for (const int64_t keys : {1, 3, 17, 70}) {
-        const Numbers numbers(Numbers::Per::kRowAndGroup, keys, d, 0.1, keys % 2 == 0, 15, group);
-        const int64_t groups = d / group;
-        const auto by_rows = [&](const std::vector<float>& from, test::GuardedBuffer& to) {
-          for (int64_t i = 0; i < keys * groups; ++i) {
-            const float number = from[static_cast<size_t>(i % groups * keys + i / groups)];
-            std::memcpy(to.data() + i * sizeof number, &number, sizeof number);
-          }
-          return reinterpret_cast<const float*>(to.data());
-        };
-        const auto bytes = static_cast<size_t>(keys * groups) * sizeof(float);
-        test::GuardedBuffer scale(bytes, test::Place::kAtEnd), offset(bytes, test::Place::kAtEnd);
-        Antiquantization of_rows = numbers.From(0);
-        of_rows.scale = by_rows(numbers.scale, scale);
-        if (of_rows.offset != nullptr) of_rows.offset = by_rows(numbers.offset, offset);
-        of_rows.row_step = groups;
-        of_rows.group_step = 1;
-        const std::vector<float> panel = Pack(Queries(d, 12), d);
+  for (const auto& [d, group] : std::vector<std::pair<int64_t, int64_t>>{{128, 32}, {128, 64}, {256, 32}, {256, 64}}) {
+    if (!TakesGroupsOfRows(kernels().few_rows, format(), GetParam().queries, d, group)) continue;
+    const std::vector<float> panel = Pack(Queries(d, 12), d);
+    for (const int64_t keys : {1, 3, 17, 70}) {
+      for (const float one : {0.1f, kInf, kNan}) {
+        Numbers of_k(Numbers::Per::kRowAndGroup, keys, d, 0.1, keys % 2 == 0, 15, group), of_v = of_k;
+        of_v.scale[static_cast<size_t>((keys - 1) / 4 * 4)] = one;  // a key that begins a vector
+        const NumbersByRows k_by_rows(of_k, keys, d / group, keys % 4), v_by_rows(of_v, keys, d / group, 0);
         const CodeRows k(format(), keys, d, 0, 13), v(format(), keys, d, 0, 14);
         State want(kernels(), d), got(kernels(), d);
-        Attend({k.From(0), v.From(0), numbers.From(0), numbers.From(0), keys, d, d}, panel, false, want);
-        Attend({k.From(0), v.From(0), of_rows, of_rows, keys, d, d}, panel, false, got);
-        EXPECT_TRUE(got == want) << keys << " keys, groups of " << group << " of " << d << " columns";
+        Attend({k.From(0), v.From(0), of_k.From(0), of_v.From(0), keys, d, d}, panel, false, want);
+        Attend({k.From(0), v.From(0), k_by_rows.by, v_by_rows.by, keys, d, d}, panel, false, got);
+        EXPECT_TRUE(got == want) << keys << " keys, groups of " << group << " of " << d << " columns, " << one;
       }
     }
   }
@@ -575,7 +459,7 @@ TEST_P(CompressedAttendTest, NaNStaysWhereItBelongs) {
 
 TEST_P(CompressedAttendTest, ScalesOfEverySize) {
   constexpr int64_t kKeys = 41;
-  for (const HeadColumns& heads : {HeadColumns{64, 64}, HeadColumns{128, 96}}) {
+  for (const HeadColumns& heads : {HeadColumns{64, 64}, HeadColumns{128, 96}, HeadColumns{128, 128}}) {
     const auto [d, dv] = heads;
     for (const Numbers::Per per : kPer) {
       for (const double size : {0.0, -0.01, 0x1p-130, 0x1p-148, 0x1p-100}) {

@@ -90,8 +90,8 @@ struct Rows {
 
 constexpr float kFactor = 0.125f * 1.44269504f;
 
-/// Sizes of a head. For some sizes kernels have a loop of their own. Rows of V are as long as rows of K, longer or
-/// shorter.
+/// Numbers of columns of a head. Kernels have specialised loops for some of the pairs. Rows of V are as long as rows of
+/// K, longer or shorter.
 struct HeadColumns {
   int64_t d, dv;
 };
@@ -318,7 +318,7 @@ TEST_P(FewRowAttendTest, OneKeyGivesItsRowOfV) {
     const Rows q(rows(), kD, kD, dtype(), seed), k(1, kD, kD, dtype(), 100 + seed), v(1, kD, kD, dtype(), 200 + seed);
     State state(kernels(), kD);
     Attend(k.From(0), v.From(0), 1, Pack(q, kD, 1), kD, kD, false, state);
-    // In kernels of pairs the exponent has a rounding error: half an ulp of the score, which is below 64.
+    // In kernels of pairs, the exponent has a rounding error of half an ulp of the score. All scores are below 64.
     const double error = kernels().attended.pairs ? 64 * kEps : 0;
     for (int64_t row = 0; row < rows(); ++row) {
       ASSERT_LT(std::fabs(state.row_max[static_cast<size_t>(row)]), 64);

@@ -127,8 +127,8 @@ void ExpectSums(const Matrix& got, int64_t columns, int64_t count, int64_t round
   ASSERT_TRUE(got.Intact());
 }
 
-/// Returns whether two numbers have the same bits. Any two NaN are equal, because the instruction decides which
-/// operand's payload an FMA keeps.
+/// Returns whether two numbers have the same bits. Any two NaN count as equal, because compilers choose between
+/// forms of FMA that keep the payloads of different operands.
 inline bool EqualBits(float x, float y) {
   return (std::isnan(x) && std::isnan(y)) || std::bit_cast<uint32_t>(x) == std::bit_cast<uint32_t>(y);
 }

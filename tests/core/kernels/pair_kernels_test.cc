@@ -32,12 +32,12 @@ TEST_P(PairKernelsTest, ScoresEqualDoubleForEveryTail) {
         [&](int64_t key, int64_t lane, int64_t c) { return lane < count ? -double{q.at(lane, c)} * k.at(key, c) : 0; });
     ExpectRaised(row_max, kMaskedScore, s, keys, width());
   };
-  ForEachCase(check, Axis{"d", {1, 2, 3, 16, 31, 32, 33, 40, 64, 97}}, Axis{"keys", {1, 2, 7, 8, 9, 16, 17, 35}},
-              Axis{"accumulate", {false, true}});
+  ForEachCase(check, Axis{"d", {1, 2, 3, 16, 31, 32, 33, 40, 64, 97}},
+              Axis{"keys", {1, 2, 3, 4, 5, 6, 7, 8, 9, 16, 17, 35}}, Axis{"accumulate", {false, true}});
 }
 
 TEST_P(PairKernelsTest, ProductEqualsDoubleForEveryTail) {
-  const auto check = [&](int64_t keys, int64_t dv) {
+  const auto check = [&](int64_t keys, int64_t dv, bool scaled) {
     const Bf16Matrix v(keys + 1, dv, dv + 2, 4);
     std::vector<float> pairs(static_cast<size_t>(rows().PairedFloats(keys + 1, dv)), kNan);
     rows().pair_rows(v.block(), keys + 1, dv, pairs.data(), dv);
@@ -47,7 +47,7 @@ TEST_P(PairKernelsTest, ProductEqualsDoubleForEveryTail) {
       for (int64_t lane = 0; lane < width(); ++lane) tile.at(key, lane) = p.at(key, lane);
     }
     const Matrix unpaired = tile;
-    Matrix o(dv, width(), width(), 7), alpha(1, width(), width(), 8);
+    Matrix o(dv, width(), width(), 7), alpha = scaled ? Matrix(1, width(), width(), 8) : RowOf(width(), 1);
     const Matrix before = o;
     Matrix exact = o;
     const RowBlock block = rows().Paired(pairs.data(), dv);
@@ -63,7 +63,8 @@ TEST_P(PairKernelsTest, ProductEqualsDoubleForEveryTail) {
     kernels().pairs.unpair_keys(tile.data(), keys);
     ASSERT_TRUE(SameBits(tile, unpaired));
   };
-  ForEachCase(check, Axis{"keys", {1, 2, 3, 8, 17, 40}}, Axis{"dv", {1, 3, 7, 8, 9, 16, 17, 40}});
+  ForEachCase(check, Axis{"keys", {1, 2, 3, 8, 17, 40, 64}}, Axis{"dv", {1, 2, 3, 4, 5, 6, 7, 8, 9, 16, 17, 40, 96}},
+              Axis{"scaled", {false, true}});
 }
 
 class ListedPairsTest : public PairKernelsTest {

@@ -23,7 +23,7 @@ struct OuterSizes {
 
 std::vector<OuterSizes> EveryTail(int64_t width) {
   std::vector<OuterSizes> all;
-  for (const int64_t keys : {1, 5, 6, 9, 13, 19}) {
+  for (const int64_t keys : {1, 2, 3, 4, 5, 6, 7, 9, 13, 19}) {
     for (const int64_t columns : {1, 15, 16, 17, 33, 48, 67, 144}) {
       for (const int64_t rows : {int64_t{1}, width - 1, width, 2 * width + 3}) all.push_back({keys, columns, rows});
     }

@@ -64,7 +64,7 @@ TEST_P(RowKernelsTest, DequantizesEveryCodeWithEveryLayoutOfScales) {
     // The byte after the last column is unreadable.
     const test::GuardedBuffer memory(static_cast<size_t>((kRows - 1) * row_bytes + CeilDiv(n * bits, 8)),
                                      test::Place::kAtEnd);
-    // Rows of 65 columns have every code of 8 bits.
+    // With 65 columns, the rows together have every code of 8 bits.
     const auto code = [&](int64_t r, int64_t c) { return static_cast<uint8_t>((r * n + c) * 37 + 128); };
     for (int64_t r = 0; r < kRows; ++r) {
       for (int64_t c = 0; c < n; ++c) test::StoreCode(dtype, memory.data() + r * row_bytes, c, code(r, c));

@@ -65,7 +65,7 @@ TEST_P(StripKernelsTest, ScoresEqualTheDoubleProductForEveryTail) {
         [&](int64_t key, int64_t lane, int64_t c) { return double{k.at(key, c)} * panel.at(c, lane); });
     ExpectRaised(row_max, -kInf, s, keys, width());
   };
-  ForEachCase(check, Axis{"keys", {1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 12, 13, 15, 16, 17, 23, 24, 31, 32, 37}},
+  ForEachCase(check, Axis{"keys", {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 23, 24, 31, 32, 37}},
               Axis{"d", {1, 2, 3, 7, 8, 33, 64}}, Axis{"padding", {0, 3}}, Axis{"accumulate", {false, true}});
 }
 
@@ -84,7 +84,7 @@ TEST_P(StripKernelsTest, ProductEqualsTheDoubleProductForEveryTail) {
         [&](int64_t c, int64_t lane, int64_t key) { return double{v.at(key, c)} * p.at(key, lane); });
   };
   ForEachCase(check, Axis{"keys", {1, 2, 3, 8, 17, 40}},
-              Axis{"dv", {1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 12, 13, 15, 16, 17, 24, 31, 33}},
+              Axis{"dv", {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 24, 31, 33}},
               Axis{"scaled", {false, true}});
 }
 
@@ -361,7 +361,7 @@ TEST_P(StripKernelsTest, BiasTakesRowsOfEveryTypeAtEveryDistance) {
   };
   for (const DType dtype : kFloatTypes) {
     const int64_t in_a_line = 2048 / static_cast<int64_t>(SizeOf(dtype));
-    // Rows begin inside a cache line, or all lanes have one row. All, some or no lanes of a vector are in use.
+    // Rows begin inside a cache line, or all lanes share one row. All, some or no lanes of a vector are in use.
     ForEachCase(check, Axis{"type", {dtype}}, Axis<int64_t>{"distance", {0, in_a_line, in_a_line + 8, 200}},
                 Axis{"keys", {1, 15, 33, 63, 64, 65, 100, 128, 160}},
                 Axis{"rows", {width(), width() - 1, width() / 2, int64_t{1}}});

@@ -18,8 +18,8 @@ namespace fa::core::kernels {
 inline const KernelTable* tiles = nullptr;  ///< the table under test
 inline const KernelTable& Tiles() { return *tiles; }
 
-/// GetParam(): whether the kernels have the vectors of AVX-512 or the vectors of the portable level. The unit is
-/// emulated.
+/// GetParam() is true for kernels with the vectors of AVX-512, and false for kernels with the vectors of the portable
+/// level. The tile unit is emulated.
 class TileKernels : public testing::TestWithParam<bool> {
  public:
   static std::string Name(const testing::TestParamInfo<bool>& info) { return info.param ? "Avx512" : "Portable"; }

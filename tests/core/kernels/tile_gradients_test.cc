@@ -1,5 +1,6 @@
 // Tests, with emulated instructions, that the tile unit's loop of a backward has the bits of the kernels that compute
-// one product after the other. backward_kernels_test.cc and pair_softmax_test.cc compare those with double.
+// one product after the other. backward_kernels_test.cc and pair_softmax_test.cc compare those kernels with
+// computations in double.
 
 #include <array>
 #include <bit>
@@ -19,7 +20,7 @@ INSTANTIATE_TEST_SUITE_P(Vectors, TileGradients, testing::Values(false, true), T
 constexpr float kFactor = 0.3f;
 constexpr int64_t kLanes = 32, kChunk = TileAttendArgs::kKeys;
 
-/// What a backward computes of some strips: dQ [d][32], and P and dS rounded by lanes.
+/// The results of a backward for some strips: dQ [d][32], and P and dS in bf16. A word of P or dS has two lanes.
 struct Gradients {
   Gradients(int64_t strips, int64_t keys, int64_t d) {
     for (int64_t i = 0; i < strips; ++i) {

@@ -1,6 +1,6 @@
 // Tests, with emulated instructions, that the tile unit's loop of an indexer has the bits of the kernels that it
 // replaces: the product of scores, and then the sum over heads. strip_kernels_test.cc and indexer_kernels_test.cc
-// compare those with double.
+// compare the replaced kernels with computations in double.
 
 #include <bit>
 #include <cmath>
@@ -110,6 +110,24 @@ TEST_P(TileHeads, KeepTinySumsAndNan) {
     ASSERT_TRUE(std::isfinite(sums[2].at(0, key)));
   }
   ASSERT_TRUE(tiny) << "the case has no subnormal sum";
+}
+
+TEST_P(TileHeads, TakeWeightsThatAreNotFinite) {
+  Tokens x(3, 64, 64, 32);
+  x.weights[0].at(0, 40) = kNan;
+  x.weights[1].at(0, 40) = kInf;
+  const std::vector<Matrix> sums = x.ByLoop(), want = x.ByKernels();
+  int infinite = 0, nan = 0;
+  for (int64_t key = 0; key < kKeys; ++key) {
+    ASSERT_TRUE(std::isnan(sums[0].at(0, key)));
+    // inf times a product that ReLU made 0 is NaN.
+    ++(std::isnan(sums[1].at(0, key)) ? nan : infinite);
+    ASSERT_FALSE(std::isfinite(sums[1].at(0, key)));
+    ASSERT_EQ(std::isnan(sums[1].at(0, key)), std::isnan(want[1].at(0, key)));
+    ASSERT_TRUE(std::isfinite(sums[2].at(0, key)));
+  }
+  ASSERT_GT(infinite, 0);
+  ASSERT_GT(nan, 0);
 }
 
 }  // namespace

@@ -67,7 +67,7 @@ Tile PairsByTheManual(Tile c, const Tile& a, const Tile& b) {
   return c;
 }
 
-/// Computes TDPBSSD, TDPBSUD or TDPBUSD as the same manual defines them.
+/// Computes TDPBSSD, TDPBSUD or TDPBUSD as Intel's Software Developer's Manual defines them.
 Tile BytesByTheManual(Tile c, const Tile& a, const Tile& b, bool a_signed, bool b_signed) {
   const auto byte = [](const std::array<uint32_t, 16>& row, size_t i, bool is_signed) -> int64_t {
     const auto value = static_cast<uint8_t>(row[i / 4] >> i % 4 * 8);

@@ -76,8 +76,8 @@ TEST_P(TileKernels, TheBitsOfALaneDoNotDependOnTheWidth) {
   }
 }
 
-/// Strips of attend_tiles with their keys. Keys past `keys`, and some keys of strip 1, are masked. Strip 2 has
-/// no keys.
+/// Strips that attend_tiles computes, and their keys. Keys past `keys`, and some keys of strip 1, are masked. Strip 2
+/// has no keys.
 class Attended {
  public:
   static constexpr int64_t kStrips = 4, kKeys = 32, kEmpty = 2;
@@ -147,9 +147,9 @@ class Attended {
     return key < keys_ && key >= Begin(strip) * kKeys &&
            (strip != 1 || ((key + lane) % 5 != 0 && (lane < 16 || key >= kKeys)));
   }
-  /// Expects that O and the statistics agree with double.
+  /// Expects that O and the statistics agree with computations in double.
   void ExpectRight() const {
-    // A probability is off by half a last place of a bf16 with 8 bits, and by the polynomial's 7.5e-5. A sum of such
+    // The relative error of a probability is half an ulp of bf16, 2^-8, and the polynomial's 7.5e-5. A sum of rounded
     // probabilities has the same error. Sums of probabilities before rounding have the error 4e-6 of their polynomial.
     // Errors of scores come on top: a product of d terms of magnitude A is off by less than (d + 8) 2^-24 A.
     constexpr double kUnit = 0x1p-8 + 7.5e-5, kWholeUnit = 4e-6;

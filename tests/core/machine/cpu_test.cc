@@ -106,7 +106,7 @@ TEST(DetectIsa, IsWhatTheCpuReportsOrMoreWhereMoreIsAssumed) {
 TEST(HighestIsa, OfAarch64ComesFromTheKernelsWords) {
   constexpr uint64_t kAsimd = 1u << 1, kDotprod = 1u << 20, kI8mm = 1u << 13, kBf16 = 1u << 14;
   EXPECT_EQ(HighestIsa({.hwcap = kAsimd}), Isa::kNeon);
-  // Both features count only together with Dotprod.
+  // I8mm and BF16 count only together with Dotprod.
   EXPECT_EQ(HighestIsa({.hwcap = kAsimd, .hwcap2 = kI8mm | kBf16}), Isa::kNeon);
   EXPECT_EQ(HighestIsa({.hwcap = kAsimd | kDotprod}), Isa::kNeonDotprod);
   EXPECT_EQ(HighestIsa({.hwcap = kAsimd | kDotprod, .hwcap2 = kI8mm | kBf16}), Isa::kNeonBf16);

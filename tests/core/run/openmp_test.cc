@@ -111,7 +111,7 @@ TEST_F(SharedOpenMp, GraphsRunAsOnEveryExecutor) {
   EXPECT_EQ(executor.in_a_region.load(), tasks);
 }
 
-/// Arrivals with one input, which arrives at the second poll after `first` has run.
+/// Arrivals with one input. The input arrives at the second poll after `first` has become true.
 class ArrivesAfter final : public Arrivals {
  public:
   explicit ArrivesAfter(const std::atomic<bool>& first) : first_(first) {}
@@ -253,7 +253,7 @@ TEST_F(SharedOpenMp, OneThreadOfTheProgramHasTheTeamUntilItEnds) {
     return tasks;
   };
   EXPECT_EQ(tasks_in_a_region(), kThreads);
-  EXPECT_EQ(tasks_in_a_region(), kThreads);  // the thread of the earlier call has ended
+  EXPECT_EQ(tasks_in_a_region(), kThreads);  // the team is free again, because the earlier thread has ended
   EXPECT_EQ(TasksInARegion(), kThreads);
   EXPECT_EQ(tasks_in_a_region(), 0);
   EXPECT_EQ(TasksInARegion(), kThreads);

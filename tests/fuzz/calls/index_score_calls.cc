@@ -76,7 +76,7 @@ ScoreCase RandomScoreCase(uint64_t seed) {
   return c;
 }
 
-/// The tensors of a call. Rows that no sequence has are NaN.
+/// The tensors of a call. Rows that no sequence uses are NaN.
 class ScoreProblem {
  public:
   explicit ScoreProblem(const ScoreCase& c) : c_(c), row_sums_(PrefixSums(c.rows)), key_sums_(PrefixSums(c.keys)) {
@@ -120,8 +120,8 @@ class ScoreProblem {
   }
 
  private:
-  /// A score as double, and how far f32 may be off: a sum of d products in any order is off by d units, and a scale
-  /// adds one.
+  /// A score in double, and the error that f32 may have. A sum of d products in any order has at most d rounding
+  /// errors, and a scale adds one.
   struct Wanted {
     double score = -std::numeric_limits<double>::infinity(), allowed = 0;
   };
@@ -263,7 +263,7 @@ class ValueProblem {
       for (int64_t i = 0; i < c_.entries; ++i) sum += target_.Get(At(row * c_.entries + i));
       for (int64_t i = 0; i < c_.entries; ++i) AddTerm(row * c_.entries + i, sum, &want, &magnitude);
     }
-    // Terms are in double, so rounding to f32 is all but 2^-20 of the error.
+    // Terms are in double, so nearly the whole error comes from rounding the sum to f32.
     const double allowed = std::fabs(want) * kUnit * (1 + 0x1p-20) + magnitude * 0x1p-44;
     const double got = loss_.Get(0);
     if (std::fabs(got - want) <= allowed) return AssertionSuccess();

@@ -20,7 +20,7 @@ namespace fa::test {
 /// Copies of a call's tensors. Each lies in its own guarded buffer, and the call's arguments point to the copies.
 class MovedTensors {
  public:
-  /// Moves a tensor to one end of a buffer. Its dimensions get a random order and random gaps.
+  /// Moves a tensor to one end of a buffer. The tensor's dimensions get a random order and random gaps.
   void Move(const TensorField& field, RandomChoices* random);
   /// Works like Move, and makes all elements along `dimension` equal to the first one. They become equal by a stride of
   /// 0 or by copies.

@@ -20,7 +20,8 @@ constexpr uint64_t kCases = 12;  // the number of cases of each family
 // More cases are made until every argument was given, but no more than this.
 constexpr uint64_t kMostCases = 400;
 
-/// Returns the arguments of an operator that no call of the family has. For example, no int8 query takes "sink".
+/// Returns the arguments that an operator has, but that no call of the family gives. For example, no int8 query takes
+/// "sink".
 std::set<std::string> NeverGiven(std::string_view family) {
   if (family == "Prompt" || family == "Decode") return {"deq_scale1", "quant_scale1", "deq_scale2"};
   // ops/inference/infer/mutual_test.cc and scaled_test.cc make the calls of this operator with scales.

@@ -1,5 +1,5 @@
-// Tests every operator on an invented machine of two NUMA nodes, for which the context has two arenas of oneTBB. One
-// thread gives the same bits. After a deadlock a signal ends the program, so that the suite does not hang.
+// Tests every operator on an invented machine of two NUMA nodes, for which the context has two arenas of oneTBB. The
+// bits must equal those on one thread. After a deadlock a signal ends the program, so that the suite does not hang.
 #include <gtest/gtest.h>
 #include <tbb/global_control.h>
 #include <tbb/parallel_for.h>

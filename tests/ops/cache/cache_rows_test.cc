@@ -181,7 +181,8 @@ TEST(ScatterRows, EveryFormOnAnyNumberOfThreads) {
 TEST(ScatterRows, RowsThatDoNotStayInTheCaches) {
   const int64_t last_cache = std::max<int64_t>(sysconf(_SC_LEVEL3_CACHE_SIZE), 1 << 25);
   constexpr int64_t kPageRows = 37, kColumns = 656;
-  const int64_t rows = last_cache / 8 / kColumns, pages = rows / kPageRows;
+  // Rows of key and value together take just more than a quarter of the last cache.
+  const int64_t rows = last_cache / 8 / kColumns + 1, pages = rows / kPageRows;
   const auto places = static_cast<size_t>(pages * kPageRows * kColumns);
   std::vector<int8_t> key(static_cast<size_t>(rows * kColumns)), value(key.size());
   for (size_t i = 0; i < key.size(); ++i) {

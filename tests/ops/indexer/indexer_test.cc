@@ -1,6 +1,7 @@
 // Compares the lightning indexer's selection with the reference in double, on every instruction-set level.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <functional>
 #include <limits>
@@ -61,6 +62,7 @@ TEST(Indexer, HeadsOfWholeTiles) {
     c.tokens.dtype = DType::kBF16;
     c.tokens.lengths = {{tokens, 3}, {keys, 40}};
     c.tokens.slots = 40;
+    c.tokens.placement = {.place = tokens % 2 == 0 ? Place::kAtEnd : Place::kAtStart};
     Check(c);
   };
   ForEachCase(check, Axis{"tokens", {2, 3, 20, 37}}, Axis{"keys", {5, 97, 300}}, Axis{"heads", {32, 96}},
@@ -221,23 +223,67 @@ TEST(Indexer, AllScoresZero) {
 // Keys beyond the limit or the length hold NaN, and are not read. A non-finite key below the limit affects only the
 // rows that see it.
 TEST(Indexer, NonFiniteKeysAreSeenBelowTheLimitOnly) {
-  IndexerCase c{.heads = 3, .d = 16, .values = IndexerValues::kSmallIntegers};
-  c.tokens.lengths = {{4}, {40}};
-  c.tokens.slots = 40;
-  const IndexerCall clean(c);
-  reference::IndexerProblem values = MakeReferenceProblem(c);
-  values.k[38 * c.d + 5] = std::numeric_limits<double>::quiet_NaN();
-  const IndexerCall call(c, std::move(values));
-  for (const Isa isa : IsaLevels()) {
-    ASSERT_TRUE(clean.Run(ContextOf(isa)).ok());
-    ASSERT_TRUE(call.Run(ContextOf(isa)).ok());
-    const std::vector<double> want = ValuesOf(clean.Outputs(), "sparse_indices");
-    const std::vector<double> got = ValuesOf(call.Outputs(), "sparse_indices");
-    // Rows have limits 37 to 40. So the last two rows see key 38, whose score is NaN, and put it last.
-    for (int64_t x = 0; x < 2 * 40; ++x) ASSERT_EQ(got[x], want[x]) << IsaName(isa) << " " << x;
-    EXPECT_EQ(got[2 * 40 + 38], 38) << IsaName(isa);
-    EXPECT_EQ(got[3 * 40 + 39], 38) << IsaName(isa);
+  // With whole tiles of heads, levels with a tile unit score the keys in a loop of their own.
+  IndexerCase few{.heads = 3, .d = 16}, whole_tiles{.heads = 32, .d = 32};
+  whole_tiles.tokens.dtype = DType::kBF16;
+  for (IndexerCase c : {few, whole_tiles}) {
+    c.values = IndexerValues::kSmallIntegers;
+    c.tokens.lengths = {{4}, {40}};
+    c.tokens.slots = 40;
+    const IndexerCall clean(c);
+    reference::IndexerProblem values = MakeReferenceProblem(c);
+    values.k[38 * c.d + 5] = std::numeric_limits<double>::quiet_NaN();
+    const IndexerCall call(c, std::move(values));
+    for (const Isa isa : IsaLevels()) {
+      ASSERT_TRUE(clean.Run(ContextOf(isa)).ok());
+      ASSERT_TRUE(call.Run(ContextOf(isa)).ok());
+      const std::vector<double> want = ValuesOf(clean.Outputs(), "sparse_indices");
+      const std::vector<double> got = ValuesOf(call.Outputs(), "sparse_indices");
+      // Rows have limits 37 to 40. So the last two rows see key 38, whose score is NaN, and put it last.
+      for (int64_t x = 0; x < 2 * 40; ++x) ASSERT_EQ(got[x], want[x]) << IsaName(isa) << " " << x;
+      EXPECT_EQ(got[2 * 40 + 38], 38) << IsaName(isa);
+      EXPECT_EQ(got[3 * 40 + 39], 38) << IsaName(isa);
+    }
   }
+}
+
+// Infinity and NaN in the weight of one head, in a loop over whole tiles of heads and in the other kernels. A weight of
+// inf times a product that ReLU made 0 is NaN.
+TEST(Indexer, WeightsThatAreNotFinite) {
+  constexpr double kNan = std::numeric_limits<double>::quiet_NaN(), kInf = std::numeric_limits<double>::infinity();
+  const auto check = [&](int64_t tokens, int64_t heads, double weight) {
+    IndexerCase c{.heads = heads, .d = 32, .f32_weights = true, .f32_values = true};
+    c.tokens.dtype = DType::kBF16;
+    c.tokens.lengths = {{tokens}, {6}};
+    c.tokens.slots = 6;
+    c.tokens.causal = false;
+    reference::IndexerProblem values = MakeReferenceProblem(c);
+    for (double& q : values.q) q = 1;
+    for (double& w : values.weights) w = 1;
+    // Only token 1 has the weight. The keys' products are 32 times 1, -1, 0, 2, -3 and 4.
+    values.weights[static_cast<size_t>(2 * heads - 1)] = weight;
+    constexpr double kKeys[] = {1, -1, 0, 2, -3, 4};
+    for (int64_t key = 0; key < 6; ++key) std::fill_n(values.k.begin() + key * c.d, c.d, kKeys[key]);
+    const IndexerCall call(c, std::move(values));
+    const double all = 32.0 * static_cast<double>(heads);
+    for (const Isa isa : IsaLevels()) {
+      ASSERT_TRUE(call.Run(ContextOf(isa)).ok());
+      const std::vector<double> got = ValuesOf(call.Outputs(), "sparse_values");
+      for (int64_t token = 0; token < tokens; ++token) {
+        const auto value = [&](int64_t slot) { return got[static_cast<size_t>(token * 6 + slot)]; };
+        if (token != 1) {
+          for (const int64_t slot : {0, 1, 2}) ASSERT_EQ(value(slot), all * (slot == 0 ? 4 : slot == 1 ? 2 : 1));
+          for (const int64_t slot : {3, 4, 5}) ASSERT_EQ(value(slot), 0) << IsaName(isa);
+          continue;
+        }
+        for (const int64_t slot : {0, 1, 2}) {
+          ASSERT_TRUE(weight > 0 ? value(slot) == kInf : std::isnan(value(slot))) << IsaName(isa) << " " << slot;
+        }
+        for (const int64_t slot : {3, 4, 5}) ASSERT_TRUE(std::isnan(value(slot))) << IsaName(isa) << " " << slot;
+      }
+    }
+  };
+  ForEachCase(check, Axis{"tokens", {2, 5}}, Axis{"heads", {3, 32}}, Axis{"weight", {kInf, kNan}});
 }
 
 TEST(Indexer, RandomCases) {

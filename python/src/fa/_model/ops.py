@@ -173,8 +173,22 @@ def _selected(query: Tensor, key: Tensor, value: Tensor, call: ModelCall) -> Ten
     if call.dropout_state is not None:
         return _of_pairs(query, key, value, call)
     if 0 < rows <= selection.FEW_ROWS and selection.is_short(call, query, key):
-        return _decode(*selection.gathered(query, key, value, call)).view(-1, rows, query.shape[1], value.shape[3])
+        return _of_listed(query, key, value, call)
     return _of_pairs(query, key, value, call)
+
+
+def _of_listed(query: Tensor, key: Tensor, value: Tensor, call: ModelCall) -> Tensor:
+    """Computes few rows by _fa.decode. Each row is a sequence, and each key that it lists is a page."""
+    out = query.new_empty((query.shape[0], query.shape[2], query.shape[1], value.shape[3]))
+    elements = selection.of_elements(key.shape[2], call)
+    for *of_element, (places, own), result in zip(query, key, value, elements, out, strict=True):
+        inputs = dict(zip("qkv", map(selection.rows_first, of_element), strict=True)) | {"block_table": places}
+        dropped = None if own.dense_mask is None else inverted(own.dense_mask)
+        inputs |= {"dense_mask": dropped, "pse": own.pse, "sink": own.sink}
+        options, lengths = own.decode_options("BNSD", _EVERY_KEY), [places.shape[1]] * len(places)
+        with own_names(NAMES):
+            compute(_fa.decode, inputs, {"out": result.unsqueeze(2)}, options, (), lengths)
+    return out
 
 
 def _of_pairs(query: Tensor, key: Tensor, value: Tensor, call: ModelCall) -> Tensor:

@@ -3,7 +3,7 @@
 For layers of full attention, the new keys are written into the pages, and decode then reads all keys in place. The
 indices with which transformers would gather the keys say where the pages are. For layers with a window, transformers
 gathers the keys, at most a window per request. For prompts without earlier tokens, the keys are the layer's own. In
-these two cases, requests are computed as packed sequences. So are all requests of transformers 5.16 and 5.17, which
+these two cases, requests are computed as packed sequences. So are all requests of transformers 5.16 to 5.18, which
 gather the keys of every layer.
 """
 
@@ -79,9 +79,12 @@ def _attend_gathered(
     call: ModelCall,
     keywords: dict[str, Any],
 ) -> Tensor:
-    """Computes what attend_pages returns, with a cache of transformers 5.16 or 5.17."""
-    window = cache.sliding_windows[layer]
-    full = window == 1  # of layers without a window
+    """Computes what attend_pages returns, with a cache of transformers 5.16 to 5.18."""
+    if hasattr(cache, "layer_to_allocator"):  # of transformers 5.18
+        window = getattr(cache.layer_to_allocator[layer], "sliding_window", None)
+    else:
+        window = cache.sliding_windows[layer]
+    full = window in (None, 1)  # 1 stands for no window
     gathered = cache.update(key, value, layer, keywords["read_index"], keywords["write_index"])
     key, value = (rows.transpose(0, 1)[None] for rows in gathered)
     ends_k = keywords["cu_seq_lens_k"]
@@ -108,9 +111,9 @@ def attend_pages(
         call: a ModelCall with scale, softcap and sink.
         keywords: read_index, write_index, cu_seq_lens_q and cu_seq_lens_k, by which transformers describes the batch.
     """
-    if not hasattr(cache, "layer_to_allocator"):
+    allocator = getattr(cache, "layer_to_allocator", {}).get(layer)
+    if not hasattr(allocator, "layer_type"):
         return _attend_gathered(layer, query, key, value, cache, call, keywords)
-    allocator = cache.layer_to_allocator[layer]
     if allocator.layer_type == _FULL_ATTENTION and keywords["read_index"][allocator.index].numel() > 0:
         k_pages, v_pages = allocator.get_cache_for_block_table(layer)
         write_index = keywords["write_index"][allocator.index]

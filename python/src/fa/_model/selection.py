@@ -1,5 +1,5 @@
 """Attention in which each query row looks only at a list of keys, because the model has selected them. The lists become
-a mask of pairs, or, for few rows, the listed keys are gathered.
+a mask of pairs. Few rows read the listed keys where they lie, as pages of one key.
 
 `lists` is an integer tensor [B, H, Sq, K]. If `block` is 0, an entry names a key. Otherwise an entry names a block of
 `block` keys, and a negative entry names nothing. The order and repetition of entries change nothing.
@@ -71,29 +71,27 @@ def groups(call: Any, heads: int, heads_kv: int) -> Iterator[tuple[slice, slice,
 
 
 def is_short(call: Any, query: Tensor, key: Tensor) -> bool:
-    """Returns whether the rows together list fewer than a quarter of all keys. Gathering reads and writes each listed
-    key before attention reads it. With longer lists, one pass over all keys is faster (measured on Zen 4)."""
-    return 4 * query.shape[2] * call.lists.shape[3] * max(call.block, 1) < key.shape[2]
+    """Returns whether the rows together list fewer than half of all keys. Each row then reads its listed keys where they
+    lie. Otherwise one pass over all keys for all rows is faster (measured on Zen 4)."""
+    return 2 * query.shape[2] * call.lists.shape[3] * max(call.block, 1) < key.shape[2]
 
 
-def gathered(query: Tensor, key: Tensor, value: Tensor, call: Any) -> tuple[Tensor, Tensor, Tensor, Any]:
-    """Returns query, key, value and call for a batch in which each row is a sequence of its own, whose keys are the
-    listed ones. `call` is a ModelCall with one list for all heads."""
-    batch, _, rows, _ = query.shape
-    places, seen = _places(call.lists[:, 0], call.block, key.shape[2])
+def of_elements(keys: int, call: Any) -> Iterator[tuple[Tensor, Any]]:
+    """Divides a call with one list for all heads into calls for each batch element, in which each row is a sequence of
+    its own, whose keys are the listed ones. Yields (the places of the keys, int32 [Sq, L]; the call)."""
+    places, seen = _places(call.lists[:, 0], call.block, keys)
     if call.rows is not None:
         begins, ends = call.rows[:, 0].split(1, -1)
         seen = seen & (begins <= places) & (places < ends)
     seen = seen[:, None]
     if call.dense_mask is not None:
         seen = seen & _of_pairs(call.dense_mask, places)
-    call = call._replace(
-        rows=None,
-        dense_mask=None if bool(seen.all()) else _rows_apart(seen),
-        pse=None if call.pse is None else _rows_apart(_of_pairs(call.pse, places)),
-        lists=None,
-    )
-    return _rows_apart(query), _listed(key, places), _listed(value, places), call
+    bias = None if call.pse is None else _of_pairs(call.pse, places)
+    every = bool(seen.all())
+    for i, of_rows in enumerate(places.int()):
+        mask = None if every else rows_first(seen[i])
+        own_bias = None if bias is None else rows_first(bias[i])
+        yield of_rows, call._replace(rows=None, lists=None, dense_mask=mask, pse=own_bias)
 
 
 def _blocks(block: int, keys: int) -> int:
@@ -120,16 +118,6 @@ def _of_pairs(tensor: Tensor, places: Tensor) -> Tensor:
     return words.bits_at(every, at) if tensor.dtype == torch.int64 else every.gather(-1, at)
 
 
-def _rows_apart(tensor: Tensor) -> Tensor:
-    """Returns a tensor [B, N, Sq, D] as [B Sq, N, 1, D], with one batch element per row."""
-    return tensor.transpose(1, 2).flatten(0, 1).unsqueeze(2)
-
-
-def _listed(tensor: Tensor, places: Tensor) -> Tensor:
-    """Returns the rows of a tensor [B, N, Sk, D] at the keys in `places` [B, Sq, L], as [B Sq, N, L, D]."""
-    _, heads, _, size = tensor.shape
-    result = tensor.new_empty(*places.shape, heads, size)
-    for of_sequence, chosen, out in zip(tensor.transpose(1, 2), places, result, strict=True):
-        for row, out_of_row in zip(chosen, out, strict=True):
-            torch.index_select(of_sequence, 0, row, out=out_of_row)  # fast, because the dimension is 0
-    return result.flatten(0, 1).transpose(1, 2)
+def rows_first(tensor: Tensor) -> Tensor:
+    """Returns a tensor [N, S, D] as [S, N, 1, D], with one sequence, or one page, per row."""
+    return tensor.transpose(0, 1).unsqueeze(2)

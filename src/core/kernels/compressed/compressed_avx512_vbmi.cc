@@ -1,5 +1,5 @@
-// This source is compiled with AVX512_VBMI, which all CPUs of this level but one generation have. For that generation,
-// compressed_avx512_bf16.cc gives the same bits.
+// This source is compiled with AVX512_VBMI. Of the CPUs of this level, only one generation (Cooper Lake) lacks
+// AVX512_VBMI. There compressed_avx512_bf16.cc serves, with the same bits.
 #include "core/kernels/compressed/group_order.h"
 #include "core/kernels/levels/kernel_level.h"
 

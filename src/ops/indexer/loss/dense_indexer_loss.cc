@@ -67,8 +67,8 @@ struct DenseLossProgram {
 };
 
 /// One worker's memory.
-struct Scratch {
-  Scratch(ops::Carver& carver, const DenseLossProgram& program);
+struct DenseLossScratch {
+  DenseLossScratch(ops::Carver& carver, const DenseLossProgram& program);
 
   ops::IndexerGradient::Token* tokens;
   float *panels, *panels_rope;  ///< the attention's queries, head after head
@@ -83,7 +83,7 @@ struct Scratch {
   float** targets;
 };
 
-Scratch::Scratch(ops::Carver& carver, const DenseLossProgram& program) {
+DenseLossScratch::DenseLossScratch(ops::Carver& carver, const DenseLossProgram& program) {
   const ops::LossAttention& attention = program.problem.attention;
   const int64_t width = program.width(), d = program.problem.shape.d, block_k = program.plan.block_k;
   const bool widens = program.form == ops::KeyForm::kF32;
@@ -111,7 +111,7 @@ Scratch::Scratch(ops::Carver& carver, const DenseLossProgram& program) {
 
 size_t ScratchBytes(const DenseLossProgram& program) {
   ops::Carver carver(nullptr);
-  static_cast<void>(Scratch(carver, program));
+  static_cast<void>(DenseLossScratch(carver, program));
   return carver.used();
 }
 
@@ -148,13 +148,13 @@ class DenseLossTile {
 
  private:
   void RunGroup(int64_t number, int worker) const;
-  void BeginAttention(const Group& group, const Scratch& scratch) const;
-  void Probabilities(const Group& group, tiling::Interval keys, const Scratch& scratch) const;
-  void SumProbabilities(const Group& group, const Scratch& scratch) const;
-  void RunBlock(const Group& group, tiling::Interval keys, const Scratch& scratch,
+  void BeginAttention(const Group& group, const DenseLossScratch& scratch) const;
+  void Probabilities(const Group& group, tiling::Interval keys, const DenseLossScratch& scratch) const;
+  void SumProbabilities(const Group& group, const DenseLossScratch& scratch) const;
+  void RunBlock(const Group& group, tiling::Interval keys, const DenseLossScratch& scratch,
                 ops::OrderedCommit::Turn& turn) const;
   void AddToken(const Group& group, int64_t i, tiling::Interval keys, const RowBlock& rows,
-                const Scratch& scratch) const;
+                const DenseLossScratch& scratch) const;
 
   /// Returns a tensor's rows of keys for the kernels: in place, or widened to f32 in `to`.
   [[nodiscard]] RowBlock KeyRows(const layout::RowsView& tensor, const Group& group, int64_t head,
@@ -182,7 +182,7 @@ RowBlock DenseLossTile::KeyRows(const layout::RowsView& tensor, const Group& gro
 }
 
 /// For every head, packs the queries and statistics of the group's tokens for one strip.
-void DenseLossTile::BeginAttention(const Group& group, const Scratch& scratch) const {
+void DenseLossTile::BeginAttention(const Group& group, const DenseLossScratch& scratch) const {
   const ops::LossAttention& attention = problem_.attention;
   const StripKernels& kernels = program_.lanes;
   const DType dtype = problem_.shape.dtype;
@@ -206,7 +206,7 @@ void DenseLossTile::BeginAttention(const Group& group, const Scratch& scratch) c
 }
 
 /// Computes p[key][token], the mean over the heads of the attention's probabilities.
-void DenseLossTile::Probabilities(const Group& group, tiling::Interval keys, const Scratch& scratch) const {
+void DenseLossTile::Probabilities(const Group& group, tiling::Interval keys, const DenseLossScratch& scratch) const {
   const ops::LossAttention& attention = problem_.attention;
   const StripKernels& kernels = program_.lanes;
   const int64_t count = keys.end - keys.begin, width = kernels.width,
@@ -234,7 +234,7 @@ void DenseLossTile::Probabilities(const Group& group, tiling::Interval keys, con
   }
 }
 
-void DenseLossTile::SumProbabilities(const Group& group, const Scratch& scratch) const {
+void DenseLossTile::SumProbabilities(const Group& group, const DenseLossScratch& scratch) const {
   const int64_t tokens = Tokens(group), end = Limit(group, tokens - 1), width = program_.width();
   for (int64_t key = 0; key < end; key += program_.plan.block_k) {
     const tiling::Interval keys{key, std::min(key + program_.plan.block_k, end)};
@@ -248,7 +248,7 @@ void DenseLossTile::SumProbabilities(const Group& group, const Scratch& scratch)
 
 /// Computes the loss and the gradients of one token and a block of keys.
 void DenseLossTile::AddToken(const Group& group, int64_t i, tiling::Interval keys, const RowBlock& rows,
-                             const Scratch& scratch) const {
+                             const DenseLossScratch& scratch) const {
   const ops::IndexerGradient& gradient = program_.gradient;
   const ops::IndexerGradient::Token& token = scratch.tokens[i];
   const int64_t count = keys.end - keys.begin, width = program_.width();
@@ -262,7 +262,7 @@ void DenseLossTile::AddToken(const Group& group, int64_t i, tiling::Interval key
   gradient.AddQuerySide(rows, count, scratch.scores, scratch.products, token);
 }
 
-void DenseLossTile::RunBlock(const Group& group, tiling::Interval keys, const Scratch& scratch,
+void DenseLossTile::RunBlock(const Group& group, tiling::Interval keys, const DenseLossScratch& scratch,
                              ops::OrderedCommit::Turn& turn) const {
   const ops::IndexerShape& shape = problem_.shape;
   const ops::IndexerGradient& gradient = program_.gradient;
@@ -292,7 +292,7 @@ void DenseLossTile::RunBlock(const Group& group, tiling::Interval keys, const Sc
 
 void DenseLossTile::RunGroup(int64_t number, int worker) const {
   ops::Carver carver(workspace_ + program_.scratch + static_cast<size_t>(worker) * program_.scratch_bytes);
-  const Scratch scratch(carver, program_);
+  const DenseLossScratch scratch(carver, program_);
   const Group& group = program_.plan.groups[static_cast<size_t>(number)];
   const int64_t tokens = Tokens(group), end = Limit(group, tokens - 1);
   const auto at = [&](int64_t i) { return ops::SparseToken{group.sequence, group.rows.begin + i}; };

@@ -261,6 +261,11 @@ std::vector<Feature> Biases() {
       Biased("PseRowBroadcastBatch", Usual(), PseForm::kRow, PseType::kAddThenScale, true),
       Biased("PseFullPacked", Packed(), PseForm::kFull, PseType::kScaleThenAdd),
       Biased("PseRowPacked", Packed(), PseForm::kRow, PseType::kAddThenScale),
+      With("PseRowPackedFirstSequenceWithoutKeys", Packed(),
+           [](ForwardCase* c) {
+             SetPse(c, PseForm::kRow, PseType::kScaleThenAdd);
+             c->lengths = {{3, 9, 5}, {0, 13, 7}};
+           }),
       Changed("PseWithoutItsGradient", Usual(),
               [](BackwardCase* c) {
                 SetPse(&c->forward, PseForm::kFull, PseType::kScaleThenAdd);

@@ -2,8 +2,11 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstring>
 #include <iterator>
 #include <limits>
+#include <optional>
+#include <utility>
 #include <vector>
 
 #include "fa/view.h"
@@ -11,6 +14,7 @@
 #include "support/cases/random_token_case.h"
 #include "support/compressed_number.h"
 #include "support/execution/contexts.h"
+#include "support/guarded_buffer.h"
 
 namespace fa::test {
 namespace {
@@ -336,6 +340,84 @@ TEST(CompressedDecode, BitsFollowFromTheSequenceAlone) {
           of_second.lse.erase(of_second.lse.begin(), of_second.lse.begin() + std::ssize(of_second.lse) / 2);
           EXPECT_TRUE(SameBits(OutputsOf(alone, ContextOf(isa, 2)), of_second)) << second << IsaName(isa);
         }
+      }
+    }
+  }
+}
+
+/// Scales or offsets of keys and groups, [B, N, S, groups], copied to a layout of their own.
+struct LaidNumbers {
+  /// @param gap  the number of floats between two keys; without a value, the keys of a group lie next to each other
+  LaidNumbers(const TensorView& from, std::optional<int64_t> gap)
+      : view{nullptr, DType::kF32, from.shape, StrideOf(from.shape, gap)}, floats(Bytes(view), Place::kAtEnd) {
+    for (int64_t x = 0; x < from.shape[0] * from.shape[1] * from.shape[2] * from.shape[3]; ++x) {
+      int64_t rest = x, at = 0, to = 0;
+      for (int dim = 3; dim >= 0; rest /= from.shape[dim--]) {
+        at += rest % from.shape[dim] * from.stride[dim];
+        to += rest % from.shape[dim] * view.stride[dim];
+      }
+      std::memcpy(floats.data() + to * sizeof(float), static_cast<const float*>(from.data) + at, sizeof(float));
+    }
+    view.data = floats.data();
+  }
+
+  TensorView view;
+  GuardedBuffer floats;
+
+ private:
+  static Dims StrideOf(const Dims& shape, std::optional<int64_t> gap) {
+    const int64_t key = gap ? shape[3] + *gap : 1, group = gap ? 1 : shape[2], head = shape[2] * shape[3];
+    const int64_t apart = gap ? shape[2] * key : head;
+    return {shape[1] * apart, apart, key, group};
+  }
+  static size_t Bytes(const TensorView& of) {
+    int64_t last = 0;
+    for (int dim = 0; dim < 4; ++dim) last += (of.shape[dim] - 1) * of.stride[dim];
+    return static_cast<size_t>(last + 1) * sizeof(float);
+  }
+};
+
+/// Compares scales of keys and groups in several layouts, with keys in one tensor and in pages.
+void ExpectTheBitsOfEveryStride(DecodeCase c) {
+  const DecodeProblem problem(c);
+  c.keys = KeyForm::kPages;
+  c.scales_of_keys = true;
+  const DecodeProblem in_pages(c);
+  const DecodeAttentionArgs own = problem.args();
+  for (const Isa isa : IsaLevels()) {
+    const ForwardOutputs want = OutputsOf(problem, ContextOf(isa, 1));
+    for (const std::optional<int64_t> gap : {std::optional<int64_t>(0), std::optional<int64_t>(3), {}}) {
+      const LaidNumbers k_scale(own.k_scale, gap), v_scale(own.v_scale, gap);
+      const LaidNumbers k_offset(c.antiquant_offset ? own.k_offset : own.k_scale, gap);
+      const LaidNumbers v_offset(c.antiquant_offset ? own.v_offset : own.v_scale, gap);
+      for (const DecodeProblem* of : {&problem, &in_pages}) {
+        DecodeAttentionArgs args = of->args();
+        args.k_scale = k_scale.view;
+        args.v_scale = v_scale.view;
+        if (c.antiquant_offset) args.k_offset = k_offset.view;
+        if (c.antiquant_offset) args.v_offset = v_offset.view;
+        ASSERT_TRUE(DecodeAttention(args, of->options(), ContextOf(isa, 3)).ok());
+        EXPECT_TRUE(SameBits(of->Outputs(), want)) << c << IsaName(isa) << " gap " << gap.value_or(-1);
+      }
+    }
+  }
+}
+
+// Kernels read scales of groups where they lie if the groups of a key lie next to each other. The bits are the same as
+// with other strides, on any number of threads and in pages.
+TEST(CompressedDecode, TheBitsDependOnNoStrideOfTheScalesOfGroups) {
+  int n = 0;
+  for (const auto& [d, dv] : std::vector<std::pair<int64_t, int64_t>>{{128, 128}, {256, 128}, {128, 64}, {64, 256}}) {
+    for (const int64_t group : {32, 64, 128}) {
+      for (const DType dtype : kQueryTypes) {
+        const int64_t heads = int64_t{1} << (++n % 4);
+        DecodeCase c = MakeCompressedCase(DType::kI4x8, Quantization::kPerTokenAndGroup, heads, {41, 1, 1100}, dtype);
+        c.dense.d = d;
+        c.dense.dv = dv;
+        c.group_columns = group;
+        c.antiquant_offset = n / 4 % 2 == 0;
+        c.dense.seed = n;
+        ExpectTheBitsOfEveryStride(c);
       }
     }
   }

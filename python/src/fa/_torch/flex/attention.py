@@ -163,7 +163,7 @@ def _slab_backward(call, rows, key, value, query, out, d_out, top, total, bias, 
     inputs |= {"out": out, "softmax_max": top, "softmax_sum": total, "d_out": d_out}
     results = {f"d{name}": empty_like(t) for name, t in (("q", query), ("k", key), ("v", value))}
     if need_bias:
-        results["dslopes" if call.is_slopes else "dpse"] = torch.empty(bias.shape)
+        results["dslopes" if call.is_slopes else "dpse"] = torch.empty_like(bias, memory_format=torch.contiguous_format)
     compute(_fa.backward, inputs, results, call.options(rows))
     return results.values()
 
