@@ -2,8 +2,8 @@
 
 Tensors are bf16 [1, 2, S, 128]. Each row of blocks keeps the same share of the blocks, drawn at random. A figure is the
 time of a call with the mask divided by the time of the same call without one. `making` is the time to make the mask.
-Calls of all shares take turns, and times are taken as pair_masks.py takes them. Before the timing, results are compared
-with those of a bool tensor.
+Calls of all shares take turns. A time is the smallest CPU time of all threads over the rounds, as in pair_masks.py.
+Before the timing, each result is compared with the result of a call that gets the mask as a bool tensor.
 """
 
 import argparse
@@ -19,7 +19,7 @@ KEPT = {"1": 1, "1/2": 2, "1/4": 4, "1/8": 8, "1/16": 16}  # {share: one block o
 
 
 def blocks_of(count, of):
-    """@return bool [1, HEADS, count, count], where each row keeps one of `of` blocks"""
+    """@return bool [1, HEADS, count, count], where each row keeps count // of blocks"""
     order = torch.rand(1, HEADS, count, count).argsort(-1)
     return order < count // of
 

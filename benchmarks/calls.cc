@@ -1,6 +1,6 @@
 // Times what a call costs besides its kernels, on one thread. For one head of 1 to 64 rows, this program times a call
-// that plans, and the run of an existing plan. For up to 2^20 packed sequences of four rows, it times planning and
-// running separately.
+// that includes planning, and the run of an existing plan. For up to 2^20 packed sequences of four rows, it times
+// planning and running separately.
 //
 //   build/release/benchmarks/calls_benchmark
 

@@ -48,8 +48,8 @@ class Case:
         return sum(max(0, min(at, self.sk - 1) - max(0, at - back) + 1) for at in last)
 
     def flops(self):
-        """Returns the FLOPs of the kept pairs: 2 D per pair and product. The forward has two products, the backward
-        five."""
+        """Returns the FLOPs of the kept pairs: 2 D per pair and matrix product. The forward has two matrix
+        products, and the backward five."""
         products = 2 if self.operation == "forward" else 5
         return 2.0 * products * self.batch * self.heads * self.kept_pairs() * self.d
 

@@ -7,8 +7,8 @@
 Peers take turns call after call. First their results are compared with a computation in double. A round in which other
 programs were busy is thrown away. --quick needs no build folder. It measures the installed Python package of fa and the
 installed PyTorch, and prints a table. Otherwise the peers are the programs of the build folder and every library that
-is installed. A run stops when its budget is used up. The next run with the same file continues there. report.py makes
-tables and plots of the file.
+is installed. A run stops when its budget is used up. The next run with the same --out file continues with the cases
+that are missing in the file. report.py makes tables and plots of the file.
 """
 
 import argparse
@@ -35,8 +35,8 @@ from torch_install import offer_torch, why_unusable
 # The pause between two peers, because threads of the first peer may still spin for some milliseconds.
 SETTLE_SECONDS = 0.03
 ROUND_SECONDS = 0.25
-# How many seconds the memory of a decode is read before and after every round. In this time, the keys and values are
-# read several times.
+# How many seconds a peer reads the keys and values of a decode before and after every round. This time is long enough
+# to read all of them several times.
 READ_SECONDS = 0.1
 # The seconds for which the machine's peak is measured before and after every round.
 PEAK_SECONDS = 0.05
@@ -98,8 +98,8 @@ class Driver:
         return entry
 
     def reads(self, case):
-        """Returns whether peers measure, for this case, how fast they read memory. This needs a library of the build
-        folder."""
+        """Returns whether peers measure, for this case, how fast they read memory. The measurement needs a library
+        of the build folder."""
         return is_bound_by_memory(case) and os.path.exists(reading_library(self.args.build))
 
     def prepare(self, name, case, folder, expected):
@@ -261,7 +261,7 @@ def parse_arguments():
 
 
 def leave_out_missing(args, vendor):
-    """Removes peers that cannot be started from args.peers. @return {name: reason}. On CPUs on which MKL is locked,
+    """Removes from args.peers the peers that cannot be started. @return {name: reason}. On CPUs on which MKL is locked,
     PyTorch is left out if the library that unlocks MKL is missing."""
     left_out = {}
     with_torch = {name for name in args.peers if "torch" in KINDS[name].modules}

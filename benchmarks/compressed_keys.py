@@ -3,9 +3,9 @@
     compressed_keys.py --threads 2 --out build/benchmarks/results.json
 
 fa reads int8 and e4m3 with a scale per key and head, and int4 with a scale per key and 32 columns. ggml reads q8_0 and
-q4_0. ONNX Runtime's GroupQueryAttention and OpenVINO's stateful attention read int8. PyTorch first makes bf16 of some
-sequences. Results are compared with attention of the numbers before their compression. All calls take turns in one
-process. A peer that is not installed is left out. report.py writes the table.
+q4_0. ONNX Runtime's GroupQueryAttention and OpenVINO's stateful attention read int8. PyTorch first converts the keys
+and values of one sequence or of all to bf16. Results are compared with attention to the uncompressed keys and values.
+All calls take turns in one process. A peer that is not installed is left out. report.py writes the table.
 """
 
 import argparse
@@ -55,7 +55,7 @@ def rounded(x, largest, columns):
 
 
 def error_of(x, codes, scales):
-    """Returns how far the numbers of codes are from x, as a fraction of the norm of x."""
+    """Returns the norm of the error of the decompressed codes, divided by the norm of x."""
     return distance([codes.unflatten(-1, (scales.shape[-1], -1)) * scales.unsqueeze(-1)], [x])
 
 
@@ -79,7 +79,7 @@ def packed(integers):
 
 
 def own_sides(q, k, v, formats):
-    """Returns fa's sides."""
+    """Returns {name: Side} for fa: decodes of bf16, int8, e4m3 and int4."""
     wide = [x.bfloat16() for x in (k, v)]
     stored = {"int8": [(codes.to(torch.int8), scales) for codes, scales in formats.int8], "e4m3": formats.e4m3,
               "int4": [(packed(codes), scales) for codes, scales in formats.int4]}
@@ -96,7 +96,8 @@ def own_sides(q, k, v, formats):
 
 
 def torch_sides(q, k, v, formats):
-    """Returns PyTorch's sides: each makes bf16 of one sequence or of all, and calls the kernel that is the fastest."""
+    """Returns PyTorch's sides. Compressed keys and values are first converted to bf16, one sequence at a time or all at
+    once, and then the flash kernel or two matrix products compute attention. The fastest of these ways is chosen."""
     batch, heads_kv = k.shape[:2]
     grouped = q.view(batch, heads_kv, -1, q.shape[-1])
 
@@ -196,7 +197,7 @@ def output_of(result, shape):
 
 
 def limit_of(side):
-    """Returns how far a result may be from attention of the numbers before their compression, as a fraction of its
+    """Returns how far a result may be from attention to the uncompressed keys and values, as a fraction of the result's
     norm. Errors of K and V are independent, and each changes the output by its own fraction. A peer may compress Q as
     it compresses K. Queries, probabilities and the output may be rounded to bf16. The factor 2 covers how far a
     sample's error may be from the expected one."""

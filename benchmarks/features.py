@@ -1,6 +1,6 @@
 """Measures how much slower a feature makes a call: benchmarks/features.py [--threads N] [--rounds N]
 
-A figure is the time per computed pair of query and key with the feature, divided by this time in a plain call. Both
+A figure is the time per computed pair of query and key with the feature, divided by the same time of a plain call. Both
 calls have two heads and run in one process. They take turns, and the best round of each counts. A pse is a dense bias
 per head, in the named type. The mask is [S,S] and drops a tenth of the pairs. Dropped pairs are computed too. Dropout
 keeps 90 % of the pairs. TND has four sequences of 93 to 1377 rows. Before the timing, rows of the output and of dQ are

@@ -2,9 +2,10 @@
 
     python benchmarks/flex_attention.py [--rows 2048] [--repeats 7] [--threads 1]
 
-PyTorch has no gradient of flex_attention on CPUs, so gradients are compared with scaled_dot_product_attention and a mask
-of all pairs. Both sides run in turn in one process, and their results are compared. The program prints the smallest CPU
-time of all threads in milliseconds. PyTorch's function needs a C++ compiler, and half a minute to compile each case.
+PyTorch has no gradient of flex_attention on CPUs, so gradients are compared with scaled_dot_product_attention and a
+dense bool mask. Both sides run in turn in one process, and their results are compared. The program prints the smallest
+CPU time of all threads in milliseconds. PyTorch's function needs a C++ compiler, and half a minute to compile each
+case.
 """
 
 import argparse
@@ -37,7 +38,7 @@ def documents_of(rows):
 
 
 def shuffled_of(rows):
-    """Returns a mask that keeps no intervals."""
+    """Returns a mask in which the kept keys of a row form no interval."""
     names = torch.arange(rows) % 7
     return lambda b, h, i, j: names[i] == names[j]
 

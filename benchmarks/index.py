@@ -1,4 +1,4 @@
-"""Writes the list of CPUs that have results: README.md, in the folder that has a folder per CPU."""
+"""Writes README.md, the list of the CPUs that have results, into a folder that has one folder per CPU."""
 
 import os
 

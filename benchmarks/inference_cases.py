@@ -74,7 +74,7 @@ def fused_chunk(dtype):
         return scaled_dot_product_attention(q, k, v, attn_mask=bias, enable_gqa=True)
 
     def merged():
-        """The keys before the chunk need no mask. Their results and those of the chunk are merged by their lse."""
+        """Merges two results by their lse: attention to the keys before the chunk, without a mask, and to the chunk."""
         k, v = case.contiguous(slice(0, 1))
         group = case.heads // case.heads_kv
         before, lse_before = parts_of_flash(case.folded(q), k[:, :, :past], v[:, :, :past])
@@ -130,7 +130,7 @@ def quantised_sparse(dtype, heads):
                                           row_format=(case.d, case.rope, tile), check_indices=False).out]
 
     def widened(of):
-        """@return the keys for which rows of bytes stand, [..., D + Drope]"""
+        """@return the dequantised keys of rows of bytes, [..., D + Drope]"""
         numbers, rope, scale = of.tensor_split(ends, -1)
         wide = numbers.float().unflatten(-1, (-1, tile)) * scale.contiguous().view(torch.float32).unsqueeze(-1)
         return torch.cat([wide.flatten(-2).to(dtype), rope.contiguous().view(dtype)], -1)

@@ -5,7 +5,7 @@ SDPA.
     benchmarks/long_sequences.py --tokens 4096 --type bfloat16
 
 The layer is Llama's, with hidden size 1024, 16 heads and 4 key heads. A quarter of the sequence is padding on the left.
-Each row of the table comes from its own process, and shows by how much that process grew during the call. The last
+Each row of the table comes from its own process, and shows how much memory that process gained in the call. The last
 hidden states of both implementations are compared.
 """
 

@@ -92,7 +92,7 @@ def build(name, size, dtype):
 
 def works(name, size):
     """Returns the names of the steps that are timed, such as "prefill 2048", "decode 4096" and "train 1024"."""
-    # The model's own indexer makes scores of prompts x prompts for each head, 17 GB with 8192 tokens.
+    # The model's own indexer stores the scores of all pairs of a prompt's tokens per head: 17 GB for 8192 tokens.
     prefills = (size.context,) if name == "deepseek_v32" else size.prefills
     names = [f"prefill {tokens}" for tokens in prefills]
     if name in DECODERS:
@@ -113,8 +113,8 @@ def step_of(model, work):
     with torch.no_grad():
         cache = model(ids, use_cache=True).past_key_values
 
-    # A sliding cache cannot drop its last token, so the context grows by one token per step. This is the same for every
-    # implementation.
+    # The cache of a sliding window cannot drop its last token, so the context grows by one token per step, for
+    # every implementation.
     return torch.no_grad()(lambda: _numbers(model(ids[:, :1], past_key_values=cache, use_cache=True)))
 
 

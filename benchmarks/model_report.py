@@ -56,7 +56,7 @@ def table(results):
 
 
 def _clock(entry):
-    """Returns what a row says of its clock: nothing of time on all CPUs."""
+    """Returns ", CPU, N threads" if the entry has CPU times, and an empty text if it has elapsed times."""
     threads = entry.get("threads")
     return f", CPU, {threads} thread{'s' * (threads > 1)}" if entry.get("clock") == "cpu" else ""
 

@@ -29,8 +29,8 @@ class Problem:
     work: float  # FLOPs, or bytes if unit is GB/s
     depth: int  # the number of terms of the longest dot product on the way to a result
     unit: str = "GFLOP/s"
-    # The number of roundings to bf16 that a result has in fa and PyTorch together. Each rounds the result, and the
-    # probabilities or the gradients of scores.
+    # The number of roundings to bf16 that a result has in fa and PyTorch together. Each library rounds the result, and
+    # the probabilities or the gradients of scores.
     narrowings: float = 4
 
 
@@ -185,7 +185,7 @@ def positive_products(q, k):
 
 
 def sum_of_heads(weights, positive):
-    """Returns the scores of rows [T, S], in the type of the arguments."""
+    """Returns the indexer's scores [T, S], which are weighted sums over the heads, in the type of the arguments."""
     return torch.bmm(weights.unsqueeze(1), positive)[:, 0]
 
 
@@ -221,7 +221,7 @@ def product_share(rows):
     bf16. It is the sum of the squared errors divided by the sum of the d^2, in units of NARROW^2.
 
     y is the softmax of the index scores I = w . max(0, q . k). If I is off by e, y is off by y (e - m), where m is the
-    mean of e weighted by y. On average, the square of this is y^2 ((1 - 2 y) e^2 + the sum of (y e)^2 over keys). With
+    mean of e weighted by y. On average, (y (e - m))^2 is y^2 ((1 - 2 y) e^2 + the sum of (y e)^2 over keys). With
     rounded products, e^2 is the sum of (w max(0, q . k))^2 over heads. A rounded I would make e^2 = I^2, which is 15
     times as much on these selections. The target p is the mean over heads of P = exp(s - lse), and rounding s changes P
     by s P.

@@ -1,9 +1,12 @@
-"""Compares masks of pairs with rules of the same pairs: benchmarks/pair_masks.py [--threads N] [--rounds N] [--rows S]
+"""Compares a bool mask or fa.PairMask with a fa.Mask that keeps the same pairs of row and key:
+
+    benchmarks/pair_masks.py [--threads N] [--rounds N] [--rows S]
 
 The masks are a causal window of 256 keys and four causal documents, for [1, 16, S, 128]. A figure is the time of a call
-divided by the time of the same call with the rule. `tensor` passes a bool tensor, `made` makes a fa.PairMask and passes
-it, and `kept` passes one that was made before. The calls take turns, and the best round of each counts. A round's time
-is the CPU time of all threads together, which a busy machine changes least. Before the timing, results are compared.
+divided by the time of the same call with the fa.Mask. `tensor` passes a bool tensor. `made` makes a fa.PairMask and
+passes it. `kept` passes a fa.PairMask that was made before. The calls take turns, and the best round of each counts. A
+round's time is the CPU time of all threads together, which a busy machine changes least. Before the timing, results are
+compared.
 """
 
 import argparse
@@ -18,7 +21,7 @@ HEADS, SIZE, WINDOW, DOCUMENTS = 16, 128, 256, 4
 
 
 def masks(rows):
-    """@return {name: (rule, the pairs that it drops)}"""
+    """@return {name: (fa.Mask, bool tensor of the pairs that it drops)}"""
     place = torch.arange(rows)
     begins = {"window": (place - WINDOW + 1).clamp(min=0), "documents": place // (rows // DOCUMENTS) * (rows // DOCUMENTS)}
     dropped = {name: (place < begin[:, None]) | (place > place[:, None]) for name, begin in begins.items()}
@@ -71,7 +74,7 @@ def main():
                 calls = {form: functools.partial(call, *masks_of) for form, masks_of in forms.items()}
                 want = calls["rule"]()
                 for form, computed in calls.items():
-                    # Gradients of a call without the rule add key blocks in another order.
+                    # Without a fa.Mask, a call adds the gradients of key blocks in another order.
                     for got, output in zip(computed(), want, strict=True):
                         check(got, output, given.rows)
                 times = best(calls, given.rounds)

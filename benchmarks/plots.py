@@ -24,7 +24,7 @@ def rate(entry, series):
 
 
 def share(entry, series):
-    """Returns the percentage of the machine's peak in the same run, or None."""
+    """Returns the rate of a series as a percentage of the peak that the same run measured, or None."""
     value = rate(entry, series)
     return value and 100 * value / entry["peak_gflops"]
 

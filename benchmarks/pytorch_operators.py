@@ -3,9 +3,9 @@ own kernels.
 
     benchmarks/pytorch_operators.py [--types f32,bf16] [--threads 2] [--rounds 9]
 
-It runs where fa-attention is installed with PyTorch (docs/pytorch_operators.md). A package with libfa_torch uses its
-kernels, and another those in Python. Results are compared first. Both sides take turns within one process, and the
-smallest CPU time of all rounds counts.
+It runs where fa-attention is installed with PyTorch (docs/pytorch_operators.md). If the package has libfa_torch,
+the kernels of libfa_torch are timed, and otherwise the kernels in Python. Results are compared first. Both sides take
+turns within one process, and the smallest CPU time of all rounds counts.
 """
 
 import argparse
@@ -39,7 +39,7 @@ def call_of(shape, dtype, gradient, options):
 
 def check(run, dtype, keys):
     """Raises ValueError unless the results of both sides agree up to rounding. The bound allows a few roundings to the
-    type, and those of sums over the keys in float32."""
+    type, and the float32 roundings of sums over the keys."""
     results = []
     for choose in SIDES.values():
         choose()

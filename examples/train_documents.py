@@ -8,7 +8,7 @@ The documents are the paragraphs of the licences in /usr/share/common-licenses, 
 character looks only at earlier characters of its own document. A learned table adds a bias per head and distance.
 
 The model trains on one thread and on two. The first gradients are compared with those of PyTorch's attention with a
-mask and a bias of all pairs. The exit status is 1 if any bit of the weights differs, the loss does not fall, or these
+dense mask and a dense bias. The exit status is 1 if any bit of the weights differs, the loss does not fall, or these
 gradients differ.
 """
 

@@ -13,9 +13,9 @@ status is 1.
 
     torchrun --nproc-per-node 4 examples/train_gpt.py --context-parallel
 
-trains on one process, and on four that have a part of every sequence each. In every step and layer, attention and its
-gradients must have the bits of one process, or the exit status is 1. (Losses differ in the last digits: gradients of
-weights are sums over the ranks.)
+trains on one process, and on four processes, each of which has a part of every sequence. In every step and layer,
+attention and its gradients must have the bits of one process, or the exit status is 1. (Losses differ in the last
+digits: gradients of weights are sums over the ranks.)
 """
 
 from __future__ import annotations

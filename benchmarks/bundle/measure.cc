@@ -215,8 +215,8 @@ Json MeasureTorch(const Machine& machine) {
   return results;
 }
 
-/// Times the kernels of scores and products for heads of 128 columns, and the loops of the tile unit. If the program
-/// fails or runs out of time, an entry says so.
+/// Times the kernels that compute scores, P V and outer products for heads of 128 columns, and the loops of the tile
+/// unit. If kernels_benchmark fails or runs out of time, the result is one entry that says so.
 Json MeasureKernels(const Machine& machine) {
   constexpr double kMinTime = 0.02;
   const double limit = 3 * kKernelShare * machine.options.seconds;

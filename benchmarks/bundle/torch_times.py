@@ -11,7 +11,7 @@ import time
 import torch
 
 AGREEMENT = 0.03
-# After a call, its threads may spin for some milliseconds.
+# The pause after a call, because the call's threads may spin for some milliseconds.
 SETTLE_SECONDS = 0.01
 
 library = ctypes.CDLL(os.path.join(os.path.dirname(os.path.abspath(__file__)), "libpeer_read_rate.so"))

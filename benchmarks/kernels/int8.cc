@@ -98,7 +98,7 @@ void Product(benchmark::State& state, const Int8Table& table, const Int8Kernels&
   TimeInt8(state, kernels, d, call);
 }
 
-/// Times the softmax and checks its sums. The benchmark of the product checks the words of P that the softmax writes.
+/// Times the softmax and checks its sums. The benchmark of P V checks the words of P that the softmax writes.
 void Softmax(benchmark::State& state, const Int8Kernels& kernels) {
   ScoreTile tile(kernels.width);
   tile.Softmax(kernels);

@@ -1,7 +1,7 @@
 // Times the kernels of every line of the registry, on every level that this CPU has. A kernel computes one key block,
-// which lies in cache, and its result is checked first. The report has the GFLOP/s of products, and their fraction of
-// the rate of the level's arithmetic unit. This rate is measured right before and after every round of calls. Reading
-// memory limits kernels of few rows, so the report also has the bytes per second of their products.
+// which lies in cache, and its result is checked first. The report has the GFLOP/s of matrix products, and their
+// fraction of the rate of the level's arithmetic unit. The unit's rate is measured right before and after every round
+// of calls. Reading memory limits kernels of few rows, so the report also has the bytes per second that kernels read.
 //
 //   build/release/benchmarks/kernels_benchmark --benchmark_filter=product
 

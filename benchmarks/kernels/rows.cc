@@ -20,7 +20,7 @@ void Widen(benchmark::State& state, const KernelTable& table, DType dtype, int64
   TimePass(state, kKeys * d, call);
 }
 
-/// Narrowing does not change these numbers, because the type can represent them.
+/// Times the conversion of f32 rows to the type. The type represents the rows' numbers exactly, so no number changes.
 void Narrow(benchmark::State& state, const KernelTable& table, DType dtype, int64_t d) {
   const RandomRows rows(dtype, kKeys, d, 1);
   std::vector<float> wide(static_cast<size_t>(kKeys * d));

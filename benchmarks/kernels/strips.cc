@@ -140,7 +140,7 @@ void Outer(benchmark::State& state, const KernelTable& table, const StripKernels
   ReportBytes(state, static_cast<double>(c.size() * sizeof(float)), seconds);
 }
 
-/// Scores from 0 to 1. A softmax replaces them by numbers from 1/2 to 1, and can then run again.
+/// Scores from 0 to 1. A softmax replaces scores by numbers from 1/2 to 1, which are the scores of the next run.
 struct ScoreTile {
   explicit ScoreTile(const StripKernels& kernels)
       : s(RandomFloats(kKeys * kernels.width, 1, 0, 1)), before(s), one(static_cast<size_t>(kernels.width), 1.0f) {}

@@ -1,5 +1,5 @@
-// Times the loops of the tile unit alone. A forward has eight strips and 2048 keys, and a backward has eight strips and
-// a column of keys. The sums of dK or dV go over 256 and 512 rows. An indexer has 16 tokens and a strip of keys.
+// Times the loops of the tile unit alone. The forward has 256 rows (eight strips) and 2048 keys. The backward has 256
+// rows and 128 keys. The sums of dK or dV have 256 or 512 rows. The indexer has 16 tokens and 32 keys (one strip).
 
 #include <array>
 #include <cmath>
@@ -20,7 +20,7 @@ constexpr int64_t kHeadKeys = 2048, kColumnKeys = 128;
 // Checks look at every 37th row, because the sums in double take longer than the kernels.
 constexpr int64_t kCheckedRows = 37;
 // Probabilities and dS are rounded to bf16, which changes a sum by at most 2^-8 of its terms' magnitudes. Roundings to
-// f32 change the sum by less than this.
+// f32 change the sum by less than that, so 2^-7 bounds all roundings.
 constexpr double kRoundedSums = 0x1p-7;
 
 using Floats = std::vector<float>;
@@ -80,8 +80,8 @@ void Attend(benchmark::State& state, const RowKernels& rows, const StripKernels&
                                       .shift = of_lanes + 2 * kLanes};
   }
   const float factor = 1.4426950f / std::sqrt(static_cast<float>(d));
-  // With heads of this size, K and V do not stay in L2. Forwards then compute groups of strips, and so does this
-  // benchmark.
+  // K and V of heads with more than 128 columns do not stay in L2. The library then computes groups of strips, and so
+  // does this benchmark.
   const bool grouped = d > 128;
   const Call call = [&] {
     kernels.tile_loops->attend({.k = Bytes(keys),
@@ -176,7 +176,7 @@ void Gradients(benchmark::State& state, const RowKernels& rows, const StripKerne
   TimeLoop(state, kernels, 6.0 * static_cast<double>(kRows * kColumnKeys * d), call);
 }
 
-/// Sums over kDepth rows, with columns in groups of 32 as a backward has them.
+/// Times the sums of dK or dV over kDepth rows. Columns of the sums lie in groups of 32, as in the backward.
 template <int64_t kDepth>
 void Outer(benchmark::State& state, const RowKernels& rows, const StripKernels& kernels, int64_t d) {
   constexpr int64_t kWords = kColumnKeys * kLanes / 2;
@@ -219,7 +219,7 @@ void Outer(benchmark::State& state, const RowKernels& rows, const StripKernels& 
   TimeLoop(state, kernels, 2.0 * static_cast<double>(kDepth * kColumnKeys * d), call);
 }
 
-/// An indexer's scores of one strip of keys for 16 tokens of 64 heads.
+/// Times an indexer's scores of 32 keys (one strip) for 16 tokens of 64 heads.
 void Heads(benchmark::State& state, const RowKernels& rows, const StripKernels& kernels, int64_t d) {
   constexpr int64_t kTokens = 16, kHeads = 64;
   const RandomRows q(DType::kBF16, kTokens * kHeads, d, 1), k(DType::kBF16, kLanes, d, 2);

@@ -21,8 +21,8 @@ void Register(const std::string& name, std::function<void(benchmark::State&)> ru
 /// Calls a kernel. It may be called any number of times on the same operands.
 using Call = std::function<void()>;
 
-/// Times a product. Before and after it, measures the level's arithmetic unit for the operands' type. Reports the
-/// product's rate as a fraction of the unit's rate.
+/// Times a kernel that computes a matrix product. Before and after each round of calls, measures the level's arithmetic
+/// unit for the operands' type. Reports the kernel's rate as a fraction of the unit's rate.
 /// @param unit   "GFLOP/s", or for integers "GOP/s"
 /// @param flops  the operations of one call
 /// @return seconds of the best call

@@ -38,7 +38,7 @@ void Multiply(const Product& p) {
               size(p.transpose_b ? p.k : p.n), 0, p.c, size(p.n));
 }
 
-/// Turns `kept` scores into probabilities and the others into 0. @return the log-sum-exp
+/// Turns the first `kept` scores into probabilities and the others into 0. @return the log-sum-exp
 FA_EVERY_WIDTH float SoftmaxRow(float* s, int64_t kept, int64_t keys) {
   float max = s[0], sum = 0;
   for (int64_t j = 1; j < kept; ++j) max = std::max(max, s[j]);
@@ -52,8 +52,8 @@ FA_EVERY_WIDTH float SoftmaxRow(float* s, int64_t kept, int64_t keys) {
   return max + std::log(sum);
 }
 
-/// Turns the `kept` scores in `p` into probabilities, and the gradients of the probabilities in `ds` into gradients of
-/// the scores. All other elements become 0.
+/// Turns the first `kept` scores in `p` into probabilities, and the gradients of these probabilities in `ds` into
+/// gradients of the scores. All other elements of `p` and `ds` become 0.
 FA_EVERY_WIDTH void GradientRow(float* p, float* ds, int64_t kept, int64_t keys, float lse, float delta) {
   for (int64_t j = 0; j < kept; ++j) {
     p[j] = std::exp(p[j] - lse);

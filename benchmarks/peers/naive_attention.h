@@ -12,9 +12,9 @@ struct NaiveSizes {
 };
 
 /// Attention as simple code computes it: a whole matrix of scores by OpenBLAS' sgemm, the softmax row by row, and a
-/// second product. It takes f32 in dense BNSD, and O(Sq Sk) memory per thread. Masked pairs are computed too. All heads
-/// that share a key head form one group, whose rows are one product. OpenMP threads compute the groups, and OpenBLAS
-/// has one thread.
+/// second product. It takes f32 in dense BNSD, and O(Sq Sk) memory per thread. Masked pairs are computed too. The
+/// query heads that share a key head form one group, and a matrix product computes all rows of a group. OpenMP threads
+/// compute the groups, and OpenBLAS has one thread.
 class NaiveAttention {
  public:
   NaiveAttention(const NaiveSizes& sizes, int threads);
@@ -35,11 +35,11 @@ class NaiveAttention {
   void BackwardGroup(const Group& group, const Gradients& tensors, float* p, float* ds) const;
   void Scores(const Group& group, float* s) const;
   [[nodiscard]] Group GroupAt(const float* q, const float* k, int64_t index) const;
-  /// Returns the number of keys that row r of a group's product keeps.
+  /// Returns how many keys the mask keeps for a row of a group.
   [[nodiscard]] int64_t Kept(int64_t row) const;
 
   NaiveSizes sizes_;
-  int64_t rows_;  ///< rows of a group's product: the rows of all its heads
+  int64_t rows_;  ///< the number of rows of a group, over all its heads
   int threads_;
   std::vector<std::vector<float>> scratch_;  ///< per thread: memory for two matrices [rows_, sk]
 };

@@ -72,7 +72,7 @@ class NaivePeer : public Peer {
 };
 
 /// An OpenBLAS that is older than the CPU would choose SSE3 kernels. OPENBLAS_CORETYPE chooses others, but must be set
-/// before OpenBLAS is loaded. So the program restarts with it.
+/// before OpenBLAS is loaded. So the program sets the variable and restarts.
 void RestartWithVectors([[maybe_unused]] char** argv) {
 #if defined(__x86_64__)
   constexpr char kCore[] = "OPENBLAS_CORETYPE";

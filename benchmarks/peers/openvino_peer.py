@@ -136,8 +136,8 @@ class OpenVinoPeer:
 
 
 class StatefulAttention:
-    """Attention of one row per sequence over a state, to which each call adds a key. The device keeps the state in the
-    precision that it is told, as it does for language models.
+    """Attention of one row per sequence over a state, to which each call adds a key. The device stores the state in the
+    given precision, as it does for language models.
 
     q is f32 [B, N, 1, D]. k and v are f32 [B, Nkv, S, D], of which the last key is the one that a call adds."""
 

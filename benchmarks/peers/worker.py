@@ -9,8 +9,8 @@ on standard output. peers/worker.cc is the same in C++.
     {"do": "time", "seconds": S}            -> {"seconds": [one per call, ...]} for about S seconds, at least one call
     {"do": "read", "seconds": S, "threads": N, "library": L}
                                             -> {"gbytes": rate}; GB/s at which N threads read the case's keys and values
-                                               where the call reads them, by the module L (read_rate.cc), the best of
-                                               the passes within S seconds; 0 where they are too small
+                                               at the addresses that the call reads, in the best pass within S seconds;
+                                               0 if keys and values are too small. The library L (read_rate.cc) reads
     {"do": "release"}                       -> {"ok": true}
 
 The answer to a request that fails is {"error": text}. fa also answers "plan" and "peak".

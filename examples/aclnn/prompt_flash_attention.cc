@@ -1,4 +1,4 @@
-// A server's first call for two prompts of 5 and 3 tokens: causal, 4 query heads on 2 heads of keys, layout BSND.
+// A server's first call for two prompts of 5 and 3 tokens: causal, 4 query heads on 2 key heads, layout BSND.
 #include "aclnnop/aclnn_prompt_flash_attention_v3.h"
 #include "device.h"
 

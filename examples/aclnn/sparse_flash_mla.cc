@@ -33,7 +33,7 @@ struct Attention {
   DeviceTensor lse = Output({kBatch, 1, kQueries, kHeads});
 };
 
-// Splits the work, which a program for the device must ask for before the attention.
+// Asks how the work is split. A program for the device must make this call before the attention.
 void Split(const Attention& attention, aclrtStream stream) {
   uint64_t workspace_size = 0;
   aclOpExecutor* executor = nullptr;

@@ -2,7 +2,8 @@
 //
 // The sentences lie one after another in one matrix of tokens (layout TND); cu_q and cu_kv hold the ends of the
 // sentences. The program compares the layer with one in double precision. The error may be at most twice as large as
-// the error of plain loops in float. A sentence in the batch must have the bits of the sentence alone.
+// the error of plain loops in float. The output for a sentence in the batch must have the same
+// bits as the output for the sentence alone.
 
 #include <algorithm>
 #include <cmath>

@@ -27,7 +27,7 @@
 ///
 /// Differences from the device:
 /// - There is one device, and every device number names it. Streams and memory belong to the process, not to a context.
-/// - Each stream has one thread; the work runs on the library's threads.
+/// - Each stream has a thread that starts the stream's operators. Operators compute on the library's threads.
 /// - aclrtFree, aclrtResetDevice and aclFinalize wait for every stream, and aclrtDestroyStream waits for its own
 ///   stream. Waiting for an event that was never recorded does not block.
 /// - Using or destroying a handle that is already destroyed returns an error code.

@@ -10,9 +10,9 @@
 ///
 /// actualSeqLengths and actualSeqLengthsKv hold one length per batch element, also in TND. TND needs both. Rows past a
 /// length, and rows without keys, get 0 and an lse of +inf. softmaxLse is float32: [B,N,S,1] in BNSD, [B,S,N,1] in
-/// BSND, [T,N,1] in TND. It is written if softmaxLseFlag is 1. A scaleValue of 0 is a scale of 0. innerPrecise,
-/// preTokens and nextTokens have no effect. attenMask and blockTable must be null, and maskType and blockSize must be
-/// 0.
+/// BSND, [T,N,1] in TND. It is written if softmaxLseFlag is 1. A scaleValue of 0 makes all scores 0; it stands for no
+/// default. innerPrecise, preTokens and nextTokens have no effect. attenMask and blockTable must be null, and maskType
+/// and blockSize must be 0.
 /// @return 161001 if a required pointer is null, 161002 for every other mistake. aclGetRecentErrMsg() names the
 /// argument.
 #include "aclnn/aclnn_base.h"

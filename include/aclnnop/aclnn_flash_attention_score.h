@@ -54,9 +54,9 @@ ACL_FUNC_VISIBILITY aclnnStatus aclnnFlashAttentionScoreV3GetWorkspaceSize(
 ACL_FUNC_VISIBILITY aclnnStatus aclnnFlashAttentionScoreV3(void* workspace, uint64_t workspaceSize,
                                                            aclOpExecutor* executor, aclrtStream stream);
 
-/// This version has every layout. Lengths are given if and only if inputLayout is "TND". queryRope and keyRope go with
-/// every layout. If keepProb is below 1 and dropMask is null, seed and offset choose the pairs that dropout keeps. The
-/// generator is the generator of fa/options.h, whose numbers are not the device's. Quantised tensors are not served, so
+/// This version has every layout. Lengths are given if and only if inputLayout is "TND". Every layout allows queryRope
+/// and keyRope. If keepProb is below 1 and dropMask is null, seed and offset choose the pairs that dropout keeps. The
+/// random numbers are those of fa/options.h; the device has other ones. Quantised tensors are not supported, so
 /// dScaleQ, dScaleK and dScaleV must be null, and outDtype must be 0.
 ACL_FUNC_VISIBILITY aclnnStatus aclnnFlashAttentionScoreV4GetWorkspaceSize(
     const aclTensor* query, const aclTensor* key, const aclTensor* value, const aclTensor* realShiftOptional,

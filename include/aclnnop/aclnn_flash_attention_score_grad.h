@@ -54,8 +54,8 @@ ACL_FUNC_VISIBILITY aclnnStatus aclnnFlashAttentionScoreGradV3GetWorkspaceSize(
 ACL_FUNC_VISIBILITY aclnnStatus aclnnFlashAttentionScoreGradV3(void* workspace, uint64_t workspaceSize,
                                                                aclOpExecutor* executor, aclrtStream stream);
 
-/// This version has every layout, and the same seed and offset, as aclnnFlashAttentionScoreV4. sinkIn and dsink are
-/// given together. The five scales must be null, and outDtype must be 0.
+/// This version takes every layout, and seed and offset, as aclnnFlashAttentionScoreV4 does. sinkIn and dsink are given
+/// together. The five scales must be null, and outDtype must be 0.
 ACL_FUNC_VISIBILITY aclnnStatus aclnnFlashAttentionScoreGradV4GetWorkspaceSize(
     const aclTensor* query, const aclTensor* keyIn, const aclTensor* value, const aclTensor* dy,
     const aclTensor* pseShiftOptional, const aclTensor* dropMaskOptional, const aclTensor* paddingMaskOptional,

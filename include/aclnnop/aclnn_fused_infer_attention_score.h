@@ -30,7 +30,8 @@
 /// - queryPaddingSize, kvPaddingSize, int64 [1]: how many rows lie between the last row in use and the end of the
 ///   tensor. Both are read when the stream reaches the operator.
 /// - quantScale2, quantOffset2, float: the scale and the offset of an int8 attentionOut;
-/// - antiquantScale, antiquantOffset: scales of int8 keys and values, or int4 in int32, of antiquantMode 0 or 1.
+/// - antiquantScale, antiquantOffset: scales and offsets of int8 keys and values, or of int4 ones in int32;
+///   antiquantMode is 0 or 1.
 ///
 /// A call with a single query row per batch element is special in layouts with an axis S and without queryRope. In
 /// sparseMode 2 and 3 it keeps every key, and in mode 0 it has no band. In mode 4 it keeps its band; the device ignores

@@ -11,7 +11,7 @@
 /// tensor has rows.
 ///
 /// keySharedPrefix and valueSharedPrefix, of batch size 1, come before the keys of each element. actualSharedPrefixLen
-/// is the number of their rows in use. A prefix cannot go with pages, lists, padding sizes or TND.
+/// is the number of their rows in use. A prefix excludes pages, lists, padding sizes and TND.
 ///
 /// ...GetMaxWorkspaceSize may be called instead of ...GetWorkspaceSize. The size that it returns suffices for any
 /// values in the arrays.

@@ -7,8 +7,8 @@
 ///   or float.
 /// - layoutK is the same as layoutQ, or "PA_BBND". Then k lies in pages [blocks,block size,1,D], which
 ///   blockTableOptional, int32 [B,n], puts in order.
-/// - cuSeqlensQOptional and cuSeqlensKOptional, int32 or int64 [B+1], are prefix sums that begin with 0. They are given
-///   exactly for TND.
+/// - cuSeqlensQOptional and cuSeqlensKOptional, int32 or int64 [B+1], are prefix sums that begin with 0. Each is
+///   required if its layout is "TND", and must be null otherwise.
 /// - sequsedQOptional and sequsedKOptional, [B], are how many rows of each sequence are in use; null means all. Pages
 ///   need sequsedKOptional.
 /// - maskMode 0 allows all keys. With maskMode 3, query t of S1 queries may select the first (S2 cmpRatio +

@@ -6,7 +6,7 @@
 /// inputLayoutOptional is "SBH" or "TND". With "SBH", attention is [S,B,H] and statistics are [B,N,S,8]. With "TND",
 /// attention is [T,N,D], and statistics [T,N,8] hold one block [N,S_b,8] per sequence. actualSeqQlenOptional, for TND,
 /// holds int64 or int32 prefix sums with a leading 0; it is read when the stream reaches the operator. An output may be
-/// the previous partial that it replaces.
+/// the prev input that it replaces, for example prevAttnOut.
 /// @return 161001 if a required pointer is null, 161002 for every other mistake. aclGetRecentErrMsg() names the
 /// argument.
 #include "aclnn/aclnn_base.h"

@@ -3,9 +3,10 @@
 
 /// Writes rows of keys and values into paged caches, in place.
 ///
-/// key and value are [T,N,D]; slotMapping is int32 or int64 [T]: page * page size + row. A row with a negative place is
-/// skipped. If several rows have the same place, the last one remains. Places are checked when the stream reaches the
-/// operator, before anything is written. Elements have any type of 1, 2, 4 or 8 bytes and are copied unchanged.
+/// key and value are [T,N,D]. slotMapping, int32 or int64 [T], holds the slot of each row: page * page size + row of
+/// the page. A negative slot skips the row. If several rows have the same slot, the last one remains. Slots are checked
+/// when the stream reaches the operator, before anything is written. Elements have any type of 1, 2, 4 or 8 bytes and
+/// are copied unchanged.
 ///
 /// | cacheModeOptional | scatterModeOptional | caches |
 /// |---|---|---|
@@ -18,7 +19,7 @@
 /// begins offsets[1] + t * strides[1] elements after the first element of value.
 ///
 /// If value has no elements, only key is written. Compressed heads (compressLens, compressSeqOffset, seqLens, key of
-/// rank 4; scatterMode "Alibi", "Rope" and "Omni") are not served.
+/// rank 4; scatterMode "Alibi", "Rope" and "Omni") are not supported.
 /// @return 161001 if a required pointer is null, 161002 for every other mistake. aclGetRecentErrMsg() names the
 /// argument.
 #include "aclnn/aclnn_base.h"

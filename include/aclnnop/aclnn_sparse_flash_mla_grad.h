@@ -6,7 +6,8 @@
 ///
 /// dOriKv, dCmpKv, dSinks and the L1 norms are optional. An L1 norm is float and has the shape of a list. For each
 /// entry of the list it holds the probability of the key, averaged over the heads, or 0 if the entry has no key.
-/// Without a list, aclnn_sparse_flash_mla_softmax_l1_norm.h has its shape. Rows whose lse is inf or -inf add nothing.
+/// aclnn_sparse_flash_mla_softmax_l1_norm.h says which shape an L1 norm has without a list. Rows whose lse is inf or
+/// -inf add nothing.
 /// @return 161001 if a required pointer is null, 161002 for every other mistake. aclGetRecentErrMsg() names the
 /// argument. fa/shared_kv_attention_grad.h says what is computed.
 #include <stdbool.h>

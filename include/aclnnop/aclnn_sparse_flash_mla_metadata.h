@@ -2,8 +2,8 @@
 #define FA_ACLNNOP_ACLNN_SPARSE_FLASH_MLA_METADATA_H_
 
 /// On the device, this function computes how the work of aclnn_sparse_flash_mla.h is split. This library splits work by
-/// itself, so it only checks metaData, int32 [1024], and fills it with zeros. It also checks numbers, layouts and mask
-/// modes, with the rules of aclnn_sparse_flash_mla.h, and does not read the other tensors.
+/// itself, so the function only fills metaData, int32 [1024], with zeros. Before that it checks numbers, layouts and
+/// mask modes by the rules of aclnn_sparse_flash_mla.h. It does not read the other tensors.
 /// @return 161001 if a required pointer is null, 161002 for every other mistake. aclGetRecentErrMsg() names the
 /// argument.
 #include <stdbool.h>

@@ -6,8 +6,8 @@
 ///
 /// k [B,S2,1,D] (TND [T2,1,D]) holds compressed keys, or original keys with cmpRatio 1. maskMode is cmpMaskMode, 0
 /// or 3. softmaxL1Norm is float in the shape of sparseIndices. Without sparseIndices it is [B,S1,1,C] (TND [T1,1,C]),
-/// with column j for key j of the sequence; C is at least S2 (TND T2). The other arguments have the meaning that they
-/// have in aclnn_sparse_flash_mla.h.
+/// with column j for key j of the sequence; C is at least S2 (TND T2). The other arguments mean the same as in
+/// aclnn_sparse_flash_mla.h.
 /// @return 161001 if a required pointer is null, 161002 for every other mistake. aclGetRecentErrMsg() names the
 /// argument.
 #include <stdbool.h>

@@ -6,8 +6,8 @@
 /// q is [B,S1,N,D], k [B,S2,1,D] of the type of q, and w [B,S1,N], float32 or of the type of q. TND has [T,…] for
 /// [B,S,…]. sparseIndices is int32 [B,S1,1,K]; a list ends at its first -1. attnSoftmaxL1Norm holds the probability p
 /// of each entry, float32 [B,S1,K] or [B,S1,1,K]. Let y be the softmax of the indexer's scores over the list. Then the
-/// gradient of a score is y * sum(p) - p. The device's documentation has y - p; no device has confirmed which it
-/// computes. softmaxOut gets y, or 0 where an entry has no key, in one of the shapes of attnSoftmaxL1Norm.
+/// gradient of a score is y * sum(p) - p. The device's documentation has y - p; no device has confirmed either
+/// formula. softmaxOut gets y, or 0 where an entry has no key, in one of the shapes of attnSoftmaxL1Norm.
 ///
 /// TND needs cuSeqLensQ and cuSeqLensK, int32 or int64 [B+1] with a leading 0; BSND takes neither. seqUsedQ and
 /// seqUsedK [B] say how many rows are in use. With maskMode 3, token t sees the keys below

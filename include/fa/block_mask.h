@@ -37,11 +37,11 @@
 namespace fa {
 
 /// Makes a mask from blocks. Row i and key j are kept if blocks[b][n][i / block_rows][j / block_keys] is not 0. Blocks
-/// may have any sizes; the last ones may be shorter. To save memory, the mask stores the bits of neighbouring rows
-/// once. It does so for as many rows as the largest power of two, up to 128, that divides block_rows.
+/// may have any sizes; the last ones may be shorter. To save memory, groups of neighbouring rows share their bits.
+/// The number of rows in a group is the largest power of two, up to 128, that divides block_rows.
 ///
-/// The mask goes with every call that takes a PairMask, in every layout. InferAttention computes lengths per batch
-/// element, and an lse of +inf for rows without keys. For packed sequences, `rows` and `keys` are those of the longest
+/// Every call that takes a PairMask accepts the mask, in every layout. InferAttention allows lengths per batch element,
+/// and returns an lse of +inf for rows without keys. For packed sequences, `rows` and `keys` are those of the longest
 /// sequence, and B is the number of sequences. FlashAttentionGrad takes an infinite lse for rows without keys.
 /// @param blocks  u8, bool or i8 [B|1, N|Nkv|1, ceil(rows / block_rows), ceil(keys / block_keys)], or its last two
 ///                dimensions

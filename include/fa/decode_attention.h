@@ -32,7 +32,8 @@
 
 namespace fa {
 
-/// Shapes of antiquant_scale and antiquant_offset. With kPerToken, k_scale over pages counts keys, not rows of pages.
+/// Shapes of antiquant_scale and antiquant_offset. With kPerToken and pages, k_scale has an entry per key, not per page
+/// row.
 enum class Antiquant : uint8_t {
   kPerTensorOrChannel,  ///< one number for all: [2]; or one per column: [2, Nkv, D], [2, Nkv, 1, D], [2, Nkv * D]
   kPerToken,            ///< one number per key: [2, B, S]; or one per key and head: [2, B, Nkv, S]
@@ -115,8 +116,8 @@ struct DecodeAttentionOptions {
 ///
 /// With up to 16 query rows, the keys of a batch element are cut into parts, which depend only on Sq and that element's
 /// length. So the bits of a batch element do not depend on the form of keys, the order of pages, the batch or the
-/// number of threads. FlashAttention gives the same bits for floating keys of the type of q. Inner products, softmax
-/// and output are accumulated in f32 and rounded once.
+/// number of threads. FlashAttention gives the same bits for floating-point keys of the type of q. Inner products,
+/// softmax and output are accumulated in f32 and rounded once.
 ///
 /// Queries of i8 are computed as PromptFlashAttention computes them, with the same bits. Such queries need deq_scale1,
 /// quant_scale1 and deq_scale2, and their keys are not cut into parts. softcap, sink and lse are refused with them.

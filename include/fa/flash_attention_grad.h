@@ -47,7 +47,8 @@ struct AttentionGradArgs {
   MutableTensorView dq_rope;  ///< gradient of q_rope, if q_rope is given
   MutableTensorView dk_rope;  ///< gradient of k_rope, if k_rope is given
   /// Optional, for pse types 0 and 1: the type and shape of pse. If heads share a pse of rank 4 (stride 0), dpse may
-  /// have one head. It is summed over what pse broadcasts. The compressed form of 1024 rows has no dpse.
+  /// have one head. dpse is summed over the dimensions that pse broadcasts. The compressed form of 1024 rows has no
+  /// dpse.
   MutableTensorView dpse;
   MutableTensorView dslopes;  ///< gradient of the slopes, optional, for pse types 2 and 3: f32, shape of pse
   /// The gradient of sink, optional, only if sink is given: f32, shape of sink. It is summed over dimensions that sink

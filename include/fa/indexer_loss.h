@@ -42,8 +42,8 @@ enum class IndexerTarget : uint8_t {
   /// the mean over the heads of the attention's probabilities, as on the device. With sinks, the sum of these
   /// probabilities over the heads is divided by the number of heads minus the sum of the sinks' probabilities.
   kHeadMean,
-  kL1,  ///< this mean divided by its sum over the row's selected keys, as DeepSeek-V3.2 defines it
-  /// p_head_mean as it is given, with any sum. Then dI = y sum(p) - p, the gradient of -sum of p ln y. This is the
+  kL1,  ///< the mean of kHeadMean, divided by its sum over the row's keys, as in DeepSeek-V3.2
+  /// p_head_mean as it is given, with any sum. Then dI = y sum(p) - p, the gradient of -sum of p ln y. kGiven is the
   /// target of SparseLightningIndexerKLLossGrad of CANN, in the sparse loss only.
   kGiven,
 };
@@ -68,8 +68,8 @@ struct SparseIndexerLossArgs {
   /// Optional with TND, one number per sequence: how many of its rows are in use. The other rows count as rows past the
   /// length.
   std::span<const int64_t> used_q, used_kv;
-  /// How many tokens follow the tokens of the last key. Optional, one number per batch element, less than cmp_ratio;
-  /// default 0.
+  /// How many tokens follow the tokens that the last key stands for. Optional, one number per batch element, less than
+  /// SparseIndexerLossOptions::cmp_ratio; default 0.
   std::span<const int64_t> residual_kv;
 
   MutableTensorView dq_index;  ///< shape and type of q_index
