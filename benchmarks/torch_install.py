@@ -33,7 +33,7 @@ def why_unusable():
 
 
 def size_of(url):
-    """Returns the bytes of the file that pip would fetch from a URL, or None."""
+    """Returns the size in bytes of the file that pip would fetch from a URL, or None if it is unknown."""
     try:
         if url.startswith("file:"):
             return os.path.getsize(urllib.request.url2pathname(url.removeprefix("file://").split("#")[0]))

@@ -1,5 +1,5 @@
-"""The double-precision reference that checks the peers agrees with plain loops and with finite
-differences, and finds planted errors."""
+"""Tests the double-precision reference with which peers are compared. The reference must agree with plain loops and
+with finite differences, and must find planted errors."""
 
 import unittest
 from dataclasses import replace

@@ -47,7 +47,8 @@ struct Problem {
   PairValues<uint8_t> dense_mask = {};  ///< per pair: 1 means drop
   PseType pse_type = PseType::kNone;
   PairValues<double> pse = {};  ///< the bias if pse_type is 0 or 1
-  /// pse has only the last 1024 rows. An earlier row reads a row of pse at the same distance from the diagonal.
+  /// pse has only the last 1024 query rows. A pair of an earlier row reads an element of pse that is equally far from
+  /// the diagonal.
   bool pse_compressed = false;
   std::vector<double> slopes = {};  ///< slopes if pse_type is 2 or 3: [B, N]
   int64_t q_start = 0, kv_start = 0;

@@ -45,7 +45,7 @@ auto NamesOf() {
   return NoNames;
 }
 
-/// Returns the names of an operator's options, and other names in the operator's errors that are no tensors or lengths.
+/// Returns the names of an operator's options, and the other names in its errors except those of tensors and lengths.
 template <typename Args, typename Options>
 std::vector<std::string> OthersOf() {
   std::vector<std::string> others = {"threads", "isa"};

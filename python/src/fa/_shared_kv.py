@@ -38,7 +38,7 @@ _LENGTHS = ("cu_q", "cu_ori", "cu_cmp", "used_q", "used_ori", "used_cmp", "cmp_r
 
 
 def _shared_kv_options(given: dict[str, Any]) -> _fa.SharedKvOptions:
-    """Makes the options from the arguments of a call by name."""
+    """Makes the options from a call's arguments {name: value}."""
     options = {name: given[name] for name in ("layout", "scale", "cmp_ratio", "check_indices")}
     options |= {name: given[name] for name in ("ori_mask", "cmp_mask", "window_left", "window_right")}
     options |= {name: integers(given[name], name) for name in _LENGTHS}

@@ -36,7 +36,10 @@ def check(out, lse, q, keys, values, q_scale, k_scale, v_scale, **options):
 
 
 def caches(dtype, form):
-    """Returns caches whose unused rows are NaN, the caches' keys and values by sequence ([S_b, ..]), and arguments."""
+    """Returns caches with NaN in unused rows, lists of the sequences' keys and values, and arguments of the call.
+
+    A list has one tensor [S_b, ..] per sequence.
+    """
     lists = [[torch.randn(length, NKV, size).to(dtype) for length in LENGTHS] for size in (D, DV)]
     page, columns = 16, 3
     shapes = {"rows": (B, CAPACITY), "slots": (B + 2, CAPACITY), "pages": (B * columns + 1, page)}

@@ -215,8 +215,8 @@ struct StripFacts {
   /// memory. Both can then be read as one panel.
   int64_t panel_group = 2;
   bool state_by_row = false;       ///< whether the output state is [row][dv] instead of [dv][lane]; bits are the same
-  bool scores_by_address = false;  ///< whether scores and pair_rows also take listed rows
-  bool in_place = false;  ///< for pairs: whether scores and product take only listed rows, which they read in place
+  bool scores_by_address = false;  ///< whether `scores` and `pair_rows` also take lists of the rows' addresses
+  bool in_place = false;  ///< for pairs: whether `scores` and `product` take only such lists, and read rows in place
   AttendedHeads attended = {};
 
   /// Returns whether scores take rows of K of this form and type.

@@ -72,8 +72,8 @@ class ForwardTile {
   const tiling::ForwardPlan& plan_;
   const core::kernels::KernelTable& table_;
   const ForwardRows& rows_;
-  /// Whether a tile of a short sequence (IsShort) prefetches the next tile. With kernels of pairs, this needs a state
-  /// by rows and keys in one tensor.
+  /// Whether a tile of a short sequence (IsShort) prefetches the next tile. With kernels of pairs, this is true only if
+  /// the state lies by rows and all keys lie in one tensor.
   bool fetches_tiles_;
   ForwardBuffers buffers_;
   std::byte* workspace_;

@@ -40,7 +40,8 @@ class ScoreTile {
   }
   /// Works like the other Fill, with any function `products(keys, s, row_max, reads)`. `products` writes the inner
   /// products of a non-empty range of keys. If row_max is given, `products` raises row_max to the largest product. If
-  /// `reads` is given, `products` fetches the listed lines. `reads` has room for kPassKeys more runs.
+  /// `reads` is given, `products` prefetches the cache lines of the runs of memory that `reads` lists, and may append
+  /// up to kPassKeys runs.
   template <typename Products>
   bool Fill(const Strip& strip, tiling::Interval keys, const Products& products, float* staging, float* s,
             float* block_max, float* capped) const;

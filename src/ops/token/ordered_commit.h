@@ -30,8 +30,8 @@ class OrderedCommit {
   /// One token's turn, from its first key to its last. The destructor finishes the token.
   class Turn {
    public:
-    /// @param first  the first token of its sequence
-    /// @param token  this token
+    /// @param first  the first token of `sequence`
+    /// @param token  the token whose turn this is
     Turn(const OrderedCommit& commit, int64_t sequence, int64_t first, int64_t token);
     ~Turn();
     Turn(const Turn&) = delete;

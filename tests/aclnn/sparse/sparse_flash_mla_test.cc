@@ -182,7 +182,7 @@ TEST(AclnnSparseFlashMla, PagesGiveTheBitsOfCpp) {
   }
 }
 
-// The operator for the L1 norm alone gives the norm that the gradient computes.
+// The operator that computes only the L1 norm has the bits of the norm that the C++ gradient computes.
 TEST(AclnnSparseFlashMlaSoftmaxL1Norm, GivesTheBitsOfCpp) {
   for (const Layout layout : {Layout::kBSND, Layout::kTND}) {
     SharedKvCase c = UsualMla(DType::kBF16);

@@ -1,6 +1,6 @@
-// The self-check compares a level with the level below it. Correct kernels must pass, and a wrong output must be named.
-// If a level is wrong, a context uses the level below and says so. If the caller asked for the wrong level, making the
-// context fails.
+// The self-check compares the kernels of an instruction-set level with those of the level below. Correct kernels must
+// pass, and a wrong output must be named. If the kernels of a level are wrong, a context uses the level below and says
+// so. If the caller asked for that level by name, making the context fails.
 
 #include "ops/self_check/self_check.h"
 

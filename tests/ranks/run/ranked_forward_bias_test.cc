@@ -107,8 +107,8 @@ TEST_P(RankedForwardBias, TakesABiasOf1024RowsOfPackedSequences) {
   }
 }
 
-/// If every rank holds 1024 rows, a bias of 1024 rows means each rank's own rows, and not a compressed bias. So a
-/// schedule made from the whole call refuses this cut.
+/// In the whole call, a bias of 1024 rows is a compressed bias. A rank with 1024 rows would take it for the bias of the
+/// rank's own rows. So a schedule made from the whole call refuses to give 1024 rows to every rank.
 TEST_P(RankedForwardBias, ScheduleRefusesABiasOf1024RowsWhereAllRanksHoldAsMany) {
   static uint8_t byte = 0;
   const Dims rows{1, 1, 2048, 8};

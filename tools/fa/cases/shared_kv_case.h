@@ -79,7 +79,7 @@ class SharedKvData {
   Tensor q_, ori_, cmp_, lists_, out_, lse_;
   Tensor all_keys_;  // the original keys of each batch element, and then its compressed keys
   Tensor d_out_, dq_, d_ori_, d_cmp_, norm_;
-  std::vector<int64_t> residual_;  // the tokens behind those of the last compressed key
+  std::vector<int64_t> residual_;  // per batch element, the tokens after those of its last compressed key
 };
 
 }  // namespace fa::tool
