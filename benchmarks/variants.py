@@ -45,8 +45,10 @@ def source_of(level):
 
 
 def register_blocks(level, operation):
-    """Yields variants of the kernels. Each has another register block of the level's widest strip, another register block
-    of the backward's outer products, or another kLastSteps. Every block leaves registers for B's vectors and a factor."""
+    """Yields variants of the kernels. Each has another register block of the level's widest strip, another register
+    block of the backward's outer products, or another kLastSteps. Every block leaves registers for B's vectors and a
+    factor.
+    """
     source, registers = (source_of(level),), REGISTERS[level]
     line = next(match for match in LINE.finditer(read(LINES)) if match[1] == level)
     rows, width, vectors = (int(line[i]) for i in (2, 3, 4))

@@ -48,8 +48,8 @@ Result<std::unique_ptr<Context>> Context::Create(const ContextOptions& options) 
 
 Context& Context::Default() {
   // The context is never destroyed, because at exit oneTBB may already be gone, and other threads may still be inside a
-  // call. The pointer is a constant at first, and not made under a
-  // guard at the first call, for the reason that OncePerLevel gives.
+  // call. The pointer is a constant at first, and not made under a guard at the first call, for the reason that
+  // OncePerLevel gives.
   static constinit std::atomic<Context*> context{nullptr};
   if (Context* made = context.load(std::memory_order_acquire); made != nullptr) return *made;
   core::Topology topology = core::Topology::Detect();

@@ -140,8 +140,9 @@ def _mask_of(call: ModelCall, keys: int) -> Tensor | PairMask | None:
 
 
 def _has_no_gaps(padding: Tensor, keys: int) -> bool:
-    """Returns whether the bits of `padding` keep one interval of keys, without gaps, in every batch element. The rows of
-    such a call are cut to this interval and need no mask."""
+    """Returns whether the bits of `padding` keep one interval of keys, without gaps, in every batch element. The rows
+    of such a call are cut to this interval and need no mask.
+    """
     return bool(kept_interval(pairs_of(padding[:, 0, :1], keys)[:, 0])[2].all())
 
 

@@ -62,7 +62,7 @@ def _check_sums(sums: list[int], first: int, tokens: int) -> None:
 
 
 def _check_by_sequence(out: Tensor, **statistics: Tensor) -> None:
-    """Raises ValueError unless the statistics of `out` [T, N, D] have the shape [T, N, 8]. Memory has [N, Sq_b, 8] each."""
+    """Raises ValueError unless the statistics of `out` [T, N, D] have the shape [T, N, 8]. They lie as [N, Sq_b, 8]."""
     want = [*out.shape[:2], _COPIES]
     for name, tensor in statistics.items():
         if list(tensor.shape) != want:
