@@ -16,6 +16,7 @@ unlocked for every implementation.
 
 import argparse
 import copy
+import importlib
 import json
 import time
 from pathlib import Path
@@ -159,9 +160,8 @@ def _entries(name, arguments, implementations, clock):
     wanted = set(filter(None, arguments.works.split(",")))
     for dtype in arguments.types.split(","):
         if name == VLLM:
-            import vllm_steps  # this module starts vLLM
-
-            yield from vllm_steps.entries(dtype, wanted, arguments.seconds, clock.now)
+            steps = importlib.import_module("vllm_steps")  # this module starts vLLM
+            yield from steps.entries(dtype, wanted, arguments.seconds, clock.now)
             continue
         for work in model_cases.works(name, size):
             if not wanted or {work, work.split()[0]} & wanted:

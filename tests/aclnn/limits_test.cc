@@ -95,6 +95,7 @@ bool IsAsLongAsItsTensors(Family family, int64_t size) {
     case Family::kMerge:
     case Family::kMergePacked:
     case Family::kMergeLse:
+    case Family::kIndexerLossValue:
     case Family::kScatter:
     case Family::kGather: return true;
     default: return sparse && size == kHeads;

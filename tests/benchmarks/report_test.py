@@ -97,7 +97,7 @@ class TableTest(unittest.TestCase):
         text = report.operators_table(operators, 2)
         self.assertIn("| operator | f32 | bf16 |\n", text)
         self.assertIn("| paged decode | – | 400 GB/s, 4.00 |", text)
-        self.assertIn("| indexer, 1 threads | wrong | – |", text)
+        self.assertIn("| indexer, 1 thread | wrong | – |", text)
 
     def test_operators_measured_among_other_programs_say_so(self):
         self.assertEqual(report.noise_text({"a": {"foreign": 0.1}, "b": {"wrong": "they differ"}}), "")

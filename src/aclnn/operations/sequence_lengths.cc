@@ -53,9 +53,16 @@ SequenceLengths::SequenceLengths(const char* name, const aclIntArray* array) {
 SequenceLengths::SequenceLengths(const char* name, const aclTensor* tensor, Operands& operands)
     : slot_(operands.OptionalInput(name, tensor, Operands::Form::kFlat)) {
   if (!in_tensor()) return;
-  const DType dtype = operands.In(slot_, nullptr).dtype;
-  if (dtype == DType::kI32 || dtype == DType::kI64) return;
-  status_ = Status::InvalidArgument(std::string(name) + ".dtype=" + Name(dtype) + ", want i32 or i64");
+  const TensorView list = operands.In(slot_, nullptr);
+  if (list.dtype != DType::kI32 && list.dtype != DType::kI64) {
+    status_ = Status::InvalidArgument(std::string(name) + ".dtype=" + Name(list.dtype) + ", want i32 or i64");
+    return;
+  }
+  // The first phase makes a list of as many lengths. No number of sequences exceeds what an int32 can count.
+  constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
+  if (list.shape.rank() == 0 || list.shape[0] <= kMost) return;
+  status_ = Status::InvalidArgument(std::string(name) + " has " + std::to_string(list.shape[0]) +
+                                    " entries, want at most " + std::to_string(kMost));
 }
 
 std::vector<int64_t> SequenceLengths::Values(int64_t most, const Operands& operands, const CallMemory* memory) const {
