@@ -49,7 +49,8 @@ class Case:
 
     def flops(self):
         """Returns the FLOPs of the kept pairs: 2 D per pair and matrix product. The forward has two matrix
-        products, and the backward five."""
+        products, and the backward five.
+        """
         products = 2 if self.operation == "forward" else 5
         return 2.0 * products * self.batch * self.heads * self.kept_pairs() * self.d
 

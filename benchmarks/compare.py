@@ -99,12 +99,14 @@ class Driver:
 
     def reads(self, case):
         """Returns whether peers measure, for this case, how fast they read memory. The measurement needs a library
-        of the build folder."""
+        of the build folder.
+        """
         return is_bound_by_memory(case) and os.path.exists(reading_library(self.args.build))
 
     def prepare(self, name, case, folder, expected):
         """Starts one peer on the case, and checks its result. @return what the results file stores about the peer,
-        without times"""
+        without times
+        """
         try:
             answer = self.peers[name].ask("prepare", folder=folder, **case.request())
             if "unsupported" in answer:
@@ -262,7 +264,8 @@ def parse_arguments():
 
 def leave_out_missing(args, vendor):
     """Removes from args.peers the peers that cannot be started. @return {name: reason}. On CPUs on which MKL is locked,
-    PyTorch is left out if the library that unlocks MKL is missing."""
+    PyTorch is left out if the library that unlocks MKL is missing.
+    """
     left_out = {}
     with_torch = {name for name in args.peers if "torch" in KINDS[name].modules}
     if with_torch:

@@ -97,7 +97,8 @@ def own_sides(q, k, v, formats):
 
 def torch_sides(q, k, v, formats):
     """Returns PyTorch's sides. Compressed keys and values are first converted to bf16, one sequence at a time or all at
-    once, and then the flash kernel or two matrix products compute attention. The fastest of these ways is chosen."""
+    once, and then the flash kernel or two matrix products compute attention. The fastest of these ways is chosen.
+    """
     batch, heads_kv = k.shape[:2]
     grouped = q.view(batch, heads_kv, -1, q.shape[-1])
 
@@ -125,7 +126,8 @@ def torch_sides(q, k, v, formats):
 
 def ggml_sides(q, k, v, formats, threads):
     """Returns ggml's sides. A scale is f16 and belongs to 32 columns. ggml also rounds q to the type with which it
-    multiplies keys."""
+    multiplies keys.
+    """
     ggml = importlib.import_module("ggml_peer")
 
     def side(dtype, arrays, error):
@@ -200,7 +202,8 @@ def limit_of(side):
     """Returns how far a result may be from attention to the uncompressed keys and values, as a fraction of the result's
     norm. Errors of K and V are independent, and each changes the output by its own fraction. A peer may compress Q as
     it compresses K. Queries, probabilities and the output may be rounded to bf16. The factor 2 covers how far a
-    sample's error may be from the expected one."""
+    sample's error may be from the expected one.
+    """
     return 2 * (math.sqrt(3) * side.error + math.sqrt(3) * NARROW)
 
 

@@ -1,7 +1,8 @@
 """Operators of inference: fused calls over pages, rows of a cache, quantised keys, shared keys, kept blocks.
 
 Each has a careful implementation in PyTorch, as in operator_cases.py: it gathers pages or keys, and computes by flash
-kernels or by matrix products, whichever is the fastest in a trial."""
+kernels or by matrix products, whichever is the fastest in a trial.
+"""
 
 import torch
 from operator_cases import Problem, Sparse, flash, normal
@@ -116,7 +117,8 @@ def scatter(dtype):
 
 def quantised_sparse(dtype, heads):
     """Returns the Problem of Sparse with rows of bytes: 512 int8 with a scale per 128 of them, and 64 columns of rope
-    in the type of q."""
+    in the type of q.
+    """
     case, tile = Sparse(dtype, heads), 128
     tiles = case.k[0, :, 0].float().view(case.keys, -1, tile)
     scales = tiles.abs().amax(-1) / 127
@@ -152,7 +154,8 @@ def quantised_sparse(dtype, heads):
 
 def shared_keys(dtype):
     """Returns the Problem of 64 tokens with 64 heads of size 512, each with the last 128 of 8192 keys, 512 of the 2048
-    compressed ones, and a sink."""
+    compressed ones, and a sink.
+    """
     tokens, heads, d, keys, window, ratio, count = 64, 64, 512, 8192, 128, 4, 512
     q = normal(1, tokens, heads, d, dtype=dtype)
     original, compressed = (normal(1, n, 1, d, dtype=dtype) for n in (keys, keys // ratio))
@@ -182,7 +185,8 @@ def shared_keys(dtype):
 
 def kept_blocks(dtype):
     """Returns the Problem of 8 heads of size 128 with 4096 rows and keys, where each block of 128 rows keeps 8 of the
-    32 blocks of keys."""
+    32 blocks of keys.
+    """
     heads, rows, d, block, count = 8, 4096, 128, 128, 8
     q, k, v = (normal(1, heads, rows, d, dtype=dtype) for _ in range(3))
     blocks = rows // block

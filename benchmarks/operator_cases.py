@@ -225,7 +225,8 @@ def product_share(rows):
     rounded products, e^2 is the sum of (w max(0, q . k))^2 over heads. A rounded I would make e^2 = I^2, which is 15
     times as much on these selections. The target p is the mean over heads of P = exp(s - lse), and rounding s changes P
     by s P.
-    @param rows  per row, in f32: scores of the attention s [N, K], lse [N, 1], max(0, q . k) [H, K], weights [H]"""
+    @param rows  per row, in f32: scores of the attention s [N, K], lse [N, 1], max(0, q . k) [H, K], weights [H]
+    """
     moved = whole = 0.0
     for s, lse, positive, weights in rows:
         by_head = (s - lse).exp() / len(s)
@@ -254,7 +255,8 @@ def loss_of(p, positive, weights, allowed=None):
 
 def sparse_loss(dtype):
     """Returns the Problem of the loss on the selections of Sparse. The attention and the indexer have 64 heads. The
-    indexer's heads have size 128."""
+    indexer's heads have size 128.
+    """
     case = Sparse(dtype, 64)
     heads, d = 64, 128
     q, k = normal(1, case.tokens, heads, d, dtype=dtype), normal(1, case.keys, 1, d, dtype=dtype)

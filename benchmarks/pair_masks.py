@@ -50,7 +50,8 @@ def call_of(direction, tensors, results, context, mask, dense_mask):
 
 def check(got, want, rows):
     """Fails unless the results agree. Each may be off by a few roundings to its type, and one rounding to float32 per
-    key."""
+    key.
+    """
     roundings = 16 * torch.finfo(want.dtype).eps + rows * torch.finfo(torch.float32).eps
     assert (got.float() - want.float()).abs().max() <= roundings * want.float().abs().max()
 

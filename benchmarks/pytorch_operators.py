@@ -39,7 +39,8 @@ def call_of(shape, dtype, gradient, options):
 
 def check(run, dtype, keys):
     """Raises ValueError unless the results of both sides agree up to rounding. The bound allows a few roundings to the
-    type, and the float32 roundings of sums over the keys."""
+    type, and the float32 roundings of sums over the keys.
+    """
     results = []
     for choose in SIDES.values():
         choose()

@@ -57,7 +57,8 @@ def tile_rows(rows, columns, few_chunks):
 
 def kept_pairs(begin, end, key_begin, key_end):
     """Counts the pairs that a causal mask keeps, of rows [begin, end) and keys [key_begin, key_end). A row keeps the
-    keys up to its own number."""
+    keys up to its own number.
+    """
     def below(row):  # counts the pairs of the rows before `row`
         full = max(0, row - key_end)
         edge = max(0, min(row, key_end) - key_begin)
@@ -67,7 +68,8 @@ def kept_pairs(begin, end, key_begin, key_end):
 
 def predict(begin, end, keys, few_chunks):
     """@return two times in seconds: how long a block keeps the workers of a rank busy, and the delay of the block's
-    last column"""
+    last column
+    """
     pairs, length = kept_pairs(begin, end, *keys), keys[1] - keys[0]
     columns = -(-length // COLUMN_KEYS)
     at_once = min(columns, AT_ONCE)
@@ -176,7 +178,8 @@ class Blocks:
 
     def predicted_seconds(self):
         """Returns the larger of two times in seconds: the time of all units, and the time in which the busiest rank
-        sends its sums."""
+        sends its sums.
+        """
         ordered = self.order()
         ends = dict.fromkeys(self.rank, 0.0)
         for _ in range(UNITS):

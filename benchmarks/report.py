@@ -75,7 +75,8 @@ def headline_table(results, threads):
 
 def decode_table(pairs):
     """Returns a table of decodes: each peer's milliseconds per step, the fraction of the peer's read rate that a step
-    reaches, and fa's read rates."""
+    reaches, and fa's read rates.
+    """
     names = peers_of(pairs)
     header = ["type", *(f"{NAMES[name]}, ms" for name in names), "fa: K and V, GB/s", "read at up to, GB/s"]
     rows = []
@@ -125,7 +126,8 @@ def operator_text(entry):
 
 def compressed_table(entries):
     """Returns a table with a row per cache and a column per case. @param entries  the entries that compressed_keys.py
-    has written"""
+    has written
+    """
     columns = {key: entry for key, entry in sorted(entries.items()) if "by" in entry}
     sides = dict.fromkeys(side for entry in columns.values() for side in entry["bytes"])
     header = ["cache", *(f"{key.rsplit('/', 1)[0]}, {counted(entry['threads'])}" for key, entry in columns.items())]
@@ -146,7 +148,8 @@ def clock_text(entries):
 
 def cache_text(entry, side):
     """Returns the milliseconds of a side's best call, and how many times as fast as fa's call with bf16 it is. If
-    `side` is None, the time is that of only reading the bf16 keys and values."""
+    `side` is None, the time is that of only reading the bf16 keys and values.
+    """
     if side in entry["wrong"]:
         return "wrong"
     own, best = (entry["by"].get(name, {}).get("best") for name in ("fa bf16", side))

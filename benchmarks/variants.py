@@ -81,7 +81,8 @@ def outer_blocks(registers, source):
 
 def tile(operation, rows, keys):
     """Returns a variant with another tile of rows and keys. If `rows` or `keys` is 0, the planner chooses that number.
-    Rows are rounded to whole strips, and are at most as many as the planner may choose."""
+    Rows are rounded to whole strips, and are at most as many as the planner may choose.
+    """
     file = TILES[operation]
     strips = f"std::clamp(int64_t{{{rows}}} / machine.strip_rows, int64_t{{1}}, (kFullBlockQ + machine.strip_rows - 1) / machine.strip_rows)"
     if operation == "forward":

@@ -141,7 +141,8 @@ def sides_of(case, dtype):
 
 def check(sides, dtype, keys):
     """Raises ValueError unless both sides agree in each row and head, up to rounding. The bound allows a few roundings
-    to the type, and the float32 roundings of sums over the keys."""
+    to the type, and the float32 roundings of sums over the keys.
+    """
     want, got = (sides[name]().double() for name in ("vllm", "fa"))
     error = ((got - want).norm(dim=-1) / want.norm(dim=-1)).max().item()
     if not error <= 8 * torch.finfo(dtype).eps + keys**0.5 * torch.finfo(torch.float32).eps:

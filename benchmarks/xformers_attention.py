@@ -84,7 +84,8 @@ def sides_of(case, dtype, gradient):
 
 def check(sides, dtype, keys):
     """Raises ValueError unless the results of both sides agree up to rounding. The bound allows a few roundings to the
-    type, and the float32 roundings of sums over the keys."""
+    type, and the float32 roundings of sums over the keys.
+    """
     for want, got in zip(sides["torch"](), sides["fa"](), strict=True):
         error = ((got.double() - want.double()).norm() / want.double().norm()).item()
         if not error <= 8 * torch.finfo(dtype).eps + keys**0.5 * torch.finfo(torch.float32).eps:

@@ -34,7 +34,7 @@ done
 # among sessions first (sched_autogroup), so `nice` would not count.
 build='cmake --preset "$0" -DFA_WERROR=ON && cmake --build --preset "$0"'
 job=""
-trap '[ -z "$job" ] || kill "$job" 2>/dev/null || true' EXIT
+trap '[ -z "$job" ] || kill "$job"' EXIT
 trap 'exit 130' HUP INT TERM
 mkdir -p build
 # shellcheck disable=SC2086  # a list of words

@@ -84,7 +84,8 @@ class OnnxRuntimePeer:
     def prepare_group_query(self, q, k, v, past, cache=None, scales=None):
         """Makes GroupQueryAttention. It writes the new keys into the cache in place. @param past  the number of keys
         that the cache already has. @param cache  the cache's keys and values as int8; None means k and v.
-        @param scales  the scales of an int8 cache, one per head and column"""
+        @param scales  the scales of an int8 cache, one per head and column
+        """
         case = self.case
         new = slice(past, None)
         feeds = {"q": packed(q), "k": packed(k[:, :, new]), "v": packed(v[:, :, new])}

@@ -139,7 +139,8 @@ class StatefulAttention:
     """Attention of one row per sequence over a state, to which each call adds a key. The device stores the state in the
     given precision, as it does for language models.
 
-    q is f32 [B, N, 1, D]. k and v are f32 [B, Nkv, S, D], of which the last key is the one that a call adds."""
+    q is f32 [B, N, 1, D]. k and v are f32 [B, Nkv, S, D], of which the last key is the one that a call adds.
+    """
 
     def __init__(self, q, k, v, precision, threads):
         (batch, heads, _, d), heads_kv = q.shape, k.shape[1]
@@ -167,7 +168,8 @@ class StatefulAttention:
     @staticmethod
     def state_of(name, row, order, results):
         """Returns the keys or values of a state after `row` has been appended, in a form that the device fuses into
-        attention."""
+        attention.
+        """
         batch, heads, _, d = row.get_partial_shape()
         shape = openvino.PartialShape([batch, heads, openvino.Dimension(), d])
         variable = Variable(VariableInfo())

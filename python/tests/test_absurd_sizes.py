@@ -1,5 +1,6 @@
 """Every function refuses tensors that claim, by strides of 0, more elements than memory holds. It also refuses lengths
-that exceed their tensor. The error states a number."""
+that exceed their tensor. The error states a number.
+"""
 
 import re
 

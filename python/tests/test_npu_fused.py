@@ -146,7 +146,8 @@ def test_left_padding_is_a_call_on_the_slices(layout, paddings):
 
 def test_left_padding_past_the_first_key():
     """If the padding exceeds the free rows of a sequence, a single query has no keys, as on the device. Several queries
-    are refused."""
+    are refused.
+    """
     q, k, v = inputs_of(rows=[1, 1], keys=[30, 8])
     tensors = [arranged(t, "BNSD") for t in (q, k, v)]
     call = {"kv_padding_size": torch.tensor([5]), "actual_seq_lengths_kv": [30, 8]}

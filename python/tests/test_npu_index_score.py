@@ -21,7 +21,8 @@ TABLE = 4
 
 def make_call(layout: str, dtype: torch.dtype, int8: bool = False):
     """Returns query, packed keys, their scales, and the arguments of the call. Unused pages hold 99, and their scales
-    NaN."""
+    NaN.
+    """
     torch.manual_seed(5)
     query, keys = torch.randn(sum(ROWS), N, D).to(dtype), torch.randn(sum(KEYS), 1, D)
     keys = (40 * keys).round().clamp(-127, 127).to(torch.int8) if int8 else keys.to(dtype)

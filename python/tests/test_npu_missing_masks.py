@@ -1,5 +1,6 @@
 """Calls with sparse_mode 2, 3 or 4 but without atten_mask. Inference refuses most of them, and training computes all
-pairs."""
+pairs.
+"""
 
 import pytest
 import torch

@@ -21,7 +21,8 @@ PAIRS = fa.PairMask.from_bool(DROP, drops=True)
 
 def _kept(mask: fa.PairMask) -> np.ndarray:
     """Returns the kept pairs [B|1, H, Sq, Sk]. With V = I, output column j is the weight of key j, which is positive if
-    the pair is kept."""
+    the pair is kept.
+    """
     batch, heads, rows, keys = mask.shape
     q, k = np.zeros((batch, heads, rows, 1), np.float32), np.zeros((batch, heads, keys, 1), np.float32)
     eye = np.broadcast_to(np.eye(keys, dtype=np.float32), (batch, heads, keys, keys))

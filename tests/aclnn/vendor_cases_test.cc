@@ -1,6 +1,6 @@
 // Computes the calls of the vendor's case table that the device accepts, forward and backward, on every level. Compares
-// the results of C++ with the double-precision reference. The interface must give the bits of C++. The features are
-// those of the table, but with fewer heads, batch elements and rows. pre, next and prefix shrink with the rows.
+// the results of C++ with the double-precision reference. The interface must give the bits of C++. Calls
+// have the table's features, but fewer heads, batch elements and rows. pre, next and prefix shrink with the rows.
 #include <gtest/gtest.h>
 
 #include <string>

@@ -1,5 +1,6 @@
 """Tests the double-precision reference with which peers are compared. The reference must agree with plain loops and
-with finite differences, and must find planted errors."""
+with finite differences, and must find planted errors.
+"""
 
 import unittest
 from dataclasses import replace

@@ -1,5 +1,6 @@
 """Tests of the sweeps. Equal tiles are tried once, the best calls count, and each variant of
-libfa has the change that its name states."""
+libfa has the change that its name states.
+"""
 
 import ctypes
 import os

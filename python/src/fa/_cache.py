@@ -183,7 +183,8 @@ def gather_rows(
 
 def _rows_and_cache(name: str, rows: Any, cache: Any, kv_dtype: str | None) -> dict[str, Any]:
     """Returns key or value and its cache in types that the extension takes. Rows of floats for a cache of codes stay
-    floats; the extension quantises them. Other rows get a type of the same element size."""
+    floats; the extension quantises them. Other rows get a type of the same element size.
+    """
     into = f"{name}_cache"
     kind = "" if cache is None else dtype_name(cache.dtype)
     if kind and kv_dtype is not None:

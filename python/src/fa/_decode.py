@@ -77,7 +77,8 @@ def readable(name: str, keys: Any, kv_dtype: str | None) -> tuple[Any, str | Non
 
 def check_format(name: str, own: tuple[Any, Any, str | None], first: str, wanted: tuple[Any, Any, str | None]) -> None:
     """Raises ValueError if two arrays have different formats and one of them is read as bytes. Each is given as (array,
-    the array as it is read, the kv_dtype of its bytes). The library compares all other types itself."""
+    the array as it is read, the kv_dtype of its bytes). The library compares all other types itself.
+    """
     if own[2] != wanted[2] and "uint8" in (dtype_name(own[1].dtype), dtype_name(wanted[1].dtype)):
         words = f"={dtype_name(own[0].dtype)}, want {dtype_name(wanted[0].dtype)} ("
         raise argument_error(ValueError, name, words, (first, ".dtype", ""), ")", member=".dtype")

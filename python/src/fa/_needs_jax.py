@@ -1,5 +1,6 @@
 """Raises an error that says how to install JAX or to build fa for it, if JAX or that build is missing. fa.jax imports
-this first."""
+this first.
+"""
 
 from ._extras import require
 

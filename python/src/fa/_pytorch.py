@@ -65,7 +65,8 @@ with concurrent.futures.ThreadPoolExecutor(1) as _thread:
 @contextlib.contextmanager
 def as_outermost() -> Iterator[None]:
     """Lets a kernel use vmap and autograd, even if the dispatcher called the kernel after handling vmap, autograd or a
-    mode."""
+    mode.
+    """
     with with_keys(included_keys(), _EXCLUDED):
         yield
 
@@ -133,7 +134,8 @@ def is_jagged(tensor: Any) -> bool:
 
 def nested_view(values: Tensor, offsets: Tensor, lengths: Tensor | None, **known: Any) -> Tensor:
     """Returns a nested tensor that is a view of packed `values`. `known` has the lengths that `known_lengths`
-    returns."""
+    returns.
+    """
     from torch.nested._internal.nested_tensor import nested_view_from_values_offsets_lengths
 
     return nested_view_from_values_offsets_lengths(values, offsets, lengths, **known)

@@ -9,7 +9,8 @@ from types import ModuleType
 
 class Replacement:
     """Puts functions into a module while at least one context, in any thread, is active. If other code has replaced a
-    function again in the meantime, leaving the last context keeps that replacement."""
+    function again in the meantime, leaving the last context keeps that replacement.
+    """
 
     def __init__(self, module: ModuleType, **own: Callable) -> None:
         self._module, self._own = module, own

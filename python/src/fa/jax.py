@@ -192,7 +192,8 @@ def _attend(rule: _Rule, query: Array, key: Array, value: Array, *others: Array 
 
 def _varying_alike(*arrays: Array | None) -> list[Array | None]:
     """Inside shard_map, marks each array as varying over every axis over which any of the arrays varies, because an FFI
-    call requires equal axes."""
+    call requires equal axes.
+    """
     axes = [frozenset() if x is None else jax.typeof(x).manual_axis_type.varying for x in arrays]
     missing = [tuple(frozenset().union(*axes) - own) for own in axes]
     return [jax.lax.pcast(x, m, to="varying") if m and x is not None else x for x, m in zip(arrays, missing, strict=True)]
@@ -200,7 +201,8 @@ def _varying_alike(*arrays: Array | None) -> list[Array | None]:
 
 def _in_auto_mode(rule: _Rule, *arrays: Array | None) -> tuple[Array, Array]:
     """Lets XLA partition the call over the axes of an explicit mesh, as over those of an automatic one. The results
-    have the shards of query."""
+    have the shards of query.
+    """
     sharding = jax.typeof(arrays[0]).sharding
     if not any(x is not None and jax.typeof(x).sharding.mesh.explicit_axes for x in arrays):
         return _with_values_per_row(rule, *arrays)
@@ -219,7 +221,8 @@ def _with_values_per_row(
 ) -> tuple[Array, Array]:
     """Applies a bias or mask with one number per row (S = 1) to the results. The handlers broadcast every other
     dimension, but not the keys. Such a bias changes no probability, so its gradient is 0. A bias of -inf hides all keys
-    of its row, as a mask of False does."""
+    of its row, as a mask of False does.
+    """
     per_row = [x for x in (bias, mask) if _is_per_row(x, key)]
     if not per_row:
         return _attention(rule, query, key, value, bias, mask, *lengths)
@@ -317,7 +320,8 @@ def _sharded_like(given: Array, result: Array) -> Array:
 
 def _call(name: str, results: Sequence[tuple], rule: _Rule, arrays: Sequence[Array | None], *more: Array) -> tuple:
     """Calls a handler. `results` are shapes and types, `more` the operands after those of the forward. Values per row
-    are no operands."""
+    are no operands.
+    """
     bias, mask = (None if _is_per_row(x, arrays[1]) else x for x in arrays[3:5])
     query_seq_lengths, key_value_seq_lengths = arrays[5:]
     left, right = (_NO_BOUND, _NO_BOUND) if rule.window is None else rule.window
@@ -350,7 +354,8 @@ def _call(name: str, results: Sequence[tuple], rule: _Rule, arrays: Sequence[Arr
 def _batch_partitionable(call: Callable[..., tuple]) -> Callable[..., tuple]:
     """Lets XLA's partitioner cut the first axis of all operands and results. It would also cut an axis of size 1 that
     stands for the whole batch. So a call is marked as partitionable only if the first axis of all operands and results
-    is the whole batch. Under vmap it is not marked."""
+    is the whole batch. Under vmap it is not marked.
+    """
 
     @custom_vmap
     def marked(*operands: Array) -> tuple:

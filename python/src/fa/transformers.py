@@ -220,7 +220,8 @@ def _bias(bias: Tensor, name: str, query: Tensor, key: Tensor) -> Tensor:
 def _position_bias(position_bias: Tensor, query: Tensor, key: Tensor) -> Tensor:
     """Works like _bias, but copies a bias whose keys are not contiguous. The layers of a model share one bias tensor,
     so the copy is stored with this tensor. While gradients are recorded, nothing is stored, because checkpointing may
-    compute single layers again."""
+    compute single layers again.
+    """
     bias = _bias(position_bias, "position_bias", query, key)
     if torch.is_grad_enabled() or torch.compiler.is_compiling() or position_bias.is_inference():
         return keys_side_by_side(bias)

@@ -1,5 +1,6 @@
 """Keys, values and queries of 8-bit floats in flash_attn 3, compared with attention of the numbers that the 8-bit codes
-stand for."""
+stand for.
+"""
 
 import pytest
 import torch

@@ -172,7 +172,8 @@ def check(got: Any, jaxs: Any, want: np.ndarray, times: int = 2) -> None:
 
     Both bounds also allow one rounding to the result's type, because jax.nn's own rounding may happen to be exact. For
     the largest error, the rounding is eps times the largest number. For the root mean square, it is eps / 4 times that
-    of the numbers: rounding to nearest has a root-mean-square error of eps / 7 to eps / 3.5."""
+    of the numbers: rounding to nearest has a root-mean-square error of eps / 7 to eps / 3.5.
+    """
     assert got.shape == jaxs.shape and got.dtype == jaxs.dtype
     largest, eps = np.abs(want).max(initial=0), float(jnp.finfo(got.dtype).eps)
     errors = [np.abs(np.asarray(x, np.float64) - want) for x in (got, jaxs)]

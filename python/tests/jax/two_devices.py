@@ -25,7 +25,8 @@ def gradients(*arrays):
 
 def shard_map():
     """Shards the batch, and then the heads. Both devices hold the same bias, so its gradient is the sum of their
-    gradients."""
+    gradients.
+    """
     want = gradients(query, key, value, bias)
     batch, heads, one = PartitionSpec("x"), PartitionSpec(None, None, "x"), PartitionSpec()
     of_heads = PartitionSpec(None, "x")
@@ -49,7 +50,8 @@ def attention_of(*arrays):
 
 def partitioned():
     """XLA's own partitioner shards the batch. If all arrays have the whole batch, only statistics are gathered. Results
-    are also right with one bias for the whole batch, and with keys that vmap does not map."""
+    are also right with one bias for the whole batch, and with keys that vmap does not map.
+    """
     of_batch = NamedSharding(mesh, PartitionSpec("x"))
     sharded = [jax.device_put(x, of_batch) for x in (query, key, value)]
     for own in ((), (jnp.concatenate([bias, bias + 1]),), (bias,)):

@@ -91,7 +91,8 @@ def _inputs(model: Any) -> dict[str, Any]:
 
 def _cached(model: Any, inputs: dict[str, Any], chosen: list[Tensor] | None) -> tuple[list[Tensor], list[Tensor]]:
     """Returns the logits of the prompt and of steps with a cache, and the tokens of the steps. The steps take the
-    tokens `chosen`. If `chosen` is None, they take the most likely tokens."""
+    tokens `chosen`. If `chosen` is None, they take the most likely tokens.
+    """
     torch.manual_seed(3)  # some models draw random numbers in their forward
     keywords = dict(inputs)
     names = set(inspect.signature(model.forward).parameters)

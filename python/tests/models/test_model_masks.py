@@ -162,7 +162,8 @@ def test_masks_of_other_sizes_are_refused():
 @pytest.mark.parametrize("rows", [1, 2])
 def test_intervals_of_two_tokens_are_no_scores(rows):
     """With two keys, the mask's shape [..., rows, 2] is also the shape of its intervals. The mask must still have the
-    values of eager's mask."""
+    values of eager's mask.
+    """
     mask = mask_of_model(batch_size=2, q_length=rows, kv_length=2, q_offset=2 - rows, attention_mask=PADDING[:, 2:4])
     assert mask.shape == (2, 1, rows, 2)
     want = utils.eager_mask(batch_size=2, q_length=rows, kv_length=2, q_offset=2 - rows, attention_mask=PADDING[:, 2:4])

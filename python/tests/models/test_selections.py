@@ -55,7 +55,8 @@ def _last_rows_of_a_causal_mask(rows: int, keys: int) -> Tensor:
 
 def _check(got: Tensor, want: Tensor, times: float = 1.0) -> None:
     """Compares float32 results with float64 results. Float32 sums of a few hundred products have a relative error below
-    1e-5."""
+    1e-5.
+    """
     assert got.shape == want.shape
     if want.numel():
         assert (got.double() - want).abs().max() <= times * 1e-5 * want.abs().max()

@@ -66,7 +66,8 @@ def _cases() -> list[tuple[str, str]]:
 @pytest.mark.parametrize(("name", "padding"), _cases())
 def test_logits_and_gradients_are_eagers(name, padding):
     """Compares the errors of "fa" and of "eager" in float32, both measured against float64. The error of "fa" may be
-    twice that of "eager" for logits, and three times for gradients."""
+    twice that of "eager" for logits, and three times for gradients.
+    """
     model = model_of(name)
     inputs, kept = _inputs(name, padding)
     logits, gradients = _run(model, inputs, kept)

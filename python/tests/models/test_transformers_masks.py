@@ -167,7 +167,8 @@ def test_search_cuts_rows_to_the_ends_of_padding_with_gaps():
 
 class Sizes(TorchDispatchMode):
     """Records the largest number of bytes that one operation allocates. Results that share memory with an argument do
-    not count."""
+    not count.
+    """
 
     def __init__(self):
         super().__init__()
@@ -256,7 +257,8 @@ def test_prefix_sums_alone_pack_sequences(window):
 
 def test_masks_may_be_made_by_compiled_code():
     """Repeats transformers' own test of bidirectional masks, for an encoder and for cross-attention, with and without
-    padding."""
+    padding.
+    """
     config = model_of("llama").config
     made = torch.compile(utils.create_bidirectional_mask, backend="aot_eager")
     rows, keys = (torch.ones(2, n, 1, dtype=torch.float16) for n in (10, 5))

@@ -150,7 +150,8 @@ def doubled(tensors):
 
 def check(query, key, value, keep=None, bias=None, softcap=0.0, extra_scale=1.0, **keywords):
     """Compares the output and the gradients of query, key and value with float64, within the bounds of reference.py.
-    keep, bias, softcap and extra_scale must describe the score_mod and the block_mask of `keywords`."""
+    keep, bias, softcap and extra_scale must describe the score_mod and the block_mask of `keywords`.
+    """
     out = flex_attention(query, key, value, **keywords)
     d_out = torch.randn(out.shape).to(query.dtype)
     got = [out, *gradients([out], [query, key, value], [d_out])]
@@ -173,7 +174,8 @@ def check(query, key, value, keep=None, bias=None, softcap=0.0, extra_scale=1.0,
 
 def no_worse(got, tensors, score_mod, keep, captured=()):
     """Checks results and gradients against float64, including gradients of the log-sum-exp. The bounds are multiples of
-    the errors of `naive`."""
+    the errors of `naive`.
+    """
     d_results = [torch.randn(t.shape) for t in got]
     got += gradients(got, [*tensors, *captured], d_results)
     leaves = doubled(tensors)

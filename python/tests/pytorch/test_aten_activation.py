@@ -143,7 +143,8 @@ def test_a_handle_may_be_removed_twice(qkv):
 def test_threads_compute_while_kernels_come_and_go(calls):
     """Each call may run fa's kernel or PyTorch's. A score is a sum of 32 products, below 8 sqrt(32) after scaling, so
     its error is at most 2^-24 (4 sqrt(32) + 8) 8 sqrt(32). A weight has twice this relative error. An output is a mean
-    of values below 8."""
+    of values below 8.
+    """
     bound = 2.0**-24 * (4 * 32**0.5 + 8) * 8 * 32**0.5 * 2 * 8
     fa.torch.deactivate()
     q, k, v = (torch.randn(1, 4, 64, 32) for _ in range(3))

@@ -73,7 +73,8 @@ def test_bits_are_those_of_fa_torch(calls, dtype, masked):
 @pytest.mark.parametrize("masked", [False, True])
 def test_logsumexp(calls, masked):
     """The bound allows four roundings each for the maximum and the logarithm, and the error of a score. A score is a
-    sum of 16 products, whose error is that of `tolerances`."""
+    sum of 16 products, whose error is that of `tolerances`.
+    """
     q, k, v = random_qkv()
     mask = torch.randn(19, 31).masked_fill(torch.rand(19, 31) < 0.3, -torch.inf) if masked else None
     if masked:
@@ -99,7 +100,8 @@ def test_a_row_without_keys_has_no_gradient(calls):
 
 def is_taken(q, k, v):
     """Returns whether the operator takes these tensors: four dimensions, equal batches, as many key heads as value
-    heads, and values with the query's head size."""
+    heads, and values with the query's head size.
+    """
     if q.dim() != 4 or q.shape[3] != v.shape[3]:
         return False
     return q.shape[0] == k.shape[0] == v.shape[0] and k.shape[1] == v.shape[1]
@@ -168,7 +170,8 @@ def test_heads_above_1024_are_pytorchs(calls, masked):
 @pytest.mark.parametrize("masked", [False, True])
 def test_a_forward_of_one_and_a_backward_of_the_other(calls, first, masked):
     """Runs the forward of PyTorch and the backward of fa, and the reverse. The gradients must stay within the bounds of
-    `tolerances`."""
+    `tolerances`.
+    """
     tensors = random_qkv()
     mask = torch.randn(19, 31).masked_fill(torch.rand(19, 31) < 0.3, -torch.inf) if masked else None
     d_out = torch.randn_like(tensors[0])

@@ -108,7 +108,8 @@ NEEDS_OF = {  # (which of query, key, value and a table require gradients, numbe
 @pytest.mark.parametrize("case", NEEDS_OF)
 def test_results_without_gradients(case):
     """The operator marks all its results as requiring gradients, even an lse whose inputs require none. Gradients must
-    equal eager ones all the same."""
+    equal eager ones all the same.
+    """
     need, keys, score_mod = NEEDS_OF[case]
     query, key, value = (t.detach() for t in random_qkv(keys=keys))
     table = torch.randn(HEADS, requires_grad=True)
@@ -129,7 +130,8 @@ def test_results_without_gradients(case):
 
 def test_no_gradient_without_a_function_of_it():
     """Only the table requires a gradient, and score_mod detaches it. Eager results then require no gradient. Compiled
-    results may require one, which must be 0."""
+    results may require one, which must be 0.
+    """
     tensors = [t.detach() for t in random_qkv()]
     table = torch.randn(HEADS, requires_grad=True)
     layer = compiled_of(lambda *t: flex_attention(*t, lambda s, b, h, i, j: s + table.detach()[h]))
@@ -171,7 +173,8 @@ def test_inductor():
 
 def test_changes_between_calls():
     """A compiled call takes new tensors, another score_mod with the same code, and another BlockMask. It evaluates the
-    pairs of each BlockMask once."""
+    pairs of each BlockMask once.
+    """
     names = torch.arange(KEYS) % 4
     tensors = random_qkv()
 
@@ -216,7 +219,8 @@ def test_lengths_that_change():
 
 def test_what_a_process_keeps():
     """Compiling again adds no entry to the table of functions if their code is the same. The tensors that mask_mod
-    captures are freed with the BlockMask."""
+    captures are freed with the BlockMask.
+    """
     tensors = random_qkv()
 
     def call():
@@ -258,7 +262,8 @@ for name in NAMES:
 
 def test_another_process_has_other_functions():
     """The operator gets each function as a number. In another process, a number stands for the same function or for
-    none."""
+    none.
+    """
     numbers = {}
     for names in (["halved"], ["causal", "halved"]):
         program = _NUMBERS.replace("NAMES", repr(names))
@@ -304,7 +309,8 @@ def test_float64_in_slabs():
 
 def test_functions_that_dynamo_cannot_trace_break_the_graph():
     """A call with an untraceable score_mod is computed outside of the graph. With fullgraph=True, torch.compile refuses
-    the call."""
+    the call.
+    """
 
     @torch.compiler.disable
     def opaque(s, b, h, i, j):

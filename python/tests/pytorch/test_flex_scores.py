@@ -217,7 +217,8 @@ def test_bits_do_not_depend_on_threads(name):
 @pytest.mark.parametrize("name", ["a scalar", "heads", "per row", "operations"])
 def test_gradients_of_16_bits_are_summed_in_float32(name, dtype, monkeypatch):
     """The gradient of a 16-bit tensor differs from the gradient of the same numbers in float32 only by two
-    roundings."""
+    roundings.
+    """
     monkeypatch.setattr(attention, "_BIASES", 1)  # slabs of 128 rows
     monkeypatch.setattr(attention, "_SCORES", 1)  # slabs of one row
     shape, made = {

@@ -1,5 +1,6 @@
 """The forward turns boolean masks of padding into intervals of keys. Calls with intervals compute fewer pairs than
-calls with the mask in memory, and give the same bits."""
+calls with the mask in memory, and give the same bits.
+"""
 
 import pytest
 import torch
@@ -82,7 +83,8 @@ def test_other_masks_stay_in_memory(monkeypatch):
 
 def test_a_sequence_has_its_bits_whatever_the_others_are(monkeypatch):
     """A sequence has the same bits alone and in a batch. Alone, its mask may be too small to become intervals. In a
-    batch, gaps in another sequence keep the mask in memory."""
+    batch, gaps in another sequence keep the mask in memory.
+    """
     (q, k, v), mask = qkv(), mask_of("right")
     gaps = mask.clone()
     gaps[0, ..., 9] = False

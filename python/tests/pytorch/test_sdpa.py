@@ -315,7 +315,8 @@ def test_no_elements_are_of_the_query_type():
 
 def test_a_module_of_torch_trains_with_it(forward_calls):
     """nn.MultiheadAttention gives the same output and gradients with fa as with PyTorch's function, up to rounding. The
-    test counts forward calls to show that the module called fa."""
+    test counts forward calls to show that the module called fa.
+    """
     module = torch.nn.MultiheadAttention(32, 4, batch_first=True)
     x = torch.randn(2, 9, 32)
     mask = torch.nn.Transformer.generate_square_subsequent_mask(9)

@@ -138,7 +138,8 @@ def test_outputs_lie_as_pytorchs(name, by_operator):
 @pytest.mark.parametrize("keywords", KEYWORDS.values(), ids=KEYWORDS)
 def test_gradients_lie_as_pytorchs(name, keywords):
     """Without its fused kernel, PyTorch returns the key's gradient transposed, as its matrix product gives it. fa
-    returns a dense gradient."""
+    returns a dense gradient.
+    """
     inputs = INPUTS[name]()
     results = list(called(inputs, (), keywords, recorded=True))
     if len(results) < 2 or any(t.numel() == 0 for t in inputs):

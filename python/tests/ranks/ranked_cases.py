@@ -304,7 +304,8 @@ def npu(rank, ranks):
 
 def npu_gradients(rank, ranks):
     """Compares gradients in calls with sinks, a window and dropout. On every rank, the gradient of the sinks must be
-    the sum over the rows of all ranks."""
+    the sum over the rows of all ranks.
+    """
     triangle = torch.ones(2048, 2048, dtype=torch.bool).triu(1)
     keywords = {"sparse_mode": 4, "pre_tockens": 200, "next_tockens": 0, "atten_mask": triangle}
     for dtype, dropped in ((torch.float32, {}), (torch.bfloat16, {"keep_prob": 0.5, "seed": 5})):
@@ -323,7 +324,8 @@ def npu_gradients(rank, ranks):
 
 def npu_biases_of_all_queries(rank, ranks):
     """Computes calls with one bias row for all queries, and calls with 1024 bias rows. On every rank, the gradient of
-    the one row must be the sum over the rows of all ranks."""
+    the one row must be the sum over the rows of all ranks.
+    """
     for dtype, batch in ((torch.float32, 1), (torch.bfloat16, 2)):
         tensors = [t[..., :D].contiguous().requires_grad_() for t in inputs(dtype, batch=2)]
         pse = torch.randn(batch, N, 1, LENGTH, dtype=dtype, requires_grad=True)
@@ -348,7 +350,8 @@ def npu_biases_of_all_queries(rank, ranks):
 
 def masks_in_memory(rank, ranks):
     """Computes calls with masks of the rank's rows and all keys: bool masks, float masks with gradients, and masks of
-    one row for all queries."""
+    one row for all queries.
+    """
     sq, sk = 600, 500
     tensors = [t.requires_grad_() for t in inputs(sq=sq, sk=sk, batch=2)]
     d_out = torch.randn(2, N, sq, DV)
@@ -412,7 +415,8 @@ def npu_packed(rank, ranks):
 @contextlib.contextmanager
 def products_by_rank(length, cut, ranks):
     """Makes linear layers of the call without ranks multiply the rows of each rank separately. Matrix products of other
-    sizes may round differently."""
+    sizes may round differently.
+    """
     at = [None] * ranks
     dist.all_gather_object(at, cp.positions(length, cut=cut))
     order = torch.argsort(torch.cat(at))

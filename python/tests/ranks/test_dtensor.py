@@ -1,5 +1,6 @@
 """scaled_dot_product_attention of DTensors that are sharded by batch and by heads. The fake process group delivers
-nothing. So results are right only if no rank needs the data of another rank."""
+nothing. So results are right only if no rank needs the data of another rank.
+"""
 
 import subprocess
 import sys

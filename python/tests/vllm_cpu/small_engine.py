@@ -113,7 +113,8 @@ def folder_of(model: str) -> str:
 
 def save_processor(folder: str) -> None:
     """Writes a tokenizer without merges, and a feature extractor that turns 3 seconds of sound into 150 encoder
-    positions."""
+    positions.
+    """
     words = {"<|endoftext|>": 0, "<|startoftranscript|>": 1, **{f"w{i}": i for i in range(2, 512)}}
     Path(folder, "vocab.json").write_text(json.dumps(words), encoding="utf-8")
     Path(folder, "merges.txt").write_text("#version: 0.2\n", encoding="utf-8")

@@ -62,7 +62,8 @@ def both(*arguments: str) -> tuple[dict, dict]:
 
 def assert_same(got: dict, want: dict) -> None:
     """Compares tokens exactly. Logarithms of probabilities and embeddings of these models, in float32, may differ by
-    the roundings of two layers: some 100 roundings of 2^-24, times the size of logits, which is below 32."""
+    the roundings of two layers: some 100 roundings of 2^-24, times the size of logits, which is below 32.
+    """
     bound = 100 * 2.0**-24 * 32
     assert len(got["results"]) == len(want["results"]) > 0
     for of_round in zip(got["results"], want["results"], strict=True):
@@ -107,7 +108,8 @@ def test_prompts_in_chunks_and_shared_prefixes(model):
 
 def sparse_and_eager(model: str, *arguments: str, **variables: str) -> dict:
     """Compares a sparse model on `fa`'s platform with "eager" of transformers, and returns the results of the sparse
-    model."""
+    model.
+    """
     (eager, ours), _ = start(model, "--eager", *arguments, **ON_PLATFORM, **variables)
     assert_same(ours, eager)
     assert set(ours["calls"]) == {"indexer", "mla_sparse"}
@@ -117,7 +119,8 @@ def sparse_and_eager(model: str, *arguments: str, **variables: str) -> dict:
 @pytest.mark.parametrize("model", ["deepseek_v32", pytest.param("glm_moe_dsa", marks=only_all)])
 def test_sparse_attention_gives_the_tokens_of_transformers(model):
     """Serves prompts of up to 300 tokens in chunks. Each token sees 32 keys. In the second round, prompts use blocks of
-    the first round."""
+    the first round.
+    """
     assert sparse_and_eager(model, *SHARED)["cached"] >= 128
 
 
@@ -151,7 +154,8 @@ def test_latent_attention_in_chunks_and_from_shared_prefixes_needs_the_platform(
 def test_an_int8_cache():
     """An int8 code differs from its key by at most 1/254 of the row's largest magnitude. In each of two layers, logits
     below 2.5 change by at most this share. If two candidates for the first token are nearly equal, the other one may
-    win. Later tokens may differ."""
+    win. Later tokens may differ.
+    """
     (theirs,), _ = start("llama")
     (ours,), _ = start("llama", "--options", json.dumps({"kv_cache_dtype": "int8_per_token_head"}), FA_VLLM="1")
     assert_first_tokens(ours, theirs, 2 * 2.5 / 254)
@@ -170,7 +174,8 @@ def test_the_compiled_path_needs_nothing_of_ours(monkeypatch):
 @only_all
 def test_bf16():
     """The first tokens' logits, below 8, differ by some roundings of 2^-9 in each of two layers. Later tokens may
-    differ."""
+    differ.
+    """
     theirs, ours = both("llama", "--options", json.dumps({"dtype": "bfloat16"}))
     for mine, of_host in zip(ours["results"][0], theirs["results"][0], strict=True):
         assert abs(mine["logprobs"][0] - of_host["logprobs"][0]) <= 2 * 16 * 2.0**-9 * 8
@@ -189,7 +194,8 @@ def test_an_fp8_cache_is_vllms():
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="this machine has one CPU")
 def test_a_worker_whose_threads_are_pinned_uses_all_of_them():
     """By default, vLLM runs the model in a worker whose main thread may be pinned to one of two CPUs. `register`
-    reaches the worker."""
+    reaches the worker.
+    """
     cpus = ",".join(map(str, sorted(os.sched_getaffinity(0))[:2]))
     two = {"VLLM_ENABLE_V1_MULTIPROCESSING": "1", "VLLM_CPU_OMP_THREADS_BIND": cpus}
     (theirs, ours), written = start("llama", "--register", **two, FA_VERBOSE="1")

@@ -67,7 +67,8 @@ def test_decode(dtype, latent, rope, block, rows, whole):
 
 def test_requests_of_different_rows_and_rows_of_padding():
     """Two requests have 1 and 3 tokens. Two more requests are padding and have none. The step's tokens are padded to
-    6."""
+    6.
+    """
     cache, q = torch.randn(12, 16, 80), torch.randn(6, 4, 80)
     table, starts, lengths = torch.arange(12, dtype=torch.int32).view(4, 3), [0, 1, 4, 4, 4], [33, 40, 0, 0]
     decode = _latent.MLAMetadataBuilder.__new__(_latent.MLAMetadataBuilder)._build_decode(

@@ -182,7 +182,8 @@ def test_a_layer_that_shares_a_cache_reads_what_it_holds():
 
 def test_a_request_has_the_same_bits_alone_and_in_a_batch():
     """Computes the same rows over the same keys with other requests in the batch, and with other places of the
-    blocks."""
+    blocks.
+    """
     step = Step([(64, 200), (1, 33), (3, 40), (1, 300), (16, 90), (17, 50), (70, 70)])
     impl = step.impl()
     together = step.run(impl).clone()
@@ -216,7 +217,8 @@ def test_a_prompt_in_chunks_is_the_whole_prompt(options):
 @pytest.mark.parametrize("sinks", [None, SINKS], ids=["", "sinks"])
 def test_biases_of_a_long_prompt_are_as_exact_as_those_of_a_short_one(sinks):
     """With the steepest slope of 12 heads, distant keys have no weight. If biases counted from the end of the prompt,
-    those of the first rows would be 6000 with errors of 2^-12."""
+    those of the first rows would be 6000 with errors of 2^-12.
+    """
     step = Step([(8192, 8192)], heads=2, heads_kv=1, size=16, size_v=16, padding=0)
     impl = step.impl(alibi_slopes=[0.75, 0.7071], sinks=None if sinks is None else sinks[:2])
     step.run(impl)

@@ -170,7 +170,8 @@ def test_the_platform_chooses_sparse_attention_and_leaves_the_rest():
 
 def config_of(monkeypatch, **members) -> types.SimpleNamespace:
     """Returns a configuration. Also replaces the changes that vLLM's own platform makes to a configuration by a fixed
-    set."""
+    set.
+    """
     def change(config):
         config.cache_config.block_size, config.cache_config.enable_prefix_caching = 16, False
         config.scheduler_config.enable_chunked_prefill, config.scheduler_config.max_num_batched_tokens = False, 4096

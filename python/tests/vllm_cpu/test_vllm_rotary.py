@@ -49,7 +49,8 @@ def test_every_head_of_a_part_of_a_projection_is_rotated(rope, key_heads, tokens
 @pytest.mark.parametrize("rope", [DEFAULT], ids=["default"], indirect=True)
 def test_vllms_kernel_still_needs_it(rope):
     """vLLM's kernel does not rotate all heads. When this test fails, the kernel does, and `_rotary.py` can be
-    removed."""
+    removed.
+    """
     query, key = torch.randn(TOKENS, HEADS, SIZE), torch.randn(TOKENS, 1, SIZE)
     positions = torch.arange(1, TOKENS + 1)
     want = rotated(query, positions, rope)

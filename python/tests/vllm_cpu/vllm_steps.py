@@ -25,7 +25,8 @@ def use_config(monkeypatch, **members) -> None:
 @dataclass
 class Step:
     """Requests (tokens, keys), and everything that a layer gets. Keys before the requests' tokens lie in the cache.
-    Rows of the cache that belong to no key of a request are NaN."""
+    Rows of the cache that belong to no key of a request are NaN.
+    """
 
     requests: list[tuple[int, int]]
     dtype: torch.dtype = torch.float32

@@ -22,7 +22,8 @@ LATER = GAPPY | {"kv_seqstarts": [3, 21, 39, 48, 64]}  # each begins in one of i
 
 class Case(NamedTuple):
     """A bias, the number of keys of a call with the bias, and whether the bias divides packed tensors into
-    sequences."""
+    sequences.
+    """
 
     make: Callable[[], Any]
     keys: int = N

@@ -100,7 +100,8 @@ def test_a_bias_of_five_dimensions():
 @pytest.mark.parametrize("causal", [True, False])
 def test_the_gradient_of_a_bias(causal, dtype, wide, only_bias):
     """xformers' autograd function does not see a bias inside a mask object. If only the bias requires a gradient, that
-    function is not called."""
+    function is not called.
+    """
     tensors = [t.requires_grad_(not only_bias) for t in inputs(DENSE, dtype)]
     shape = biases.B, biases.H, biases.M, biases.N
     bias = torch.randn(shape).to(torch.float32 if wide else dtype).requires_grad_()
@@ -195,7 +196,8 @@ def test_a_broadcast_bias_is_read_where_it_lies(operands):
 )
 def test_dropout(kind):
     """The mean over random masks is the output without dropout. Gradients must use the same kept pairs as the
-    output."""
+    output.
+    """
     case = CASES[kind]
     bias, tensors = case.make(), [t.requires_grad_() for t in inputs(case)]
     p = 0.25
@@ -331,7 +333,8 @@ def test_what_a_merge_refuses():
 
 def test_a_partial_result_has_no_gradient():
     """A backward through a partial result raises an error. Otherwise training on merged parts would silently lack
-    gradients."""
+    gradients.
+    """
     tensors = [t.requires_grad_() for t in inputs(DENSE)]
     out, lse = fmha.memory_efficient_attention_partial(*tensors)
     for result in (out, lse):
@@ -348,7 +351,8 @@ def test_a_partial_result_has_no_gradient():
 
 def test_training_on_parts():
     """merge_training's functions compute the backward of each part from the output and the lse of the merged
-    attention."""
+    attention.
+    """
     query, key, value = (t.requires_grad_() for t in inputs(DENSE))
     spans = slice(0, 20), slice(20, None)
     parts = [memory_efficient_attention_partial_autograd(query, key[:, s], value[:, s]) for s in spans]

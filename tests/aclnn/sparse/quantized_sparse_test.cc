@@ -306,44 +306,47 @@ TEST(AclnnLightningIndexerV2, EveryCaseGivesTheBitsOfCpp) {
   }
 }
 
-TEST(AclnnLightningIndexerV2, UsedRowsOfPackedSequences) {
+/// Runs the operator with `run(parameters, handles)` on packed sequences. `used_q` of their queries are in use, and 25
+/// and 21 of their keys. Expects the bits of C++.
+template <typename Run>
+void ExpectBitsOfUsedRows(const std::vector<int64_t>& used_q, Run run) {
   IndexerCase c = UsualIndexer(DType::kI8);
   c.tokens.layout = Layout::kTND;
   const IndexerCall cpp(c), face(c);
-  const std::vector<int64_t> used_q = {4, 3}, used_k = {25, 21};
+  const std::vector<int64_t> used_k = {25, 21};
   LightningIndexerArgs args = cpp.args();
   args.used_q = used_q;
   args.used_kv = used_k;
   ASSERT_TRUE(LightningIndexer(args, cpp.options()).ok());
   Handles handles;
   Indexer p = ParametersOf(face, handles);
-  p.used_q = LengthTensor(used_q, ACL_INT32, handles);
   p.used_k = LengthTensor(used_k, ACL_INT64, handles);
-  ASSERT_EQ(p.Run(), ACL_SUCCESS) << aclGetRecentErrMsg();
+  ASSERT_EQ(run(p, handles), ACL_SUCCESS) << aclGetRecentErrMsg();
   EXPECT_TRUE(SameBits(face.Outputs(), cpp.Outputs()));
 }
 
+TEST(AclnnLightningIndexerV2, UsedRowsOfPackedSequences) {
+  const std::vector<int64_t> used_q = {4, 3};
+  ExpectBitsOfUsedRows(used_q, [&](Indexer& p, Handles& handles) {
+    p.used_q = LengthTensor(used_q, ACL_INT32, handles);
+    return p.Run();
+  });
+}
+
 TEST(AclnnLightningIndexerV2, NumbersInputsAsItsSignature) {
-  IndexerCase c = UsualIndexer(DType::kI8);
-  c.tokens.layout = Layout::kTND;
-  const IndexerCall cpp(c), face(c);
-  const std::vector<int64_t> used_q = {2, 1}, used_k = {25, 21};
-  LightningIndexerArgs args = cpp.args();
-  args.used_q = used_q;
-  args.used_kv = used_k;
-  ASSERT_TRUE(LightningIndexer(args, cpp.options()).ok());
-  Handles handles;
-  Indexer p = ParametersOf(face, handles);
-  p.used_q = LengthTensor(std::vector<int64_t>{4, 3}, ACL_INT64, handles);
-  p.used_k = LengthTensor(used_k, ACL_INT64, handles);
-  const auto plan = [&](uint64_t* size, aclOpExecutor** executor) {
-    const aclnnStatus status = p.Plan(size, executor);
-    // Number 7 comes after q, k, w, qDescale, kDescale, cuSeqlensQ and cuSeqlensK.
-    const auto set = [&] { return aclSetInputTensorAddr(*executor, 7, nullptr, const_cast<int64_t*>(used_q.data())); };
-    return status == ACLNN_SUCCESS ? set() : status;
-  };
-  ASSERT_EQ(RunPhases(plan, aclnnQuantLightningIndexerV2), ACL_SUCCESS) << aclGetRecentErrMsg();
-  EXPECT_TRUE(SameBits(face.Outputs(), cpp.Outputs()));
+  const std::vector<int64_t> used_q = {2, 1}, planned = {4, 3};
+  ExpectBitsOfUsedRows(used_q, [&](Indexer& p, Handles& handles) {
+    p.used_q = LengthTensor(planned, ACL_INT64, handles);
+    const auto plan = [&](uint64_t* size, aclOpExecutor** executor) {
+      const aclnnStatus status = p.Plan(size, executor);
+      // Number 7 comes after q, k, w, qDescale, kDescale, cuSeqlensQ and cuSeqlensK.
+      const auto set = [&] {
+        return aclSetInputTensorAddr(*executor, 7, nullptr, const_cast<int64_t*>(used_q.data()));
+      };
+      return status == ACLNN_SUCCESS ? set() : status;
+    };
+    return RunPhases(plan, aclnnQuantLightningIndexerV2);
+  });
 }
 
 const Mistake<Indexer> kQuantMistakes[] = {

@@ -132,21 +132,6 @@ struct NumbersByRows {
   }
 };
 
-/// The state of online-softmax rows.
-struct State {
-  State(const StripKernels& kernels, int64_t dv)
-      : row_max(static_cast<size_t>(kernels.width), kMaskedScore),
-        row_sum(static_cast<size_t>(kernels.width), 0.0f),
-        o(kernels.rows, dv, dv, 1) {}
-  bool operator==(const State& other) const {
-    return std::memcmp(row_max.data(), other.row_max.data(), row_max.size() * sizeof(float)) == 0 &&
-           std::memcmp(row_sum.data(), other.row_sum.data(), row_sum.size() * sizeof(float)) == 0 &&
-           SameBits(o, other.o);
-  }
-  std::vector<float> row_max, row_sum;
-  Matrix o;
-};
-
 }  // namespace fa::core::kernels
 
 #endif  // FA_TESTS_CORE_KERNELS_COMPRESSED_ROWS_H_

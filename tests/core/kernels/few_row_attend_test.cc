@@ -98,21 +98,6 @@ struct HeadColumns {
 constexpr HeadColumns kHeadColumns[] = {{64, 64},  {128, 128}, {256, 256}, {96, 96}, {64, 96},
                                         {96, 160}, {128, 32},  {64, 32},   {96, 32}, {256, 128}};
 
-/// The state of online-softmax rows, as the kernels keep it.
-struct State {
-  State(const StripKernels& kernels, int64_t dv)
-      : row_max(static_cast<size_t>(kernels.width), kMaskedScore),
-        row_sum(static_cast<size_t>(kernels.width), 0.0f),
-        o(kernels.rows, dv, dv, 1) {}
-  bool operator==(const State& other) const {
-    return std::memcmp(row_max.data(), other.row_max.data(), row_max.size() * sizeof(float)) == 0 &&
-           std::memcmp(row_sum.data(), other.row_sum.data(), row_sum.size() * sizeof(float)) == 0 &&
-           std::memcmp(o.values(), other.o.values(), static_cast<size_t>(o.rows() * o.columns()) * sizeof(float)) == 0;
-  }
-  std::vector<float> row_max, row_sum;
-  Matrix o;
-};
-
 class FewRowAttendTest : public testing::TestWithParam<Attending> {
  protected:
   void SetUp() override {

@@ -7,6 +7,7 @@
 #include <bit>
 #include <cmath>
 #include <cstdint>
+#include <cstring>
 #include <limits>
 #include <random>
 #include <string>
@@ -144,6 +145,21 @@ inline testing::AssertionResult SameBits(const Matrix& got, const Matrix& want) 
   if (!got.Intact()) return testing::AssertionFailure() << "written outside the matrix";
   return testing::AssertionSuccess();
 }
+
+/// The state of online-softmax rows, as the kernels keep it.
+struct State {
+  State(const StripKernels& kernels, int64_t dv)
+      : row_max(static_cast<size_t>(kernels.width), kMaskedScore),
+        row_sum(static_cast<size_t>(kernels.width), 0.0f),
+        o(kernels.rows, dv, dv, 1) {}
+  bool operator==(const State& other) const {
+    return std::memcmp(row_max.data(), other.row_max.data(), row_max.size() * sizeof(float)) == 0 &&
+           std::memcmp(row_sum.data(), other.row_sum.data(), row_sum.size() * sizeof(float)) == 0 &&
+           SameBits(o, other.o);
+  }
+  std::vector<float> row_max, row_sum;
+  Matrix o;
+};
 
 /// Expects that each lane's row_max is the maximum of `before` and of the lane's scores in `s`, which a kernel has just
 /// written.

@@ -43,8 +43,8 @@ bool RunTwoWriters(fa::core::Executor& executor, bool ordered) {
   return ok && (sum == 3 || !ordered);
 }
 
-/// ThreadSanitizer may miss a race if both accesses come within a few instructions. So the race runs a hundred times,
-/// of which ThreadSanitizer does not miss all.
+/// ThreadSanitizer may miss a race if both accesses come within a few instructions. The race
+/// runs a hundred times, and ThreadSanitizer finds it at least once.
 bool RaceOften(fa::core::Executor& executor) {
   bool ok = true;
   for (int run = 0; run < 100; ++run) ok = RunTwoWriters(executor, /*ordered=*/false) && ok;

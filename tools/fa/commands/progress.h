@@ -8,8 +8,8 @@
 
 namespace fa::tool {
 
-/// While the object lives, a line on stderr says what is running and for how long. The line appears only on a terminal,
-/// and only after a delay, so short work shows no line.
+/// While the object lives, a line on stderr says what is running and for how long. The line appears on a terminal only.
+/// Short work shows no line, because the line appears after a delay.
 class Progress {
  public:
   explicit Progress(std::string text);

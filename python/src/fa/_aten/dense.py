@@ -47,7 +47,8 @@ def forward_kernel(original: Any) -> Callable:
 
 def _forward(query, key, value, dropout_p, attn_mask, options) -> tuple[Tensor, Tensor]:
     """Checks all arguments and computes the forward. The tensors may have no elements, and any order of dimensions in
-    memory."""
+    memory.
+    """
     with own_errors(FORWARD, _NAMES):
         shapes = _checked(FORWARD, query, key, value, dropout_p, attn_mask)
         out = torch.empty_like(query)

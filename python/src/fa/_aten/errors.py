@@ -1,5 +1,6 @@
 """Errors of the kernels. They are RuntimeErrors, as PyTorch's kernels raise them, and name arguments as PyTorch's
-operators do."""
+operators do.
+"""
 
 from __future__ import annotations
 

@@ -123,7 +123,8 @@ class _Growing:
 
     def __reduce__(self) -> tuple:
         """Describes the layer to copy and pickle. The copy gets no larger tensors, so that no two layers write the same
-        rows."""
+        rows.
+        """
         return _restored, type(self).__bases__, self.__dict__ | {"held": {}}
 
     def lazy_initialization(self, *args: Any, **keywords: Any) -> None:
@@ -219,7 +220,8 @@ class _Compressed(_Growing):
 
 def _with_scales(update: Callable) -> Callable:
     """Returns the update method of a compressed layer. It updates codes by `update`, and the scales of the codes
-    too."""
+    too.
+    """
 
     def with_scales(self: Any, key_states: Tensor, value_states: Tensor, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
         self.check("keys", key_states)
@@ -238,7 +240,8 @@ def _with_scales(update: Callable) -> Callable:
 
 def _forwarded(name: str) -> Callable:
     """Returns a method of a compressed layer. It calls the method `name` of transformers' layer on codes and on
-    scales."""
+    scales.
+    """
 
     def both(self: Any, *arguments: Any) -> None:
         getattr(super(_Compressed, self), name)(*arguments)
@@ -282,7 +285,8 @@ _UPDATES = {DynamicLayer.update: _full_update, DynamicSlidingWindowLayer.update:
 @functools.cache
 def _growing(kind: type, rule: type) -> type | None:
     """Returns a class of layers like `kind`, which joins its tensors by `rule`. Returns None for a class that joins its
-    tensors in a way of its own."""
+    tensors in a way of its own.
+    """
     update = _UPDATES.get(getattr(kind, "update", None))
     if update is None:
         return None
@@ -332,5 +336,6 @@ def _first_row(part: Tensor, held: Tensor | None) -> int | None:
 
 def _is_frozen(held: Tensor) -> bool:
     """Whether the tensor was made in inference mode, and inference mode is now off. PyTorch refuses to write such a
-    tensor."""
+    tensor.
+    """
     return held.is_inference() and not torch.is_inference_mode_enabled()

@@ -130,7 +130,8 @@ def _runs(names: Tensor, place: Tensor) -> tuple[Tensor, Tensor]:
 def _with_blocks(parts: tuple[Callable, ...], size: Size, place: Tensor, position: Tensor) -> _Interval:
     """Returns, for each row, the union of two intervals: the one of the first mask function, and the row's block by the
     second. Raises Unlisted if there are other parts, a block is not one run of positions, or the intervals have a gap
-    between them."""
+    between them.
+    """
     base, *blocks = parts
     if len(blocks) != 1:
         raise Unlisted
@@ -199,7 +200,8 @@ def traced_rows(function: Callable, size: Size, padding: Tensor | None) -> Tenso
 
     It reads no closures and no values of tensors, so that a model can be compiled. For each row, it evaluates the
     function to search the ends of the interval around the row's own place. So the mask must keep one interval per row,
-    as all of transformers' own masks do."""
+    as all of transformers' own masks do.
+    """
     if function is masking_utils.causal_mask_function:
         rows = causal_rows(size.rows, size.keys, size.q_offset - size.kv_offset)
         rows = rows.expand(size.batch, 1, size.rows, 2)

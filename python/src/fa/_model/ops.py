@@ -296,7 +296,8 @@ def attention_of_layer(query, key, value, *arguments):
 
 def causal_rows(rows: int, keys: int, first: int | Tensor = 0, window: int | None = None) -> Tensor:
     """Returns the intervals of a causal mask, int32 [1, 1, Sq, 2]. Row 0 stands at the key `first`. With a window, a
-    row keeps its own key and the window - 1 keys before."""
+    row keeps its own key and the window - 1 keys before.
+    """
     ends = torch.arange(1, rows + 1) + first
     begins = torch.zeros_like(ends) if window is None else (ends - window).clamp(0, keys)
     return torch.stack((begins, ends.clamp(0, keys)), -1).to(torch.int32)[None, None]

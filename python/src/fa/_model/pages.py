@@ -28,7 +28,8 @@ _FULL_ATTENTION = "full_attention"  # transformers' name of a kind of layers
 
 class _Requests(NamedTuple):
     """The requests in a batch, without those that have no tokens. Their rows follow each other among the batch's
-    tokens."""
+    tokens.
+    """
 
     ends: list[int]
     """The end of each request's rows."""

@@ -147,7 +147,8 @@ def mask_of_model(
 
 def _whole(agreed: Agreed) -> int:
     """Returns the number of rows of the whole sequence. Raises ValueError on all ranks if a rank has no rows, because
-    models of transformers fail without rows."""
+    models of transformers fail without rows.
+    """
     counts = [numbers[0] for numbers in agreed.numbers]
     if 0 in counts:
         text = f"{counts} on the ranks, want some on each: {sum(counts)} rows are cut into blocks of 128"

@@ -72,13 +72,15 @@ def groups(call: Any, heads: int, heads_kv: int) -> Iterator[tuple[slice, slice,
 
 def is_short(call: Any, query: Tensor, key: Tensor) -> bool:
     """Returns whether the rows together list fewer than half of all keys. Each row then reads its listed keys where they
-    lie. Otherwise one pass over all keys for all rows is faster (measured on Zen 4)."""
+    lie. Otherwise one pass over all keys for all rows is faster (measured on Zen 4).
+    """
     return 2 * query.shape[2] * call.lists.shape[3] * max(call.block, 1) < key.shape[2]
 
 
 def of_elements(keys: int, call: Any) -> Iterator[tuple[Tensor, Any]]:
     """Divides a call with one list for all heads into calls for each batch element, in which each row is a sequence of
-    its own, whose keys are the listed ones. Yields (the places of the keys, int32 [Sq, L]; the call)."""
+    its own, whose keys are the listed ones. Yields (the places of the keys, int32 [Sq, L]; the call).
+    """
     places, seen = _places(call.lists[:, 0], call.block, keys)
     if call.rows is not None:
         begins, ends = call.rows[:, 0].split(1, -1)

@@ -117,7 +117,8 @@ def _check_lists(name: str, lists: Tensor, sizes: list[int]) -> None:
 
 def check_types(numbers: dict[str, Any], tensors: dict[str, Any]) -> None:
     """Raises TypeError for an argument in `numbers` that is no number, or one in `tensors` that is no tensor. An
-    argument may be None unless it is in REQUIRED."""
+    argument may be None unless it is in REQUIRED.
+    """
     for name, value in (numbers | tensors).items():
         fits = hasattr(value, "__float__") if name in numbers else isinstance(value, Tensor)
         if not (fits or (value is None and name not in REQUIRED)):

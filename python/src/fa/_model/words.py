@@ -1,5 +1,6 @@
 """Masks of pairs as words: int64 [.., Sq, ceil(Sk / 64)], where bit j % 64 of word j // 64 says whether a row looks at
-key j. Words take an eighth of the memory of a bool tensor, and `fa.PairMask.from_bits` reads them."""
+key j. Words take an eighth of the memory of a bool tensor, and `fa.PairMask.from_bits` reads them.
+"""
 
 from __future__ import annotations
 

@@ -33,7 +33,8 @@ _GRAD_NAMES = _NAMES | {"out": "attention_out", "softmax_max": "softmax_lse"}
 
 def check_lengths(name: str, lengths: list[int], batch: int, rows: int, packed: bool) -> None:
     """Checks the lengths of sequences. `rows` is the number of rows per batch element, or in TND of all sequences
-    together."""
+    together.
+    """
     if len(lengths) != batch:
         raise ValueError(f"invalid argument: {name} has {len(lengths)} entries, want {batch}")
     left = rows

@@ -174,7 +174,8 @@ def _numels(call: Call, query: Tensor, key: Tensor) -> int:
 
 def pairs(call: Call, query: Tensor, sq: int, sk: int) -> int:
     """Returns the number of pairs of a query and a key, summed over heads and batch. A dropout mask has one bit per
-    pair. Every sequence has `sq` queries and `sk` keys, except in TND."""
+    pair. Every sequence has `sq` queries and `sk` keys, except in TND.
+    """
     if call.layout == "TND":
         ends = zip([0, *call.cu_q], [0, *call.cu_kv], call.cu_q, call.cu_kv, strict=False)
         return call.heads * sum((q_end - q_begin) * (k_end - k_begin) for q_begin, k_begin, q_end, k_end in ends)

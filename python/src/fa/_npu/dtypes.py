@@ -25,7 +25,8 @@ _BYTES = torch.int8, torch.uint8
 
 def dtype_of(number: int | torch.dtype, name: str) -> torch.dtype:
     """Returns the torch.dtype of `number`, a type code of torch_npu or of aclDataType. Errors name the argument
-    `name`."""
+    `name`.
+    """
     if isinstance(number, torch.dtype):
         return number
     code = number - _TORCH_NPU if number >= _TORCH_NPU else number

@@ -1,5 +1,6 @@
 """torch_npu's fused inference functions. For captured graphs, each also has an .out form, a workspace function and a
-function that allocates its results."""
+function that allocates its results.
+"""
 
 from __future__ import annotations
 

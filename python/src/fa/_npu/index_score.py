@@ -48,7 +48,8 @@ def _pages(key: Tensor, scale: Tensor | None, layout: str) -> tuple[Tensor, Tens
 
 def _columns(key: Tensor, block_table: Tensor | None, ends: Tensor) -> int:
     """Returns the number of columns of the score: the blocks of the longest sequence that the table, or the sums of
-    packed keys, allow."""
+    packed keys, allow.
+    """
     if block_table is None:
         most = max(ends.diff(prepend=ends.new_zeros(1)).tolist(), default=0)
     else:
@@ -58,7 +59,8 @@ def _columns(key: Tensor, block_table: Tensor | None, ends: Tensor) -> int:
 
 def _say_with_zeros(*sums: str) -> Callable[[str, str, str], str]:
     """Returns a function that writes an argument in an error. The library gets prefix sums without their leading 0. So
-    entry i of the library's `sums` is entry i + 1 of the caller's."""
+    entry i of the library's `sums` is entry i + 1 of the caller's.
+    """
 
     def say(name: str, member: str, index: str) -> str:
         if name in sums and not member and index:

@@ -28,7 +28,8 @@ def _zeros(
     num_heads_k: int, cmp_ratio: int, query: tuple[str, str], key: tuple[str, str], pages: str
 ) -> Tensor:
     """Checks the arguments that both metadata functions have, and returns zeros, int32 [1024]. `query` and `key` are
-    the names and the values of the layouts."""
+    the names and the values of the layouts.
+    """
     only(num_heads_k=(num_heads_k, (1,)))
     if not 1 <= cmp_ratio <= _MOST_RATIO:
         raise ValueError(f"invalid argument: cmp_ratio={cmp_ratio}, want 1..{_MOST_RATIO}")

@@ -29,7 +29,8 @@ _HEADS_AXIS = {"BNSD": 1, "BSND": 2, "NSD": 0, "TND": 1, "NTD": 0}
 
 class Inference(NamedTuple):
     """The arguments of a function for inference. `names` maps members to the function's argument names where the names
-    differ."""
+    differ.
+    """
 
     query: Tensor
     key: Tensor
@@ -164,7 +165,8 @@ class _WithoutGradient(torch.autograd.Function):
 
 def _check_heads_kv(call: Inference) -> None:
     """Checks the number of KV heads, on which the shape of the output depends. Without heads_kv, compares `heads` with
-    the heads of keys. Also checks keys whose last dimension holds heads and columns."""
+    the heads of keys. Also checks keys whose last dimension holds heads and columns.
+    """
     fused = call.layout.startswith("BSH")
     key = unpacked_shape_of(call.key)
     heads_kv = call.heads_kv or call.heads
@@ -181,7 +183,8 @@ def _check_heads_kv(call: Inference) -> None:
 
 def _heads_of_keys(call: Inference, key: tuple[int, ...]) -> int | None:
     """Returns the number of KV heads if keys have a dimension for heads. Returns None if they have none, or if the
-    query does not have `heads` heads."""
+    query does not have `heads` heads.
+    """
     if call.block_table is not None:
         return key[1] if len(key) == 5 else None
     axis = _HEADS_AXIS.get(call.layout.partition("_")[0])

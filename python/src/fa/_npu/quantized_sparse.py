@@ -223,7 +223,8 @@ def kv_quant_sparse_flash_attention_of_vllm(
 
 def _select_quantized(given: dict) -> tuple[Tensor, Tensor]:
     """Computes the indexer of quantised keys from the arguments of its form in torch_npu, in torch.ops.custom or in
-    torch.ops._C_ascend."""
+    torch.ops._C_ascend.
+    """
     only(query_quant_mode=(given["query_quant_mode"], (0,)), key_quant_mode=(given["key_quant_mode"], (0,)))
     query = typed(given["query"], given.get("query_dtype"), "query_dtype")
     key = typed(given["key"], given.get("key_dtype"), "key_dtype")

@@ -60,7 +60,8 @@ def separate_scales(
 
 class KeySizes(NamedTuple):
     """Sizes of keys or of values. In pages, `batch` is the number of pages, and `rows` the size of a page. `sequences`
-    is the batch size, also with pages. `packed` means that sequences without pages follow one another."""
+    is the batch size, also with pages. `packed` means that sequences without pages follow one another.
+    """
 
     batch: int
     heads: int
@@ -152,7 +153,8 @@ def _of_mode(scale: Tensor, mode: int, sizes: KeySizes, name: str) -> Tensor:
 
 def scale_of_query(scale: Tensor, query: Tensor, layout: str, heads: int) -> Tensor:
     """Returns the scales of query rows in the shape of the query without D. `scale` may also be flat, or have more or
-    fewer dimensions of size 1."""
+    fewer dimensions of size 1.
+    """
     want = [*query.shape[:-1], *([heads] if layout.upper().startswith("BSH") else [])]
     long = [[size for size in shape if size != 1] for shape in (want, scale.shape)]
     if long[0] == long[1] or list(scale.shape) == [torch.Size(want).numel()]:

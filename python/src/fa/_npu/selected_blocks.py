@@ -45,7 +45,8 @@ def _lengths(
 
 def _sequences(tokens: int, rows: list[int], keys: list[int]) -> tuple[Tensor, Tensor]:
     """Returns, for each token, the number of its sequence and how many keys the token may see. Tokens after the last
-    sequence get the number of sequences, and see no key."""
+    sequence get the number of sequences, and see no key.
+    """
     ends = torch.tensor(rows, dtype=torch.int64).cumsum(0)
     token = torch.arange(tokens)
     sequence = torch.bucketize(token, ends, right=True)
@@ -184,7 +185,8 @@ def npu_sparse_attention_score(
 
 def _places(lists: Tensor, limit: Tensor, part: int) -> tuple[Tensor, Tensor]:
     """Returns the key numbers of all lists in one tensor, ascending within each list, and the number of keys of each
-    list."""
+    list.
+    """
     blocks = lists.to(torch.int64)[..., None]
     keys = blocks * part + torch.arange(part)
     ordered = torch.where((blocks >= 0) & (keys < limit[:, None, None]), keys, -1).flatten(1).sort(-1).values

@@ -93,7 +93,8 @@ def _keywords(given: dict[str, Any], names: dict[str, str]) -> dict[str, Any]:
 
 def _call_of(given: dict[str, Any]) -> SharedKvCall:
     """Makes the operator's arguments from `given`, which has the library's argument names. Absent arguments get their
-    defaults."""
+    defaults.
+    """
     lengths = {}
     for name in _shared_kv._LENGTHS:
         value = given.get(name)
@@ -105,7 +106,8 @@ def _call_of(given: dict[str, Any]) -> SharedKvCall:
 
 def _attend(given: dict[str, Any], paged: bool, names: dict[str, str], **more: Any) -> tuple[Tensor, Tensor]:
     """Computes `sparse_flash_mla` from its arguments. `given` may lack the entry of an absent length or list. Errors
-    name arguments as `names` says."""
+    name arguments as `names` says.
+    """
     tables: dict[str, Any] = {}  # without pages, the entries are None
     for name, kv in (("ori_block_table", given["ori_kv"]), ("cmp_block_table", given["cmp_kv"])):
         tables[name] = given[name] if paged else None
@@ -234,7 +236,8 @@ def sparse_flash_mla_softmax_l1_norm(
     """Computes one L1 norm of `sparse_flash_mla_grad` alone. For each entry of sparse_indices [B,S1,1,K], it is the
     mean over the heads of the key's probability. Without sparse_indices the shape is [B,S1,1,S2], TND [T1,1,T2], and
     column j stands for key j of the sequence. key is [B,S2,1,D], TND [T2,1,D]. Raises ValueError for a wrong
-    argument."""
+    argument.
+    """
     _key_layout(layout_q, layout_k, "layout_k", None)
     with own_names(_L1_NAMES):
         gradients = _shared_kv.shared_kv_attention_grad(
@@ -345,7 +348,8 @@ def npu_kv_quant_sparse_attn_sharedkv(
 
 def _attend_sharedkv(given: dict[str, Any], **row_format: int) -> tuple[Tensor, Tensor]:
     """Computes npu_sparse_attn_sharedkv, or its quantised form, by sparse_flash_mla. `row_format` describes quantised
-    rows."""
+    rows.
+    """
     paged = _key_layout(given["layout_q"], given["layout_kv"], "layout_kv", "PA_ND")
     ori_kv, slots = given["ori_kv"], given["ori_sparse_indices"] is not None
     ratio = given["cmp_ratio"] or 1
@@ -432,7 +436,8 @@ def sparse_flash_mla_metadata(
     device: Any = None,
 ) -> Tensor:
     """Returns zeros, int32 [1024]. On the NPU this tensor says how the work of `sparse_flash_mla` is split. The
-    arguments, such as the sizes of q [B,S1,N,D], are checked (ValueError). No operator here reads the zeros."""
+    arguments, such as the sizes of q [B,S1,N,D], are checked (ValueError). No operator here reads the zeros.
+    """
     return _metadata(locals(), "PA_BBND", 1)
 
 

@@ -133,7 +133,8 @@ def npu_sparse_flash_attention_grad(
     """Computes the gradients dq, dk, dv, dq_rope, dk_rope of `npu_sparse_flash_attention`, and dsinks if `sinks` is
     given. torch_npu's function has no argument `sinks`. The gradient of an absent argument is None. If value is None,
     dk contains the value's gradient too. Softmax statistics that include sinks give the gradients of a call with sinks.
-    d_out and out are [B, S1, N, Dv], TND [T, N, Dv]."""
+    d_out and out are [B, S1, N, Dv], TND [T, N, Dv].
+    """
     only(attention_mode=(attention_mode, (0, 2)))
     call = SparseCall(
         query_rope=query_rope,

@@ -33,7 +33,8 @@ def common_layout(
     query: tuple[str, str], key: tuple[str, str], block_table: Tensor | None = None, pages: str = INDEXER_PAGES
 ) -> str:
     """Returns the layout of the queries. Raises ValueError unless keys have the same layout, or, with a block_table,
-    the layout `pages`. `query` and `key` are the names and the values of the arguments."""
+    the layout `pages`. `query` and `key` are the names and the values of the arguments.
+    """
     layout = layout_of(*query)
     want, reason = (layout, query[0]) if block_table is None else (pages, "with block_table")
     if key[1].upper() != want:
@@ -58,7 +59,8 @@ def check_integers(**tensors: Tensor | None) -> None:
 
 def without_zero(name: str, sums: Tensor | None, rows: Tensor | None = None) -> Tensor | None:
     """Returns prefix sums without their leading 0. If the packed tensor `rows` is not empty, at least one sum must
-    follow the 0."""
+    follow the 0.
+    """
     if sums is None:
         return None
     if sums.dim() != 1 or sums.numel() == 0 or int(sums[0]) != 0:
@@ -80,7 +82,8 @@ def sums_without_zeros(q: Tensor, cu_q: Tensor | None, k: Tensor, cu_k: Tensor |
 
 def say_with_zeros(name: str, member: str, index: str) -> str:
     """Returns an argument's text in an error. The library gets prefix sums without their leading 0. So entry i of the
-    library's sums is entry i + 1 of the caller's."""
+    library's sums is entry i + 1 of the caller's.
+    """
     if name.startswith("cu_seqlens") and not member and index:
         index = f"[{int(index[1:-1]) + 1}]"
     return f"{name}{member}{index}"

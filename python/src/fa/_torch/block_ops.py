@@ -77,7 +77,8 @@ def _fake_backward(query, key, value, *_):
 )
 def block_sparse_attention_backward(query, key, value, out, d_out, lse, *arguments):
     """Returns dq, dk and dv. The library's backward gets the lse as the maximum of the scores, and 1 as the sum of
-    exponentials."""
+    exponentials.
+    """
     call = BlockCall(*arguments)
     rows = call.rows_of(lse)
     inputs = {"q": query, "k": key, "v": value, "dense_mask": call.pairs(query, key), "out": out, "d_out": d_out}

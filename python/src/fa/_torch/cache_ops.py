@@ -53,7 +53,8 @@ def quantize(
     key, value, slots, sources, key_scale, value_scale, key_cache, value_cache, key_scales, value_scales, form
 ):
     """Writes the rows of key and value into the caches. If 8-bit caches have one scale per row, writes the scales
-    too."""
+    too.
+    """
     given = {"key_scale": key_scale, "value_scale": value_scale}
     given |= {"key_scale_cache": key_scales, "value_scale_cache": value_scales}
     _scatter_rows(key, value, slots, key_cache, value_cache, source_rows=sources, form=form, **given)

@@ -1,6 +1,7 @@
 """The arguments of an attention call. The member sparse_mode, a mode of torch_npu or one of the further modes below,
 selects the mask. Without a mask in memory, sparse_mode 2 and 3 are the causal rules, aligned top-left and
-bottom-right."""
+bottom-right.
+"""
 
 from __future__ import annotations
 

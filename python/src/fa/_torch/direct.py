@@ -99,7 +99,8 @@ def attend_directly(
 def _of_mask(dense_mask: Tensor | None, pse: Tensor | None, rule: int, scale: float | None) -> tuple:
     """Returns the options and the mask of a forward. If the options express a padding mask as intervals of keys, the
     returned mask is None. The backward does not use this function: with intervals, the order of additions to dQ, and so
-    the bits of a sequence, would depend on the other sequences."""
+    the bits of a sequence, would depend on the other sequences.
+    """
     mask = None if dense_mask is None else rule_of_padding(dense_mask, rule)
     if mask is None:
         return options_of(pse is not None, rule, scale), dense_mask

@@ -102,7 +102,8 @@ def _backward(query, key, value, out, d_out, softmax_max, softmax_sum, need_dpse
 
 def _merge(prev_out, prev_max, prev_sum, cur_out, cur_max, cur_sum, cu_q, layout, by_sequence):
     """Returns the possible shardings of the merge: by tokens, by batch, and by heads if the heads have an axis of their
-    own. Statistics that are stored per sequence are not sharded."""
+    own. Statistics that are stored per sequence are not sharded.
+    """
     shards = {"SBH": ((1, 0), (0, 2)), "TND": ((0, 0), (1, 1))}[layout]
     ways = [(_WHOLE, _WHOLE), *((Shard(out), Shard(row)) for out, row in (() if by_sequence else shards))]
     sums = None if cu_q is None else _WHOLE

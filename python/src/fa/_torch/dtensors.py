@@ -1,5 +1,6 @@
 """Support of DTensors. The shardings are registered when the first DTensor is seen, because importing
-torch.distributed.tensor is slow."""
+torch.distributed.tensor is slow.
+"""
 
 from __future__ import annotations
 

@@ -47,7 +47,8 @@ def recorded(*tensors: Any) -> bool:
 
 class _Result:
     """Gives the extension a new DLPack capsule of a result each time, because the extension can read a capsule only
-    once."""
+    once.
+    """
 
     __slots__ = ("tensor",)
 

@@ -57,7 +57,8 @@ def attend_nested(
 
 def check_nested(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None, rule: int) -> None:
     """Raises ValueError if there is a mask, or unless query, key and value are jagged tensors with shapes that fit
-    together. The sequences of key and value must be equally long."""
+    together. The sequences of key and value must be equally long.
+    """
     for name, tensor in (("query", query), ("key", key), ("value", value)):
         if not tensor.is_nested or tensor.layout != torch.jagged:
             raise ValueError(f"invalid argument: {name}: want a nested tensor of layout torch.jagged, as the others")

@@ -51,7 +51,8 @@ def by_row(blocks: Tensor, cu_q: list[int]) -> Tensor:
 
 def _check_sums(sums: list[int], first: int, tokens: int) -> None:
     """Raises ValueError unless sums[first:] do not decrease and do not exceed `tokens`. (Later rows belong to no
-    sequence.)"""
+    sequence.)
+    """
     for i, end in enumerate(sums[first:], first):
         least = sums[i - 1] if i else 0
         if end < least:

@@ -40,7 +40,8 @@ def is_large(query: Tensor, keys: int) -> bool:
 def rule_of_padding(dropped: Tensor, rule: int) -> Mask | None:
     """Returns a Mask of the pairs that `rule` keeps and that `dropped` (bool [B, N, L, S], True = drop) does not drop.
     Returns None if `dropped` is not a padding mask, if the kept keys of a sequence have gaps, or if the call is
-    small."""
+    small.
+    """
     batch, _, rows, _ = dropped.shape
     if rule == CAUSAL_BOTTOM_RIGHT or not is_same_for_rows(dropped) or not is_large(dropped, dropped.shape[3]):
         return None

@@ -232,7 +232,8 @@ _traffic_lock = threading.Lock()
 
 def traffic() -> Traffic:
     """Returns the bytes that attention over ranks has sent and received since the process began. `shard` and `unshard`
-    do not count."""
+    do not count.
+    """
     return _traffic
 
 

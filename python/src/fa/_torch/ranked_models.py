@@ -1,5 +1,6 @@
 """Attention of whole models over the ranks of a process group. While a context is active, it replaces the attention
-functions that PyTorch and transformers look up."""
+functions that PyTorch and transformers look up.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +30,8 @@ def enabled(
     strategy: str,
 ) -> Iterator[None]:
     """Replaces torch.nn.functional.scaled_dot_product_attention by `attention`, which also takes the keywords group,
-    cut and strategy. `replace_in_models` replaces the functions that other packages look up."""
+    cut and strategy. `replace_in_models` replaces the functions that other packages look up.
+    """
     global _undo
     own = {"group": group, "cut": cut, "strategy": strategy}
     with _lock:

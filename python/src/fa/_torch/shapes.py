@@ -54,7 +54,8 @@ def check_types(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | N
 def fused(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None, dropped: bool, grouped: bool) -> bool:
     """Returns whether PyTorch would compute the call with its fused CPU kernel. That kernel's output lies in memory as
     torch.empty_like(query), and its gradients as [B, S, N, E]. Without the fused kernel, output and gradients are
-    contiguous."""
+    contiguous.
+    """
     if dropped or not query.dim() == key.dim() == value.dim() == 4:
         return False
     batch, heads, _, size = query.shape
@@ -86,7 +87,8 @@ def empty_like(tensor: Tensor) -> Tensor:
 
 def keys_side_by_side(bias: Tensor) -> Tensor:
     """Returns the bias, copied if its last dimension is not contiguous. In T5's bias, the numbers of all heads for one
-    pair are neighbours in memory. So each head would read every cache line."""
+    pair are neighbours in memory. So each head would read every cache line.
+    """
     if bias.stride(-1) <= 1 or bias.shape[-1] == 1:
         return bias
     if bias.requires_grad:

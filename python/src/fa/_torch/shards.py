@@ -1,5 +1,6 @@
 """Which rows of a sequence each rank of a process group holds. The functions here also cut sequences into these rows,
-and join the rows again."""
+and join the rows again.
+"""
 
 from __future__ import annotations
 

@@ -39,7 +39,8 @@ class SparseCall(NamedTuple):
 
 def _of_sparse(first: int) -> Rule:
     """Returns the vmap rule of an operator whose argument number `first` is the first member of SparseCall; the other
-    members follow."""
+    members follow.
+    """
     alone = (first + i for i, name in enumerate(SparseCall._fields) if name in ("block_table", "sink"))
     return by_batch(first + SparseCall._fields.index("layout"), tuple(alone))
 
@@ -190,7 +191,8 @@ class LossCall(NamedTuple):
 
 def computed_as_constants(function: Callable[..., tuple], call: Any, first_keyword: str) -> tuple[Tensor, ...]:
     """Returns what `function` computes from the detached members of `call`. It gets the members before `first_keyword`
-    by position."""
+    by position.
+    """
     given = {name: t.detach() if isinstance(t, Tensor) else t for name, t in call._asdict().items()}
     needed = [given.pop(name) for name in call._fields[: call._fields.index(first_keyword)]]
     return tuple(function(*needed, **with_lists(given)))

@@ -21,7 +21,8 @@ class Fold(NamedTuple):
 
     def stacked(self, tensor: Tensor, dim: int | None, axis: int) -> Tensor:
         """Returns the tensor with the vmapped dimension moved to `axis`. A tensor without a vmapped dimension is
-        repeated for all samples."""
+        repeated for all samples.
+        """
         if dim is not None:
             return tensor.movedim(dim, axis)
         return tensor.unsqueeze(axis).expand(*tensor.shape[:axis], self.size, *tensor.shape[axis:])
@@ -54,7 +55,8 @@ def _sample(argument: Any, dim: Any, sample: int) -> Any:
 
 def of_no_samples(operator: Any, in_dims: tuple, arguments: tuple) -> tuple:
     """Returns results for 0 samples, with the shapes of one sample's results. In autograd's graph the results depend on
-    all floating-point arguments, as the results for one or more samples do."""
+    all floating-point arguments, as the results for one or more samples do.
+    """
     pairs = tuple(zip(arguments, in_dims, strict=True))
     results = operator(*(_without_contents(a, dim) for a, dim in pairs))
     if returns_nothing(operator):

@@ -1,5 +1,6 @@
 """Computes flash_attn_with_kvcache of flash_attn 2 and 3, and flash_attn_varlen_func over pages. The arguments have the
-same names for both versions."""
+same names for both versions.
+"""
 
 from __future__ import annotations
 

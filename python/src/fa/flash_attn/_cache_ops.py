@@ -20,7 +20,8 @@ from ._sequences import Piece, boundaries, check_longest, runs_of
 
 class CachePlaces(NamedTuple):
     """Where the keys of a call lie in the caches. The operators take these members before the members of `FlashCall`.
-    FlashCall.cu_k then has the prefix sums of the new keys."""
+    FlashCall.cu_k then has the prefix sums of the new keys.
+    """
 
     cache_seqlens: Optional[Tensor]
     cache_batch_idx: Optional[Tensor]
@@ -178,7 +179,8 @@ def _attend_pages(
 def _above_last(slopes: Tensor, pieces: list[Piece]) -> Tensor:
     """Returns by how much each row's biases exceed those of its piece's last row, float32 [rows, N]. A row that sees no
     key after its place can be computed with the last row's biases. Its sink must then be lowered by the returned
-    number, and its lse comes out lower by the same number."""
+    number, and its lse comes out lower by the same number.
+    """
     rows = torch.tensor([piece.q_end - piece.q_begin for piece in pieces])
     ends, owners = (
         torch.repeat_interleave(torch.tensor(of), rows) for of in zip(*((p.q_end, p.owner) for p in pieces), strict=True)
@@ -189,7 +191,8 @@ def _above_last(slopes: Tensor, pieces: list[Piece]) -> Tensor:
 
 def _scales_of_pages(where: CachePlaces) -> list[list[float]] | None:
     """Returns the scales of each sequence if keys lie in pages. The extension takes scales per page, not per sequence,
-    so one call can only compute sequences with equal scales."""
+    so one call can only compute sequences with equal scales.
+    """
     if where.block_table is None or where.k_descale is None:
         return None
     return torch.cat([where.k_descale, where.v_descale], 1).tolist()

@@ -125,7 +125,8 @@ TENSORS = tensors_of(FlashCall)
 
 def mask_of(left: int, right: int, back: int = 0) -> Mask:
     """Returns the mask of a window, where -1 means no limit on that side. The place of the last row is `back` keys
-    before the last key."""
+    before the last key.
+    """
     if left == -1 and right == -1:
         return Mask.none()
     if left == -1 and right == back == 0:
@@ -207,7 +208,8 @@ def spread(compact: Tensor, rows: Tensor, like: int) -> Tensor:
 
 def logsumexp(softmax_max: Tensor, softmax_sum: Tensor, empty: float, sink: Tensor | None = None) -> Tensor:
     """Returns the lse, max + ln(sum): [B, N, S] from statistics [B, N, S], or [N, total] from [total, N]. For a row
-    without keys, it returns the sink's score, or `empty` if there is no sink."""
+    without keys, it returns the sink's score, or `empty` if there is no sink.
+    """
     absent = (softmax_sum == 0) | (softmax_max == -FLT_MAX)
     packed = softmax_max.dim() == 2
     nothing = empty if sink is None else sink.detach() if packed else sink.detach()[:, None]

@@ -70,7 +70,8 @@ def pieces_of(
 
 def chunked(piece: Piece, chunk: int) -> list[Piece]:
     """Divides a sequence into its chunks. Chunk c has `chunk` keys from key c * chunk on, and the rows at the places of
-    these keys. Rows before the first key form a piece without keys."""
+    these keys. Rows before the first key form a piece without keys.
+    """
     owner, q_begin, q_end, k_begin, k_end = piece
     first = q_begin - piece.offset  # the row at the place of the first key
     parts = []

@@ -1,5 +1,6 @@
 """flash_attn.flash_attn_interface: the functions of flash_attn 2. Some of these functions also exist in flash_attn 3. A
-call with a keyword that only flash_attn 3 has goes to the function of flash_attn 3."""
+call with a keyword that only flash_attn 3 has goes to the function of flash_attn 3.
+"""
 
 from __future__ import annotations
 

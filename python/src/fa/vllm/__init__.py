@@ -98,7 +98,8 @@ def _platform_is_wanted() -> bool:
 def _complete_platform() -> None:
     """If the platform is `fa`'s, makes vLLM find `fa`'s models with sparse attention, and its layer of latent
     attention. (`plugin` calls this function, not `platform_plugin`, because vLLM ignores exceptions of
-    `platform_plugin`.)"""
+    `platform_plugin`.)
+    """
     if not _platform_is_wanted():
         return
     from vllm import ModelRegistry
@@ -129,7 +130,8 @@ def _members() -> list[tuple[Any, Any, str]]:
 
 def _warn_of_latent_hosts() -> None:
     """Warns if vLLM's platform computes latent attention with other classes, although the classes of `fa` are
-    registered."""
+    registered.
+    """
     from .._pytorch import has_amx
 
     if has_amx():
@@ -158,7 +160,8 @@ if not TYPE_CHECKING:
 
     def __getattr__(name: str):
         """Imports a class when vLLM first asks for it. The module of the class imports parts of vLLM that load plugins
-        such as this package."""
+        such as this package.
+        """
         if name in _MODULES:
             return getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

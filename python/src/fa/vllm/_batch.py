@@ -50,7 +50,8 @@ class Layer(NamedTuple):
 
 class Pages(NamedTuple):
     """Views of a layer's cache, [blocks, Nkv, block, columns], of latent caches [blocks, block, 1, columns]. Caches of
-    int8 have scales too, float32 with one column."""
+    int8 have scales too, float32 with one column.
+    """
 
     key: Tensor
     value: Tensor | None
@@ -90,7 +91,8 @@ def groups_of(
 
 def _cut(group: Group) -> Group:
     """Cuts each request where positions are multiples of SLOPE_ROWS. Returns a group whose requests are the pieces. A
-    causal piece needs no keys after its last token. A group that is not causal is returned unchanged."""
+    causal piece needs no keys after its last token. A group that is not causal is returned unchanged.
+    """
     if not group.causal:
         return group
     owners, ends, lengths = [], [], []
@@ -128,7 +130,8 @@ def _from_last(ends: Sequence[int]) -> Tensor:
 def _sinks_of_rows(sinks: Tensor | None, slopes: Tensor, ends: Sequence[int]) -> Tensor | None:
     """Returns one sink per token and head, float32 [T, N], for calls in which all tokens of a sequence have the biases
     of its last token. These biases shift all scores of a token by one number. The softmax of the scores alone does not
-    change, but a sink must be shifted by the same number."""
+    change, but a sink must be shifted by the same number.
+    """
     return None if sinks is None else sinks + slopes * _from_last(ends)
 
 
@@ -143,7 +146,8 @@ class Batch:
 
     def _with_biases(self, slopes: tuple[float, ...]) -> list[tuple[Group, Tensor]]:
         """Returns groups of pieces, and for each piece the biases of its last token, float32 [pieces, N, 1, keys].
-        Biases past a piece's last key are not used."""
+        Biases past a piece's last key are not used.
+        """
         if slopes not in self._sloped:
             groups = [_cut(group) for group in self.groups]
             distances = (
@@ -265,7 +269,8 @@ def write_rows(
 ) -> None:
     """Writes key [T, Nkv, D] and value [T, Nkv, Dv] to their slots of the caches. Caches of int8 get codes, and one
     scale per token and head. Rows of slot -1 and rows past the slots are not written. `names` has the names of key and
-    value in errors."""
+    value in errors.
+    """
     rows = slots.shape[0]
     arrays = {"key": key[:rows], "value": None if value is None else value[:rows], "slot_mapping": slots}
     arrays |= zip(("key_cache", "value_cache", "key_scale_cache", "value_scale_cache"), caches, strict=True)

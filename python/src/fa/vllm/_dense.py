@@ -80,7 +80,8 @@ class AttentionMetadataBuilder(CPUAttentionMetadataBuilder):
     @functools.cached_property
     def _handed_back(self) -> bool:
         """Whether vLLM's own code computes the group's layers. The answer can be cached, because all layers exist
-        before the first step and never change their class."""
+        before the first step and never change their class.
+        """
         layers = get_layers_from_vllm_config(self.vllm_config, Attention, self.layer_names).values()
         return any(isinstance(layer.impl, AttentionImpl) and layer.impl.handed_back for layer in layers)
 
@@ -118,7 +119,8 @@ class AttentionImpl(CPUAttentionBackendImpl):
     """The attention of one layer. Its cache is [blocks, Nkv, block, D + Dv], where `block` is the number of tokens in a
     block. For each block and head, `fa` stores keys [block, D] and then values [block, Dv]. A cache of int8 is [blocks,
     Nkv, block, D + Dv + 8], as large as in vLLM's code for other devices. Float32 scales of keys [block], and then of
-    values [block], follow the codes."""
+    values [block], follow the codes.
+    """
 
     def __init__(
         self,

@@ -37,7 +37,8 @@ _INDEXED = {"k": "k_cache", "sparse_indices": _CHOSEN}
 @dataclass
 class SparseMetadata(AttentionMetadata):
     """A step as the indexers and the layers see it. vLLM's layer reads the num_ members; every token counts as a decode
-    token."""
+    token.
+    """
 
     ends: list[int]
     """Where the tokens of each request end."""

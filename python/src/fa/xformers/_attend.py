@@ -107,7 +107,8 @@ def _with_heads(tensor: Tensor) -> Tensor:
 
 def _keys_of(inp: Inputs, shared: bool) -> tuple[Tensor, Tensor]:
     """Returns keys and values [B, N, heads, K]. With `shared`, heads that the caller has expanded from one head (stride
-    0) are returned as one head. This holds for all heads together, and for the heads of each group."""
+    0) are returned as one head. This holds for all heads together, and for the heads of each group.
+    """
     key, value = inp.key, inp.value
     if shared and key.ndim == 5 and key.shape[3] > 1 and key.stride(3) == value.stride(3) == 0:
         key, value = key[..., 0, :], value[..., 0, :]

@@ -24,7 +24,8 @@ _attention, _merge = fmha._memory_efficient_attention, triton_splitk.merge_atten
 
 def install() -> None:
     """Adds `FwOp` and `BwOp` to xformers. The import of fa.xformers calls this function. A call after `uninstall` adds
-    the operators again."""
+    the operators again.
+    """
     with _lock, ExitStack() as undo:
         if FwOp in fmha.ALL_FW_OPS:
             return
@@ -55,7 +56,8 @@ def uninstall() -> None:
 
 def _replace(undo: ExitStack, module: Any, name: str, own: Callable) -> None:
     """Puts a function into a module until `undo`. If other code has replaced the function in the meantime, `undo` keeps
-    that replacement."""
+    that replacement.
+    """
     before = getattr(module, name)
 
     def restore() -> None:
@@ -84,7 +86,8 @@ def _memory_efficient_attention(inp: Inputs, op: Optional[AttentionOp] = None) -
     """Works like the package's function, but calls on CPUs are recorded by the autograd of `fa`. The package's autograd
     function passes only the lse to the backward. If scores are large, the softmax sum cannot be recovered from the lse.
     The package's function has no backward for five dimensions. It also loses output_dtype, and the gradient of a bias
-    within an attn_bias object."""
+    within an attn_bias object.
+    """
     forward, backward = (None, None) if op is None else op
     if inp.device.type == "cpu" and forward in (None, FwOp) and backward in (None, BwOp):
         return fmha._memory_efficient_attention_forward(inp, forward)

@@ -55,7 +55,8 @@ class _Op(AttentionOpBase):
 
 class _WithoutGradient(torch.autograd.Function):
     """Returns an output and its lse unchanged. A backward through either raises an error. The package's own functions
-    would compute gradients, which would be wrong after a merge, because merges pass no gradient to the lse."""
+    would compute gradients, which would be wrong after a merge, because merges pass no gradient to the lse.
+    """
 
     @staticmethod
     def forward(ctx: Any, out: Tensor, lse: Tensor, *inputs: Optional[Tensor]) -> tuple[Tensor, Tensor]:

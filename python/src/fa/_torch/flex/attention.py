@@ -72,7 +72,8 @@ class Call:
 
 class Engine(torch.autograd.Function):
     """Computes the members of Results from (call, query, key, value, *tensors of the bias). Only out and lse have
-    gradients."""
+    gradients.
+    """
 
     @staticmethod
     def forward(ctx, call, query, key, value, *tensors):
@@ -178,7 +179,8 @@ def by_operations(
     captured: list[Tensor],
 ) -> Results:
     """Computes any score_mod in slabs of query rows, for which autograd keeps only the inputs. `score_mod` is called
-    with scores [1, G, rows, S], vectors of indices, and {id of a captured tensor: the tensor that replaces it}."""
+    with scores [1, G, rows, S], vectors of indices, and {id of a captured tensor: the tensor that replaces it}.
+    """
     work = torch.promote_types(query.dtype, torch.float32)
     batch, heads, count, _ = query.shape
     group = heads // key.shape[1]

@@ -71,7 +71,8 @@ def _number_of(functions: _Functions) -> int:
 
 class _Traced(HigherOrder):
     """The function whose calls Dynamo puts into its graph. If Dynamo cannot trace score_mod or mask_mod, this function
-    is called outside of a graph, with the Python functions."""
+    is called outside of a graph, with the Python functions.
+    """
 
     def __init__(self) -> None:
         super().__init__("fa_flex_attention")
@@ -117,7 +118,8 @@ def every_pair(b: Tensor, *_: Tensor) -> Tensor:
 
 def _called(query, key, value, of_mask, captured, numbers, sizes, graphs, scale, enable_gqa, known=None) -> Results:
     """Computes a call of the operators. `of_mask` has the BlockMask's lists, then the tensors that mask_mod
-    captures."""
+    captures.
+    """
     if graphs not in _functions:
         raise RuntimeError("fa.torch.flex_attention: score_mod and mask_mod were compiled in another process")
     functions = _functions[graphs]
@@ -153,7 +155,8 @@ def _fake_backward(needs, d_out, d_lse, out, lse, max_scores, total, query, key,
 )
 def backward(needs, d_out, d_lse, out, lse, max_scores, total, query, key, value, of_mask, captured, *settings):
     """Returns gradients of the tensors among query, key, value and captured that need one. The graphs are read again,
-    and autograd runs in this kernel."""
+    and autograd runs in this kernel.
+    """
     with as_outermost(), torch.enable_grad():
         given = zip((query, key, value, *captured), needs, strict=True)
         leaves = [tensor.detach().requires_grad_(need) for tensor, need in given]

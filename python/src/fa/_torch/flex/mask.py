@@ -250,7 +250,8 @@ _lock = threading.Lock()
 def kept_of(mask: BlockMask, mask_mod: Node, sizes: Sizes, conditions: tuple[Condition, ...]) -> Kept:
     """Returns the pairs that a call keeps. They are stored with the BlockMask's first list until a list, a function or
     a captured tensor changes. The pairs are stored with a list, not with the BlockMask, because a compiled call makes a
-    new BlockMask with the caller's lists."""
+    new BlockMask with the caller's lists.
+    """
     owner = mask.kv_num_blocks
     lists = [mask.kv_num_blocks, mask.kv_indices, mask.full_kv_num_blocks, mask.full_kv_indices]
     lists = [tensor for tensor in lists if tensor is not None]

@@ -45,7 +45,8 @@ def traced_mask(mask_mod: Callable[..., Tensor]) -> Node:
 
 def check(query: Tensor, key: Tensor, value: Tensor, is_served: Callable[[Tensor], bool] = is_plain) -> None:
     """Raises the errors that PyTorch raises for query, key and value. Also raises errors for tensors that PyTorch takes
-    but `fa` does not."""
+    but `fa` does not.
+    """
     named = {"query": query, "key": key, "value": value}
     for name, tensor in named.items():
         if not isinstance(tensor, Tensor):
@@ -169,7 +170,8 @@ def computed(
     known: Results | None = None,
 ) -> Results:
     """Computes a call. If `known` has the results of a forward, the engine does not compute them again. The output has
-    strides in the order of query's."""
+    strides in the order of query's.
+    """
     results = _computed(*prepared(query, key, value, score_mod, block_mask, enable_gqa), scale, known)
     return results._replace(out=in_order(results.out, query))
 
@@ -198,7 +200,8 @@ def _computed(
 
 def in_order(out: Tensor, query: Tensor) -> Tensor:
     """Returns `out` with dimensions in the memory order of query's dimensions, except that the last one is
-    innermost."""
+    innermost.
+    """
     order = sorted(range(3), key=lambda axis: -query.stride(axis))
     like = torch.empty_permuted(out.shape, (*order, 3), dtype=out.dtype)
     return out if out.stride() == like.stride() else like.copy_(out)

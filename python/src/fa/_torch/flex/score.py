@@ -136,7 +136,8 @@ class Bias(NamedTuple):
 
 def bias_of(form: Form, kept: Kept) -> Bias | None:
     """Returns the bias of a form without evaluating it for every pair, or None if that cannot be done. Autograd records
-    how the bias is computed from captured tensors."""
+    how the bias is computed from captured tensors.
+    """
     if len(form.biases) == 1:
         node, sign = form.biases[0]
         found = _slopes(node, sign, kept) or _view(node, sign, kept)

@@ -119,7 +119,8 @@ class Unchanged:
 
 class Indexing(TorchFunctionMode):
     """Records the indexing of a tensor by scalar tensors as an operator. PyTorch would convert scalar indices to
-    numbers."""
+    numbers.
+    """
 
     def __torch_function__(self, function, types, arguments=(), keywords=None):
         if function is Tensor.__getitem__:
@@ -236,7 +237,8 @@ def expanded(tensor: Tensor, shape: torch.Size) -> Tensor:
 def reduced(tensor: Tensor, shape: torch.Size) -> Tensor:
     """Returns the sums over the dimensions that have the size 1 in `shape`. Each step adds one half of a dimension to
     its other half, because the order of PyTorch's own sums depends on the number of threads. 16-bit numbers are summed
-    in float32 and rounded once."""
+    in float32 and rounded once.
+    """
     dtype, tensor = tensor.dtype, widened(tensor)
     for axis, size in enumerate(shape):
         while size == 1 < tensor.shape[axis]:
@@ -253,7 +255,8 @@ def widened(tensor: Tensor) -> Tensor:
 
 class _Index(torch.autograd.Function):
     """tensor[places], whose gradient has the same bits for any number of threads. The gradient is summed in float64,
-    because PyTorch then adds in the order of the elements."""
+    because PyTorch then adds in the order of the elements.
+    """
 
     @staticmethod
     def forward(ctx, tensor, *places):
