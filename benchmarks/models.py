@@ -206,6 +206,8 @@ def main():
     if arguments.report:
         model_report.write(json.loads(arguments.report[0].read_text(encoding="utf-8")), arguments.report[1])
         return 0
+    if VLLM in arguments.models.split(",") and (arguments.quick or arguments.by != parser.get_default("by")):
+        parser.error(f"--models {VLLM}: --quick and --by do not apply to it")
     if arguments.quick:
         arguments.seconds = 0.0
     else:

@@ -237,7 +237,7 @@ def sections_of(results):
     if operators := results.get("operators"):
         yield "Other operators", (
             "A cell has the rate of fa's best call, and how many times the rate of PyTorch's chunks that is "
-            "(benchmarks/operators.py): no library has these as one call." + noise_text(operators) + "\n\n" +
+            "(benchmarks/operators.py): libraries have no operators for most of these." + noise_text(operators) + "\n\n" +
             operators_table(operators, most))
     if compressed := results.get("compressed"):
         yield "Decode with compressed keys and values: N 32/8, one row, D 128", (

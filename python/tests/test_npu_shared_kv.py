@@ -292,6 +292,11 @@ def test_rows_of_bytes_give_the_bits_of_their_keys():
             q, 1, ori.view(kind), cmp.view(kind), tile_size=tile, rope_head_dim=rope, **shared, **used
         )
         assert torch.equal(got, want)
+    trained = npu.npu_kv_quant_sparse_attn_sharedkv(
+        q.clone().requires_grad_(), 1, ori, cmp, tile_size=tile, rope_head_dim=rope, **shared, **used
+    )[0]
+    with pytest.raises(ValueError, match="tile_size: quantised keys have no gradient"):
+        trained.sum().backward()
     of_call = vllm_call(q, *in_pages(ori, cmp), indices, sinks) | {"softmax_scale": 0}
     got, _ = npu.npu_kv_quant_sparse_attn_sharedkv(**of_call, kv_quant_mode=1, tile_size=tile, rope_head_dim=rope)
     assert torch.equal(got.view(want.shape), want)

@@ -52,9 +52,8 @@ View WithoutKeyHead(View view, int head) {
 
 Result<SparseIndexerLossOptions> KLGradOptions(const char* layout_q, const char* layout_k, int64_t mask_mode,
                                                int64_t cmp_ratio) {
-  const auto layouts = SparseLayoutsOf("layoutQ", layout_q, "layoutK", layout_k);
+  const auto layouts = SparseLayoutsOf("layoutQ", layout_q, "layoutK", layout_k, /*pages=*/nullptr);
   if (!layouts.ok()) return layouts.status();
-  if (layouts->paged) return Status::InvalidArgument("layoutK=\"PA_BSND\", want that of layoutQ");
   const auto mask = SparseMaskOf(mask_mode, "maskMode");
   if (!mask.ok()) return mask.status();
   return SparseIndexerLossOptions{

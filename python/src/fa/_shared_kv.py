@@ -157,7 +157,7 @@ def shared_kv_attention_grad(
         d_out: gradient of out, with its shape and type. If out and d_out are None, only the L1 norms are computed.
         need_l1_norm: whether to return, for each entry of a list, the mean over the heads of its key's probability.
         l1_norm_of_keys: whether to return the L1 norms of all keys, [B, S1, 1, S2], for a kind of keys that has no
-            list.
+            list. In TND they are [T1, 1, T2]. A sequence's keys fill columns from 0 on, and other columns are 0.
 
     Raises:
         The same errors as `flash_attention`.

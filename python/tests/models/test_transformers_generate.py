@@ -142,8 +142,9 @@ class _GatheringCache:
 
 @pytest.mark.parametrize("has_allocators", [False, True])
 @pytest.mark.parametrize("window", [1, 8])
-def test_caches_that_gather_keys_are_those_of_transformers_5_16_to_5_18(window, has_allocators):
+def test_caches_that_gather_keys_are_those_of_transformers_5_16_to_5_18(window, has_allocators, monkeypatch):
     """Two requests, of three tokens after 17 keys and of one token after 9 keys."""
+    monkeypatch.setattr(pages, "_GATHERS", True)
     cache = _GatheringCache(window, has_allocators)
     places = torch.randperm(64)[:30]
     layer_type = "full_attention" if window == 1 else "sliding_attention"

@@ -102,6 +102,7 @@ Result<IndexerShape> BindIndexerShape(const IndexerInputs& inputs, SparseTensors
   const bool blocks = inputs.score_block != 0;
   const bool k_alone = blocks && inputs.k.dtype == DType::kI8;
   shape.q_quantized = blocks ? inputs.q.dtype == DType::kF8E4M3 : inputs.q_scale.data != nullptr;
+  shape.q_stored = inputs.q.dtype;
   FA_RETURN_IF_ERROR(tensors.BindQuery(inputs.q_name, inputs.q, shape.q_quantized));
   FA_RETURN_IF_ERROR(tensors.BindBlockTable(inputs.block_table));
   FA_RETURN_IF_ERROR(tensors.BindKey(inputs.k_name, inputs.k, {1, {"one key head"}},

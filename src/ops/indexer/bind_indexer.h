@@ -51,8 +51,9 @@ struct IndexerShape {
   DType dtype = DType::kF32;  ///< the type for which kernels are chosen; bf16 if q and k are quantised
   int64_t heads = 0, d = 0;
   layout::Rows q, k;
-  std::optional<QuantizedRow> quantized;  ///< how rows of k, and with q_quantized rows of q, are stored if quantised
+  std::optional<QuantizedRow> quantized;  ///< how rows of k are stored if they are quantised
   bool q_quantized = false;
+  DType q_stored = DType::kF32;  ///< the type of q's elements
   layout::Rows q_scale, k_scale;
   /// If above 0, the inner products q k get no weights and are not summed over the heads. Per token and head, the call
   /// then keeps the largest inner product of each block of `score_block` keys.

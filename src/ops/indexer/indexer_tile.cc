@@ -182,8 +182,9 @@ void IndexerTile::WidenQueries(const SparseToken& token, const Scratch& scratch,
     return kernels.widen(heads, shape.heads, shape.d, reinterpret_cast<float*>(to), shape.d);
   }
   const auto* from = static_cast<const std::byte*>(heads.data);
+  const QuantizedRow stored{.dtype = shape.q_stored, .columns = shape.d};  // keys may have another type
   for (int64_t head = 0; head < shape.heads; ++head, from += heads.stride, to += shape.d * OperandBytes(program_)) {
-    WidenRow(kernels, *shape.quantized, from, shape.d, scratch.gathered.widening, program_.operand, to);
+    WidenRow(kernels, stored, from, shape.d, scratch.gathered.widening, program_.operand, to);
   }
 }
 

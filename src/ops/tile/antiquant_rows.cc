@@ -32,8 +32,10 @@ void CopyNumbers(const core::kernels::RowFunctions& kernels, const std::byte* fr
                  int64_t groups, int64_t group_stride, int64_t n, float* to, int64_t to_group) {
   if (dtype == DType::kF32 && stride != 1) {  // the most frequent type
     switch (groups) {
+      case 1: return CopyGroups<1>(from, stride, group_stride, n, to, to_group);
       case 2: return CopyGroups<2>(from, stride, group_stride, n, to, to_group);
       case 4: return CopyGroups<4>(from, stride, group_stride, n, to, to_group);
+      case 8: return CopyGroups<8>(from, stride, group_stride, n, to, to_group);
       default: break;
     }
   }

@@ -242,21 +242,53 @@ TEST(MsaIndexScore, BitsDoNotDependOnThreadsOrPages) {
   }
 }
 
+/// Draws codes of f8e4m3, and the bf16 numbers for which they stand.
+void DrawE4m3(int64_t count, uint64_t seed, std::vector<uint8_t>& codes, std::vector<uint16_t>& bits) {
+  for (int64_t i = 0; i < count; ++i) {
+    const auto code =
+        static_cast<uint8_t>(RandomBits(seed, Tag::kChoice, {i}) % 0x7F | RandomBits(seed, Tag::kK, {i}) % 2 << 7);
+    const int exponent = code >> 3 & 15, mantissa = code & 7;
+    const double size = exponent == 0 ? std::ldexp(mantissa, -9) : std::ldexp(8 + mantissa, exponent - 10);
+    codes.push_back(code), bits.push_back(Bf16FromF32(static_cast<float>((code & 0x80) != 0 ? -size : size)));
+  }
+}
+
+// Keys of i8 with scales may meet queries of any type: the bits are those of the same queries in bf16.
+TEST(MsaIndexScore, QueriesOfE4m3MeetKeysOfI8) {
+  constexpr int64_t kTokens = 5, kHeads = 3, kD = 40, kKeys = 300;
+  std::vector<uint8_t> q_codes;
+  std::vector<uint16_t> q_bits;
+  DrawE4m3(kTokens * kHeads * kD, 1, q_codes, q_bits);
+  std::vector<int8_t> keys;
+  std::vector<float> scales;
+  for (int64_t i = 0; i < kKeys * kD; ++i) keys.push_back(static_cast<int8_t>(i * 37 % 255 - 127));
+  for (int64_t i = 0; i < kKeys; ++i) scales.push_back(0.01F * static_cast<float>(1 + i % 7));
+  static constexpr int64_t kRows[] = {kTokens}, kLengths[] = {kKeys};
+  const auto scores = [&](const void* q, DType dtype, Context* context) {
+    std::vector<float> score(kHeads * kTokens * 3, kNotWritten);
+    const Status status = MsaIndexScore({.q = View(q, dtype, {kTokens, kHeads, kD}),
+                                         .k = View(static_cast<const void*>(keys.data()), DType::kI8, {kKeys, 1, kD}),
+                                         .k_scale = View(scales, {kKeys}),
+                                         .lengths_q = kRows,
+                                         .lengths_kv = kLengths,
+                                         .score = View(score, {kHeads, kTokens, 3})},
+                                        {}, context);
+    EXPECT_TRUE(status.ok()) << status.message();
+    return score;
+  };
+  for (const Isa isa : IsaLevels()) {
+    const std::vector<float> want = scores(q_bits.data(), DType::kBF16, ContextOf(isa));
+    EXPECT_EQ(scores(q_codes.data(), DType::kF8E4M3, ContextOf(isa)), want) << Name(isa);
+    EXPECT_GT(*std::max_element(want.begin(), want.end()), 0);
+  }
+}
+
 // Every f8e4m3 number is also a bf16 number, so the bf16 kernels compute calls of f8e4m3.
 TEST(MsaIndexScore, QueriesAndKeysOfE4m3HaveTheBitsOfTheSameNumbersInBf16) {
   constexpr int64_t kTokens = 5, kHeads = 3, kD = 40, kKeys = 300;
-  const auto draw = [](int64_t count, uint64_t seed, std::vector<uint8_t>& codes, std::vector<uint16_t>& bits) {
-    for (int64_t i = 0; i < count; ++i) {
-      const auto code =
-          static_cast<uint8_t>(RandomBits(seed, Tag::kChoice, {i}) % 0x7F | RandomBits(seed, Tag::kK, {i}) % 2 << 7);
-      const int exponent = code >> 3 & 15, mantissa = code & 7;
-      const double size = exponent == 0 ? std::ldexp(mantissa, -9) : std::ldexp(8 + mantissa, exponent - 10);
-      codes.push_back(code), bits.push_back(Bf16FromF32(static_cast<float>((code & 0x80) != 0 ? -size : size)));
-    }
-  };
   std::vector<uint8_t> q_codes, k_codes;
   std::vector<uint16_t> q_bits, k_bits;
-  draw(kTokens * kHeads * kD, 1, q_codes, q_bits), draw(kKeys * kD, 2, k_codes, k_bits);
+  DrawE4m3(kTokens * kHeads * kD, 1, q_codes, q_bits), DrawE4m3(kKeys * kD, 2, k_codes, k_bits);
   static constexpr int64_t kRows[] = {kTokens}, kLengths[] = {kKeys};
   const auto scores = [&](const void* q, const void* k, DType dtype, Context* context) {
     std::vector<float> score(kHeads * kTokens * 3, kNotWritten);

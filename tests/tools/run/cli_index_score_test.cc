@@ -103,6 +103,7 @@ TEST_F(CliIndexScore, ErrorsNameTheFlag) {
     EXPECT_EQ(scratch_.Read("score"), "");
   }
   const CliResult scaled = RunCli(inputs + "--actual-seq-kvlen 3 --key-scale " + q);
+  EXPECT_EQ(scaled.exit_code, 2);
   EXPECT_THAT(scaled.err, HasSubstr("--key-scale: given, want none without"));
 }
 
@@ -126,7 +127,9 @@ TEST_F(CliIndexScore, LossValueWritesTheBytesOfTheLibrary) {
   const CliResult weight = RunCli(inputs + " --weight mean");
   EXPECT_EQ(weight.exit_code, 2);
   EXPECT_THAT(weight.err, HasSubstr("--weight: 'mean', want target or normalised"));
-  EXPECT_THAT(RunCli(inputs + " --eps -1").err, HasSubstr("--eps: -1, want a finite number of at least 0"));
+  const CliResult eps = RunCli(inputs + " --eps -1");
+  EXPECT_EQ(eps.exit_code, 2);
+  EXPECT_THAT(eps.err, HasSubstr("--eps: -1, want a finite number of at least 0"));
 }
 
 }  // namespace

@@ -13,6 +13,8 @@ import functools
 from typing import Any, NamedTuple
 
 import torch
+import transformers
+from packaging.version import Version
 from torch import Tensor
 from transformers.generation.continuous_batching import PagedAttentionCache
 from transformers.generation.continuous_batching.continuous_api import ContinuousBatchingManager
@@ -24,6 +26,7 @@ from .._torch.engine import compute
 from .ops import NAMES, ModelCall, model_attention, rows_of_sequences
 
 _FULL_ATTENTION = "full_attention"  # transformers' name of a kind of layers
+_GATHERS = Version(transformers.__version__) < Version("5.19")  # whether layers have no pages of their own
 
 
 class _Requests(NamedTuple):
@@ -112,9 +115,9 @@ def attend_pages(
         call: a ModelCall with scale, softcap and sink.
         keywords: read_index, write_index, cu_seq_lens_q and cu_seq_lens_k, by which transformers describes the batch.
     """
-    allocator = getattr(cache, "layer_to_allocator", {}).get(layer)
-    if not hasattr(allocator, "layer_type"):
+    if _GATHERS:
         return _attend_gathered(layer, query, key, value, cache, call, keywords)
+    allocator = cache.layer_to_allocator[layer]
     if allocator.layer_type == _FULL_ATTENTION and keywords["read_index"][allocator.index].numel() > 0:
         k_pages, v_pages = allocator.get_cache_for_block_table(layer)
         write_index = keywords["write_index"][allocator.index]

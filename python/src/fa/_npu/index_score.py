@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from torch import Tensor
 
 from .._errors import own_names
 from .._index_score import BLOCK_SIZE
 from .._torch.index_score import index_score
 from .calls import TENSOR_NAMES, checked
-from .sparse_checks import check_integers, shape_text, without_zero
+from .sparse_checks import check_integers, say_with_zeros, shape_text, sums_without_zeros, without_zero
 
 _LAYOUTS = ("TND", "BBND", "BNBD")
 _COLUMNS = 16  # the device's score has a multiple of so many columns
@@ -57,19 +55,6 @@ def _columns(key: Tensor, block_table: Tensor | None, ends: Tensor) -> int:
     return max(-(-most // (BLOCK_SIZE * _COLUMNS)), 1) * _COLUMNS
 
 
-def _say_with_zeros(*sums: str) -> Callable[[str, str, str], str]:
-    """Returns a function that writes an argument in an error. The library gets prefix sums without their leading 0. So
-    entry i of the library's `sums` is entry i + 1 of the caller's.
-    """
-
-    def say(name: str, member: str, index: str) -> str:
-        if name in sums and not member and index:
-            index = f"[{int(index[1:-1]) + 1}]"
-        return f"{name}{member}{index}"
-
-    return say
-
-
 def _required(**tensors: Tensor | None) -> None:
     for name, tensor in tensors.items():
         if tensor is None:
@@ -88,15 +73,15 @@ def _score(given: dict) -> Tensor:
     if given["atten_mask"] is not None and given["sparse_mode"] == 0:
         raise ValueError("invalid argument: atten_mask: given, want None (sparse_mode 0)")
     check_integers(actual_seq_qlen=given["actual_seq_qlen"], actual_seq_klen=ends, start_loc=given["start_loc"])
-    sums = without_zero("actual_seq_qlen", given["actual_seq_qlen"], query)
     packed = layout == "TND"
-    keys = without_zero("actual_seq_klen", ends, key) if packed else ends
-    if packed and keys.numel() != sums.numel():
-        want = f"{sums.numel() + 1} (actual_seq_qlen)"
-        raise ValueError(f"invalid argument: actual_seq_klen has {ends.numel()} entries, want {want}")
+    if packed:
+        of_both = {"actual_seq_qlen": given["actual_seq_qlen"], "actual_seq_klen": ends}
+        sums, keys = sums_without_zeros(query, key, **of_both)
+    else:
+        sums, keys = without_zero("actual_seq_qlen", given["actual_seq_qlen"], query), ends
     key, scale = (key, given["scale"]) if packed else _pages(key, given["scale"], layout)
     sums_of_call = ("actual_seq_qlen", "actual_seq_klen") if packed else ("actual_seq_qlen",)
-    with own_names(_NAMES, _say_with_zeros(*sums_of_call)):
+    with own_names(_NAMES, say_with_zeros(*sums_of_call)):
         return index_score(
             query,
             key,

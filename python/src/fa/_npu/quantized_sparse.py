@@ -38,6 +38,7 @@ from .sparse_checks import (
 )
 
 _MAX_TOKENS = 9223372036854775807
+_SAY = say_with_zeros("cu_seqlens_q", "cu_seqlens_k")
 
 # Argument names: {the library's name: the function's name}.
 _ROW_NAMES = TENSOR_NAMES | {
@@ -349,7 +350,7 @@ def _second_lengths(given: dict, layout: str) -> tuple[dict[str, Tensor | None],
     for name, sums, wanted in (("cu_seqlens_q", cu_q, packed), ("cu_seqlens_k", cu_k, packed_keys)):
         if wanted != (sums is not None):
             raise ValueError(f"invalid argument: {name}: {'missing' if wanted else 'given, want None'} (layout)")
-    sums_q, sums_k = sums_without_zeros(given["q"], cu_q, given["k"], cu_k)
+    sums_q, sums_k = sums_without_zeros(given["q"], given["k"], cu_seqlens_q=cu_q, cu_seqlens_k=cu_k)
     used_q, used_k = given["seqused_q"], given["seqused_k"]
     lengths = {
         "lengths_q": sums_q if packed else used_q,
@@ -386,7 +387,7 @@ def _select_second(given: dict, names: dict[str, str]) -> tuple[Tensor, Tensor]:
         values=given["values"] if given["return_value"] else "",
         **lengths,
     )
-    with own_names(names | lengths_names, say_with_zeros):
+    with own_names(names | lengths_names, _SAY):
         return indexer_selection(given["q"], given["k"], given["w"], *call)
 
 
@@ -493,7 +494,7 @@ def sparse_lightning_indexer_kl_loss_grad(
         cmp_ratio=cmp_ratio,
         **lengths,
     )
-    with own_names(_KL_NAMES | lengths_names, say_with_zeros):
+    with own_names(_KL_NAMES | lengths_names, _SAY):
         dq, dk, dw, y = given_loss_gradients(*call)
     return dq, dk, dw, y.view(shape)
 

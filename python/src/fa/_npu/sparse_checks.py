@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -70,20 +72,25 @@ def without_zero(name: str, sums: Tensor | None, rows: Tensor | None = None) -> 
     return sums[1:]
 
 
-def sums_without_zeros(q: Tensor, cu_q: Tensor | None, k: Tensor, cu_k: Tensor | None) -> list[Tensor | None]:
-    """Returns both prefix sums without their leading 0. Both must have the same number of entries."""
-    sums = [without_zero("cu_seqlens_q", cu_q, q), without_zero("cu_seqlens_k", cu_k, k)]
-    if cu_q is not None and cu_k is not None and cu_q.numel() != cu_k.numel():
-        raise ValueError(
-            f"invalid argument: cu_seqlens_k has {cu_k.numel()} entries, want {cu_q.numel()} (cu_seqlens_q)"
-        )
-    return sums
-
-
-def say_with_zeros(name: str, member: str, index: str) -> str:
-    """Returns an argument's text in an error. The library gets prefix sums without their leading 0. So entry i of the
-    library's sums is entry i + 1 of the caller's.
+def sums_without_zeros(q: Tensor, k: Tensor, **sums: Tensor | None) -> list[Tensor | None]:
+    """Returns both prefix sums, of queries and of keys, without their leading 0. Both must have the same number of
+    entries.
     """
-    if name.startswith("cu_seqlens") and not member and index:
-        index = f"[{int(index[1:-1]) + 1}]"
-    return f"{name}{member}{index}"
+    (q_name, of_q), (k_name, of_k) = sums.items()
+    ends = [without_zero(q_name, of_q, q), without_zero(k_name, of_k, k)]
+    if of_q is not None and of_k is not None and of_q.numel() != of_k.numel():
+        raise ValueError(f"invalid argument: {k_name} has {of_k.numel()} entries, want {of_q.numel()} ({q_name})")
+    return ends
+
+
+def say_with_zeros(*sums: str) -> Callable[[str, str, str], str]:
+    """Returns a function that writes an argument in an error. The library gets prefix sums without their leading 0. So
+    entry i of the library's `sums` is entry i + 1 of the caller's.
+    """
+
+    def say(name: str, member: str, index: str) -> str:
+        if name in sums and not member and index:
+            index = f"[{int(index[1:-1]) + 1}]"
+        return f"{name}{member}{index}"
+
+    return say
